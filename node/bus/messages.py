@@ -1,0 +1,175 @@
+"""What our own processes say to each other over ZeroMQ: versioned msgspec structs, many to a frame.
+
+Every ZeroMQ message is one msgpack array of these structs, so that a turn's worth of requests costs one
+message. Fields are only ever added at the end and with a default: an older reader skips them, a newer one
+fills them in. The connecting side greets after every (re)connection; the greeting carries an incarnation
+(a number that is new with every start of the process), so that each side knows when the other has lost
+its memory.
+"""
+
+import msgspec
+
+from protocol.errors import ErrorCode
+
+BUS_VERSION = 1
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The layout of all bus messages: a msgpack array whose first element is the tag."""
+
+
+# -- worker -> router, router -> worker -------------------------------------------------------------
+
+
+class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
+    """A worker (re)connected to a router."""
+
+    worker: int
+    incarnation: int
+    bus_version: int = BUS_VERSION
+
+
+class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
+    """The router's answer: where its arena is."""
+
+    arena_path: str
+    incarnation: int
+    bus_version: int = BUS_VERSION
+
+
+class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
+    """Append the record batches at `[arena_offset, arena_offset + length)` of the router's arena.
+
+    `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
+    the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
+    older clients may not send is refused by it.
+    """
+
+    request_id: int
+    store: int
+    number: int
+    arena_offset: int
+    length: int
+    leader_epoch: int = -1
+    acks: int = -1
+    version: int = 13
+
+
+class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
+    """Append batches that travel in the message: a coordinator's records, or converted old message sets."""
+
+    request_id: int
+    store: int
+    number: int
+    batches: bytes
+    is_client: bool = False
+    leader_epoch: int = -1
+    acks: int = -1
+    version: int = 13
+
+
+class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):
+    """Move a partition's log start to `offset` (-1: to the high watermark)."""
+
+    request_id: int
+    store: int
+    number: int
+    offset: int
+
+
+class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
+    """The answer to an append. `record_errors` are (index in batch, message) pairs."""
+
+    request_id: int
+    error_code: int = ErrorCode.NONE
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: tuple[tuple[int, str], ...] = ()
+    error_message: str | None = None
+
+
+class RecordsDeleted(_Message, frozen=True, array_like=True, tag=7, gc=False):
+    """The answer to DeleteRecords."""
+
+    request_id: int
+    error_code: int
+    low_watermark: int
+
+
+class Advanced(_Message, frozen=True, array_like=True, tag=8, gc=False):
+    """Watched partitions of one store whose end offsets moved (or that vanished)."""
+
+    store: int
+    numbers: tuple[int, ...]
+
+
+class Failed(_Message, frozen=True, array_like=True, tag=9, gc=False):
+    """A request of any kind that could not be carried out."""
+
+    request_id: int
+    error_code: int
+    error_message: str | None = None
+
+
+ToWorker = RouterGreeting | Append | AppendBytes | DeleteRecords
+ToRouter = WorkerGreeting | Appended | RecordsDeleted | Advanced | Failed
+
+
+# -- any process <-> controller ---------------------------------------------------------------------
+
+
+class Follow(_Message, frozen=True, array_like=True, tag=20, gc=False):
+    """A process (re)connected to the controller and has applied metadata up to `offset` (exclusive)."""
+
+    process: str
+    incarnation: int
+    offset: int
+    cluster_id: str = ""
+    bus_version: int = BUS_VERSION
+
+
+class Applied(_Message, frozen=True, array_like=True, tag=21, gc=False):
+    """The process has carried out all metadata records below `offset`."""
+
+    process: str
+    offset: int
+
+
+class Submit(_Message, frozen=True, array_like=True, tag=22, gc=False):
+    """A command for the controller, encoded by cluster.controller.commands."""
+
+    request_id: int
+    command: bytes
+    deadline_ms: int
+
+
+class MetadataRecords(_Message, frozen=True, array_like=True, tag=23, gc=False):
+    """Committed metadata records `[base_offset, base_offset + len(records))`."""
+
+    base_offset: int
+    records: tuple[bytes, ...]
+
+
+class MetadataSnapshot(_Message, frozen=True, array_like=True, tag=24, gc=False):
+    """The whole image below `offset`, as records. Replaces what the process had."""
+
+    offset: int
+    records: tuple[bytes, ...]
+
+
+class Submitted(_Message, frozen=True, array_like=True, tag=25, gc=False):
+    """The answer to a command: committed, and visible in every process of this node.
+
+    `reply` is the command's own reply, encoded by cluster.controller.commands, or empty when
+    `error_code` is set.
+    """
+
+    request_id: int
+    error_code: int
+    reply: bytes
+    error_message: str | None = None
+
+
+ToController = Follow | Applied | Submit
+FromController = MetadataRecords | MetadataSnapshot | Submitted

@@ -1,0 +1,67 @@
+"""What a handler is given: the request's circumstances, and the services it may ask.
+
+`RequestContext` is one request; `Services` is one router. Handlers depend on these two types and on
+nothing else of the router, so that what a handler needs can be read off its calls. No state of a
+request lives in `Services`, no state of the router in `RequestContext`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cluster.metadata.image import MetadataImage
+
+if TYPE_CHECKING:
+    from node.router.authorizer import Authorizer
+    from node.router.controller_link import ControllerLink
+    from node.router.coordinators import Coordinators
+    from node.router.fanout import Fanout
+    from node.router.fetch_sessions import FetchSessions
+    from node.router.fetch_waits import FetchWaits
+    from node.router.logs import Logs
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestContext:
+    """One request and the connection it came by.
+
+    `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive until
+    the response has left and must be called, before the first await, by a handler that passes them on.
+    `local_host` and `local_port` are the address at which the client reached us.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    client_host: str
+    client_port: int
+    local_host: str
+    local_port: int
+    listener_name: str
+    principal: str = "User:ANONYMOUS"
+    connection_id: int = 0
+    frame: memoryview = field(default_factory=lambda: memoryview(b""))
+    arena_offset: int = 0
+    retain: Callable[[], None] = lambda: None
+    software_name: str = "unknown"
+    software_version: str = "unknown"
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """What one router offers to its handlers. `image` is replaced as metadata is committed."""
+
+    node_id: int
+    cluster_id: str
+    image: MetadataImage
+    static_configs: dict[str, str]
+    now_ms: Callable[[], int]
+    controller: "ControllerLink"
+    fanout: "Fanout"
+    logs: "Logs"
+    authorizer: "Authorizer"
+    coordinators: "Coordinators"
+    fetch_sessions: "FetchSessions"
+    fetch_waits: "FetchWaits"
+    profile: str = "standard"

@@ -1,0 +1,247 @@
+"""The router's side of the bus to the workers: one message per worker and turn, answers matched by id.
+
+Requests made during a turn of the loop leave together at its end. A worker that is away keeps its requests
+in a bounded queue here until it greets again; what it had already been sent when it died has an unknown
+outcome and is answered NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
+Invariant: every request is answered exactly once, at the latest by its deadline.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import zmq
+
+from node.bus.endpoint import bind_endpoint, drain_with_identity, encode
+from node.bus.messages import (
+    BUS_VERSION,
+    Advanced,
+    Append,
+    AppendBytes,
+    Appended,
+    DeleteRecords,
+    Failed,
+    RecordsDeleted,
+    RouterGreeting,
+    ToRouter,
+    WorkerGreeting,
+)
+from node.bus.reply import Reply
+from protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_S = 30.0
+"""How long a request may stay unanswered: Kafka's default of request.timeout.ms in clients."""
+QUEUE_COUNT_MAX = 20_000
+"""Requests held for a worker that is away; more are refused at once."""
+_SWEEP_S = 1.0
+_BIG_MESSAGE_BYTES = 65_536
+
+Answer = Appended | RecordsDeleted | Failed
+
+
+@dataclass(slots=True)
+class _Worker:
+    identity: bytes
+    incarnation: int = 0
+    is_reachable: bool = False
+    queue: "list[Append | AppendBytes | DeleteRecords]" = None  # type: ignore[assignment]  # set below
+    pending: "dict[int, tuple[Reply[Answer], float]]" = None  # type: ignore[assignment]  # set below
+
+    def __post_init__(self) -> None:
+        self.queue = []
+        self.pending = {}
+
+
+class Fanout:
+    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched partitions."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        worker_count: int,
+        arena_path: str,
+        incarnation: int,
+        on_advanced: Callable[[int, tuple[int, ...]], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = bind_endpoint(context, address)
+        self._workers = [_Worker(b"worker-%d" % index) for index in range(worker_count)]
+        self._by_identity = {worker.identity: worker for worker in self._workers}
+        self._greeting = encode([RouterGreeting(arena_path, incarnation)])
+        self._on_advanced = on_advanced
+        self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
+        self._next_id = 0
+        self._is_flush_due = False
+        self._sweep: asyncio.TimerHandle | None = None
+        loop.add_reader(self._socket.getsockopt(zmq.FD), self._receive)
+        self._receive()
+
+    @property
+    def reachable_count(self) -> int:
+        """How many workers have greeted and not been lost since."""
+        return sum(worker.is_reachable for worker in self._workers)
+
+    @property
+    def queued_count(self) -> int:
+        """Requests that wait for a worker: unsent and unanswered."""
+        return sum(len(worker.pending) for worker in self._workers)
+
+    def append_reference(
+        self,
+        *,
+        store: int,
+        number: int,
+        arena_offset: int,
+        length: int,
+        acks: int,
+        version: int,
+        leader_epoch: int = -1,
+    ) -> Reply[Answer]:
+        """Append the batches that lie in the arena. The caller keeps them there until the answer."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(
+            store,
+            Append(request_id, store, number, arena_offset, length, leader_epoch, acks, version),
+        )
+
+    def append_bytes(
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        version: int = 13,
+        leader_epoch: int = -1,
+    ) -> Reply[Answer]:
+        """Append batches that are carried in the message itself."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(
+            store,
+            AppendBytes(
+                request_id, store, number, batches, is_client, leader_epoch, acks, version
+            ),
+        )
+
+    def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
+        """Move a partition's log start."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(store, DeleteRecords(request_id, store, number, offset))
+
+    def close(self) -> None:
+        """Stop listening to the workers; unanswered requests stay unanswered."""
+        self._loop.remove_reader(self._socket.getsockopt(zmq.FD))
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._socket.close(0)
+
+    def _request(
+        self, store: int, message: "Append | AppendBytes | DeleteRecords"
+    ) -> Reply[Answer]:
+        worker = self._workers[store % len(self._workers)]
+        reply: Reply[Answer] = Reply()
+        if len(worker.queue) >= QUEUE_COUNT_MAX:
+            reply.resolve(Failed(message.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return reply
+        worker.pending[message.request_id] = (reply, self._loop.time() + REQUEST_TIMEOUT_S)
+        worker.queue.append(message)
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
+        if self._sweep is None:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
+        return reply
+
+    def _flush(self) -> None:
+        self._is_flush_due = False
+        for worker in self._workers:
+            if worker.queue and worker.is_reachable:
+                self._send_queue(worker)
+        self._receive()
+
+    def _send_queue(self, worker: _Worker) -> None:
+        payload = encode(worker.queue)
+        try:
+            self._socket.send(worker.identity, zmq.SNDMORE | zmq.NOBLOCK)
+            self._socket.send(payload, zmq.NOBLOCK, copy=len(payload) <= _BIG_MESSAGE_BYTES)
+        except zmq.ZMQError as error:
+            # The queue is kept: the worker gets it when it greets.
+            worker.is_reachable = False
+            log.warning("%s is away: %s", worker.identity.decode(), error)
+            return
+        worker.queue.clear()
+
+    def _receive(self) -> None:
+        received = True
+        while received:
+            received = False
+            for identity, payload in drain_with_identity(self._socket):
+                received = True
+                worker = self._by_identity.get(identity)
+                if worker is None:
+                    log.error("a stranger called %r spoke on the worker bus", identity)
+                    continue
+                for message in self._decode(payload):
+                    self._on_message(worker, message)
+
+    def _on_message(self, worker: _Worker, message: ToRouter) -> None:
+        if type(message) is Advanced:
+            self._on_advanced(message.store, message.numbers)
+        elif type(message) is WorkerGreeting:
+            self._on_greeting(worker, message)
+        else:
+            waiting = worker.pending.pop(message.request_id, None)  # type: ignore[union-attr]
+            if waiting is not None:
+                waiting[0].resolve(message)  # type: ignore[arg-type]
+
+    def _on_greeting(self, worker: _Worker, greeting: WorkerGreeting) -> None:
+        if greeting.bus_version != BUS_VERSION:
+            raise RuntimeError(
+                f"{worker.identity.decode()} speaks bus version {greeting.bus_version}, we {BUS_VERSION}:"
+                " all processes of a node must run the same release"
+            )
+        self._socket.send_multipart((worker.identity, self._greeting), zmq.NOBLOCK)
+        worker.is_reachable = True
+        if worker.incarnation not in (0, greeting.incarnation):
+            self._fail_sent(worker)
+        worker.incarnation = greeting.incarnation
+        if worker.queue:
+            self._send_queue(worker)
+
+    def _fail_sent(self, worker: _Worker) -> None:
+        """The worker that these were sent to is gone; nobody knows which of them it carried out."""
+        first_unsent = worker.queue[0].request_id if worker.queue else self._next_id + 1
+        lost = [request_id for request_id in worker.pending if request_id < first_unsent]
+        for request_id in lost:
+            reply, _ = worker.pending.pop(request_id)
+            reply.resolve(Failed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _sweep_deadlines(self) -> None:
+        self._sweep = None
+        now = self._loop.time()
+        is_anything_pending = False
+        for worker in self._workers:
+            expired: set[int] = set()
+            # Every request has the same time to live, so the oldest come first.
+            for request_id, (_, deadline) in worker.pending.items():
+                if deadline > now:
+                    break
+                expired.add(request_id)
+            if expired:
+                worker.queue = [
+                    message for message in worker.queue if message.request_id not in expired
+                ]
+                for request_id in sorted(expired):
+                    reply, _ = worker.pending.pop(request_id)
+                    reply.resolve(Failed(request_id, ErrorCode.REQUEST_TIMED_OUT))
+            is_anything_pending = is_anything_pending or bool(worker.pending)
+        if is_anything_pending:
+            self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
