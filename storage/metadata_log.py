@@ -1,0 +1,442 @@
+"""The metadata log: what a Raft member must not forget, in an LMDB environment of its own.
+
+It holds the entries (index, term, bytes), the hard state (term, vote, commit) and the mark of the
+newest snapshot; the snapshot's bytes lie beside it in a file of their own. Its one invariant:
+**what a method has returned from is on the disk.** Every commit is followed by fdatasync of the
+data and a synchronous write of LMDB's meta page before the method returns, and a commit is atomic:
+after a crash or a power loss the log is exactly what it was after some prefix of the calls that
+were made, and that prefix contains every call that returned. The controller process owns it and is
+its only user; a lock on the folder keeps a second one out.
+
+Entries are `[first_index, last_index]`, without gaps. Values are cut into pieces that fit LMDB's
+leaf pages, because dropping a prefix from a long-lived environment would otherwise leave free runs
+of many sizes, and looking for a run among them made commits take 8 ms; single pages are found at
+once.
+"""
+
+import contextlib
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self, TypeVar
+
+import crc32c
+import lmdb
+import msgspec
+
+_KEY = struct.Struct(">QI")  # index, number of the piece
+_ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; stands before piece 0
+_PIECE_BYTES = 1900  # with key and head below LMDB's leaf limit (2,038 bytes of a 4 KiB page)
+_SNAPSHOT_HEAD = struct.Struct(">8sQQ")  # magic, index, term
+_SNAPSHOT_MAGIC = b"odrsnap1"
+_PREFIX_SLICE = 4_096  # entries dropped in one commit, so that a free-page record stays small
+
+Mark = TypeVar("Mark", bound=msgspec.Struct)
+
+_HARD_STATE = b"hard-state"
+_BOUNDS = b"bounds"
+_SNAPSHOT = b"snapshot"
+
+
+class MetadataLogError(Exception):
+    """The folder is in use, full, or does not hold what its own marks promise."""
+
+
+class HardState(msgspec.Struct, frozen=True, array_like=True):
+    """Raft's persistent state (Raft, figure 2), with the commit index as a hint for a faster
+    start.
+    """
+
+    term: int = 0
+    vote: int | None = None
+    commit: int = 0
+
+
+class LogEntry(msgspec.Struct, frozen=True, array_like=True):
+    """One entry; indexes start at 1 and have no gaps."""
+
+    index: int
+    term: int
+    data: bytes
+
+
+class SnapshotMark(msgspec.Struct, frozen=True, array_like=True):
+    """The newest complete snapshot: the state after applying every entry up to and with `index`."""
+
+    index: int
+    term: int
+    size: int  # bytes of content
+    checksum: int  # CRC-32C of the content
+    configuration: bytes = b""  # the members of the quorum as of `index`, opaque here
+
+
+class _Bounds(msgspec.Struct, frozen=True, array_like=True):
+    """The entry just before the first one. Kept because an empty log has no entry to tell it."""
+
+    previous_index: int = 0
+    previous_term: int = 0
+
+
+class MetadataLog:
+    """See the module's docstring. Not safe for threads: one owner, one thread."""
+
+    def __init__(
+        self, directory: Path, lock_descriptor: int, environment: lmdb.Environment
+    ) -> None:
+        """Use `open`."""
+        self._directory = directory
+        self._lock_descriptor = lock_descriptor
+        self._environment = environment
+        self._entries = environment.open_db(b"entries")
+        self._marks = environment.open_db(b"marks")
+        with environment.begin() as transaction:
+            self._bounds = self._load(transaction, _BOUNDS, _Bounds) or _Bounds()
+            self._hard_state = self._load(transaction, _HARD_STATE, HardState) or HardState()
+            self._snapshot = self._load(transaction, _SNAPSHOT, SnapshotMark)
+            with transaction.cursor(db=self._entries) as cursor:
+                last = (
+                    _KEY.unpack(cursor.key())[0] if cursor.last() else self._bounds.previous_index
+                )
+        self._last_index: int = last
+        self._writer: SnapshotWriter | None = None
+
+    @classmethod
+    def open(cls, directory: Path, *, map_bytes: int = 4 << 30) -> Self:
+        """Opens or creates the log. `map_bytes` is address space, not disk.
+
+        Raises MetadataLogError when another process has it open or when the snapshot that its mark
+        names is missing or spoiled: a member without its state must not vote.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        lock_descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(lock_descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock_descriptor)
+            raise MetadataLogError(f"{directory} is in use by another process") from error
+        environment: lmdb.Environment | None = None
+        try:
+            environment = lmdb.open(
+                str(directory / "log.mdb"), subdir=False, map_size=map_bytes, max_dbs=2, lock=True
+            )
+            log = cls(directory, lock_descriptor, environment)
+            log._drop_stray_snapshots()
+            log._verify_snapshot()
+            os.fsync(lock_descriptor)  # the file's own name
+        except (lmdb.Error, MetadataLogError, OSError) as error:
+            if environment is not None:
+                environment.close()
+            os.close(lock_descriptor)
+            if isinstance(error, MetadataLogError):
+                raise
+            raise MetadataLogError(
+                f"the metadata log in {directory} cannot be opened: {error}"
+            ) from error
+        return log
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+        self._environment.close()
+        os.close(self._lock_descriptor)
+
+    # Entries ---------------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first entry kept; `last_index + 1` when there is none."""
+        return self._bounds.previous_index + 1
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry; that of the snapshot, or 0, when there is none."""
+        return self._last_index
+
+    @property
+    def hard_state(self) -> HardState:
+        return self._hard_state
+
+    @property
+    def snapshot(self) -> SnapshotMark | None:
+        return self._snapshot
+
+    def append(
+        self, payloads: Sequence[bytes], *, term: int = 0, hard_state: HardState | None = None
+    ) -> int:
+        """Appends payloads of one term after the last entry; returns the new last index.
+        Durable.
+        """
+        first = self._last_index + 1
+        entries = [LogEntry(first + at, term, data) for at, data in enumerate(payloads)]
+        return self.append_entries(entries, hard_state=hard_state)
+
+    def append_entries(
+        self, entries: Sequence[LogEntry], *, hard_state: HardState | None = None
+    ) -> int:
+        """Writes consecutive entries and the hard state in one durable commit; returns the last
+        index.
+
+        An entry at or below `last_index` replaces the whole suffix from there (Raft 5.3). Whoever
+        calls has compared terms: an entry that is already here must not be sent again, or what
+        follows it is lost.
+        """
+        if entries:
+            first = entries[0].index
+            assert self.first_index <= first <= self._last_index + 1, "entries leave a gap"
+            assert all(entry.index == first + at for at, entry in enumerate(entries))
+        with self._write() as transaction:
+            if entries:
+                if entries[0].index <= self._last_index:
+                    self._delete_from(transaction, entries[0].index)
+                for entry in entries:
+                    self._put(transaction, entry)
+            if hard_state is not None:
+                transaction.put(_HARD_STATE, msgspec.msgpack.encode(hard_state), db=self._marks)
+        if entries:
+            self._last_index = entries[-1].index
+        if hard_state is not None:
+            self._hard_state = hard_state
+        return self._last_index
+
+    def save_hard_state(self, hard_state: HardState) -> None:
+        """Durable before it returns: a vote may be answered after this and not before."""
+        self.append_entries((), hard_state=hard_state)
+
+    def read(
+        self, from_index: int, to_index: int | None = None, *, bytes_max: int | None = None
+    ) -> list[LogEntry]:
+        """Entries `[from_index, to_index)`, to the end by default.
+
+        Stops after the entry that reaches `bytes_max`, so at least one is returned. Raises
+        LookupError when `from_index` has been dropped behind a snapshot.
+        """
+        if from_index < self.first_index:
+            raise LookupError(f"entry {from_index} lies behind the snapshot")
+        end = self._last_index + 1 if to_index is None else min(to_index, self._last_index + 1)
+        entries: list[LogEntry] = []
+        total = 0
+        with (
+            self._environment.begin(buffers=True) as transaction,
+            transaction.cursor(db=self._entries) as cursor,
+        ):
+            for entry in _iter_entries(cursor, from_index):
+                if entry.index >= end:
+                    break
+                entries.append(entry)
+                total += len(entry.data)
+                if bytes_max is not None and total >= bytes_max:
+                    break
+        return entries
+
+    def term_at(self, index: int) -> int | None:
+        """The term of an entry, of the one just before the first, or None when neither holds it."""
+        if index == self._bounds.previous_index:
+            return self._bounds.previous_term
+        with self._environment.begin(buffers=True) as transaction:
+            head = transaction.get(_KEY.pack(index, 0), db=self._entries)
+            return None if head is None else int(_ENTRY_HEAD.unpack_from(head)[0])
+
+    def truncate_suffix(self, from_index: int) -> None:
+        """Drops the entries `[from_index, last_index]`. Durable."""
+        assert from_index >= self.first_index
+        if from_index > self._last_index:
+            return
+        with self._write() as transaction:
+            self._delete_from(transaction, from_index)
+        self._last_index = from_index - 1
+
+    def truncate_prefix(self, first_index: int) -> None:
+        """Drops the entries below `first_index`, all of which the snapshot must contain. Durable.
+
+        A long prefix goes in several commits; a crash between them leaves a shorter prefix, never a
+        gap.
+        """
+        assert self._snapshot is not None, "nothing to replace the entries"
+        assert first_index <= self._snapshot.index + 1, "entries not in the snapshot"
+        first_index = min(first_index, self._last_index + 1)
+        while self.first_index < first_index:
+            bounds_index = min(first_index, self.first_index + _PREFIX_SLICE) - 1
+            term = self.term_at(bounds_index)
+            assert term is not None
+            bounds = _Bounds(bounds_index, term)
+            with self._write() as transaction, transaction.cursor(db=self._entries) as cursor:
+                while cursor.first() and _KEY.unpack(cursor.key())[0] <= bounds_index:
+                    cursor.delete()
+                transaction.put(_BOUNDS, msgspec.msgpack.encode(bounds), db=self._marks)
+            self._bounds = bounds
+
+    # Snapshots -------------------------------------------------------------------------------
+
+    def begin_snapshot(
+        self, *, index: int, term: int, configuration: bytes = b""
+    ) -> "SnapshotWriter":
+        """Starts a snapshot of the state after entry `index`; it counts from its `commit` on.
+
+        The same call serves a snapshot of our own state and one that a leader sends in chunks. One
+        is written at a time: a former one that was not finished is dropped (a leader that starts
+        over).
+        """
+        if self._writer is not None:
+            self._writer.abort()
+        self._writer = SnapshotWriter(self, index=index, term=term, configuration=configuration)
+        return self._writer
+
+    def read_snapshot(self, offset: int, size_max: int) -> bytes:
+        """Content bytes `[offset, offset + size_max)` of the newest snapshot, fewer at its end."""
+        mark = self._snapshot
+        if mark is None:
+            raise LookupError("there is no snapshot")
+        with self._snapshot_path(mark.index, mark.term).open("rb") as file:
+            return os.pread(file.fileno(), size_max, _SNAPSHOT_HEAD.size + offset)
+
+    def iter_snapshot(self, *, chunk_bytes: int = 1 << 20) -> Iterator[bytes]:
+        """The newest snapshot's content in chunks; nothing when there is none."""
+        if self._snapshot is None:
+            return
+        offset = 0
+        while chunk := self.read_snapshot(offset, chunk_bytes):
+            yield chunk
+            offset += len(chunk)
+
+    def _install_snapshot(self, mark: SnapshotMark) -> None:
+        """Makes a complete, synced file the snapshot. A log that does not reach it is dropped (Raft
+        7).
+        """
+        is_ahead_of_log = self.term_at(mark.index) != mark.term
+        previous = self._snapshot
+        with self._write() as transaction:
+            transaction.put(_SNAPSHOT, msgspec.msgpack.encode(mark), db=self._marks)
+            if is_ahead_of_log:
+                bounds = _Bounds(mark.index, mark.term)
+                transaction.drop(self._entries, delete=False)
+                transaction.put(_BOUNDS, msgspec.msgpack.encode(bounds), db=self._marks)
+        if is_ahead_of_log:
+            self._bounds = bounds
+            self._last_index = mark.index
+        self._snapshot = mark
+        if previous is not None and (previous.index, previous.term) != (mark.index, mark.term):
+            self._snapshot_path(previous.index, previous.term).unlink(missing_ok=True)
+
+    def _snapshot_path(self, index: int, term: int) -> Path:
+        return self._directory / f"snapshot-{index}-{term}"
+
+    def _drop_stray_snapshots(self) -> None:
+        """A crash between two steps of a save leaves a file that no mark names."""
+        mark = self._snapshot
+        current = None if mark is None else self._snapshot_path(mark.index, mark.term)
+        for path in self._directory.glob("snapshot-*"):
+            if path != current:
+                path.unlink()
+
+    def _verify_snapshot(self) -> None:
+        mark = self._snapshot
+        if mark is None:
+            return
+        path = self._snapshot_path(mark.index, mark.term)
+        if not path.exists():
+            raise MetadataLogError(f"{path} is missing: restore it or let the node join anew")
+        checksum = 0
+        size = 0
+        for chunk in self.iter_snapshot():
+            checksum = crc32c.crc32c(chunk, checksum)
+            size += len(chunk)
+        if (size, checksum) != (mark.size, mark.checksum):
+            raise MetadataLogError(f"{path} is spoiled: restore it or let the node join anew")
+
+    # -----------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[lmdb.Transaction]:
+        try:
+            with self._environment.begin(write=True) as transaction:
+                yield transaction
+        except (lmdb.Error, OSError) as error:
+            # The transaction is aborted and the fields are as before: what failed has not happened.
+            raise MetadataLogError(f"the metadata log in {self._directory}: {error}") from error
+
+    def _load(self, transaction: lmdb.Transaction, key: bytes, kind: type[Mark]) -> Mark | None:
+        value = transaction.get(key, db=self._marks)
+        return None if value is None else msgspec.msgpack.decode(value, type=kind)
+
+    def _put(self, transaction: lmdb.Transaction, entry: LogEntry) -> None:
+        view = memoryview(entry.data)
+        value = _ENTRY_HEAD.pack(entry.term, len(view)) + view[:_PIECE_BYTES]
+        transaction.put(_KEY.pack(entry.index, 0), value, db=self._entries, append=True)
+        for piece, start in enumerate(range(_PIECE_BYTES, len(view), _PIECE_BYTES), start=1):
+            value = bytes(view[start : start + _PIECE_BYTES])
+            transaction.put(_KEY.pack(entry.index, piece), value, db=self._entries, append=True)
+
+    def _delete_from(self, transaction: lmdb.Transaction, from_index: int) -> None:
+        with transaction.cursor(db=self._entries) as cursor:
+            while cursor.last() and _KEY.unpack(cursor.key())[0] >= from_index:
+                cursor.delete()
+
+
+class SnapshotWriter:
+    """A snapshot on its way to the disk. Until `commit` returns, the former one is the snapshot."""
+
+    def __init__(self, log: MetadataLog, *, index: int, term: int, configuration: bytes) -> None:
+        self._log = log
+        self._mark = SnapshotMark(index, term, 0, 0, configuration)
+        self._path = log._snapshot_path(index, term)
+        self._unfinished = self._path.with_name(self._path.name + ".unfinished")
+        self._file = self._unfinished.open("wb")
+        self._file.write(_SNAPSHOT_HEAD.pack(_SNAPSHOT_MAGIC, index, term))
+        self._size = 0
+        self._checksum = 0
+
+    @property
+    def size(self) -> int:
+        """Content bytes written so far: the offset the next chunk must have."""
+        return self._size
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self._size += len(chunk)
+        self._checksum = crc32c.crc32c(chunk, self._checksum)
+
+    def commit(self) -> SnapshotMark:
+        """Atomic and durable: bytes, then name, then mark, each on the disk before the next."""
+        mark = msgspec.structs.replace(self._mark, size=self._size, checksum=self._checksum)
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._unfinished.replace(self._path)
+            os.fsync(self._log._lock_descriptor)
+        except OSError as error:
+            raise MetadataLogError(f"{self._path} cannot be written: {error}") from error
+        self._log._install_snapshot(mark)
+        self._log._writer = None
+        return mark
+
+    def abort(self) -> None:
+        self._file.close()
+        self._unfinished.unlink(missing_ok=True)
+        self._log._writer = None
+
+
+def _iter_entries(cursor: lmdb.Cursor, from_index: int) -> Iterator[LogEntry]:
+    if not cursor.set_range(_KEY.pack(from_index, 0)):
+        return
+    index, term, length = -1, 0, 0
+    pieces: list[bytes] = []
+    for key, value in cursor.iternext():
+        key_index, piece = _KEY.unpack(key)
+        if piece == 0:
+            if index >= 0:
+                yield _join_entry(index, term, length, pieces)
+            index = key_index
+            term, length = _ENTRY_HEAD.unpack_from(value)
+            pieces = [bytes(value[_ENTRY_HEAD.size :])]
+        else:
+            pieces.append(bytes(value))
+    yield _join_entry(index, term, length, pieces)
+
+
+def _join_entry(index: int, term: int, length: int, pieces: list[bytes]) -> LogEntry:
+    data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    assert len(data) == length, f"entry {index} has {len(data)} of {length} bytes"
+    return LogEntry(index, term, data)
