@@ -26,7 +26,9 @@ class RequestContext:
     """One request and the connection it came by.
 
     `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive until
-    the response has left and must be called, before the first await, by a handler that passes them on.
+    the response has left and must be called, before the first await, by a handler that passes them on;
+    `offset_of` tells where in the arena a view of the frame lies. What `holds` keeps is released when the
+    response has left. `close` drops the connection, for errors that no response can carry.
     `local_host` and `local_port` are the address at which the client reached us.
     """
 
@@ -44,6 +46,9 @@ class RequestContext:
     frame: memoryview = field(default_factory=lambda: memoryview(b""))
     arena_offset: int = 0
     retain: Callable[[], None] = lambda: None
+    offset_of: Callable[[memoryview], int] = lambda _view: 0
+    close: Callable[[], None] = lambda: None
+    holds: list[object] = field(default_factory=list)
     software_name: str = "unknown"
     software_version: str = "unknown"
 

@@ -1,9 +1,9 @@
 """The router's side of the bus to the workers: one message per worker and turn, answers matched by id.
 
 Requests made during a turn of the loop leave together at its end. A worker that is away keeps its requests
-in a bounded queue here until it greets again; what it had already been sent when it died has an unknown
+in a bounded queue here until it greets again or they expire; what it had already been sent when it died has an unknown
 outcome and is answered NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
-Invariant: every request is answered exactly once, at the latest by its deadline.
+Invariant: every request is answered exactly once.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from protocol.errors import ErrorCode
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
-"""How long a request may stay unanswered: Kafka's default of request.timeout.ms in clients."""
+"""How long a request may wait for a worker that is away: clients' default of request.timeout.ms."""
 QUEUE_COUNT_MAX = 20_000
 """Requests held for a worker that is away; more are refused at once."""
 _SWEEP_S = 1.0
@@ -156,7 +156,7 @@ class Fanout:
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
-        if self._sweep is None:
+        if not worker.is_reachable and self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
         return reply
 
@@ -175,6 +175,8 @@ class Fanout:
         except zmq.ZMQError as error:
             # The queue is kept: the worker gets it when it greets.
             worker.is_reachable = False
+            if self._sweep is None:
+                self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
             log.warning("%s is away: %s", worker.identity.decode(), error)
             return
         worker.queue.clear()
@@ -225,23 +227,24 @@ class Fanout:
             reply.resolve(Failed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def _sweep_deadlines(self) -> None:
+        """Expire what no worker has been given yet.
+
+        What was sent is answered by the worker or by its successor's greeting, never by time: the worker
+        may still be reading the arena, and the bytes must stay until it is known to be done.
+        """
         self._sweep = None
         now = self._loop.time()
-        is_anything_pending = False
+        is_anything_queued = False
         for worker in self._workers:
-            expired: set[int] = set()
-            # Every request has the same time to live, so the oldest come first.
-            for request_id, (_, deadline) in worker.pending.items():
-                if deadline > now:
+            expired = 0
+            for message in worker.queue:
+                if worker.pending[message.request_id][1] > now:
                     break
-                expired.add(request_id)
-            if expired:
-                worker.queue = [
-                    message for message in worker.queue if message.request_id not in expired
-                ]
-                for request_id in sorted(expired):
-                    reply, _ = worker.pending.pop(request_id)
-                    reply.resolve(Failed(request_id, ErrorCode.REQUEST_TIMED_OUT))
-            is_anything_pending = is_anything_pending or bool(worker.pending)
-        if is_anything_pending:
+                expired += 1
+            dropped, worker.queue = worker.queue[:expired], worker.queue[expired:]
+            for message in dropped:
+                reply, _ = worker.pending.pop(message.request_id)
+                reply.resolve(Failed(message.request_id, ErrorCode.REQUEST_TIMED_OUT))
+            is_anything_queued = is_anything_queued or bool(worker.queue)
+        if is_anything_queued:
             self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)

@@ -1,0 +1,159 @@
+"""The router's side of the bus to the controller: follows the metadata, submits commands.
+
+The image is replaced, never changed; whoever holds an old one sees an old but consistent world. After
+every (re)connection the router says how far it has come and the controller sends what is missing, as
+records or as a whole snapshot. A command is answered when its records are committed and every process of
+this node has carried them out, so that what a client is told is there can be used at once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+import zmq
+
+from cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import decode_record
+from node.bus.endpoint import Link, drain, encode
+from node.bus.messages import (
+    Applied,
+    Follow,
+    FromController,
+    MetadataRecords,
+    MetadataSnapshot,
+    Submit,
+    Submitted,
+)
+from node.bus.reply import Reply
+from protocol.errors import ApiError, ErrorCode
+
+log = logging.getLogger(__name__)
+
+
+class ControllerLink:
+    """Follows the controller. `on_image(old, new)` hears of every new image, before commands are answered."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        process: str,
+        incarnation: int,
+        now_ms: Callable[[], int],
+        on_image: Callable[[MetadataImage, MetadataImage], None],
+    ) -> None:
+        self.image = MetadataImage.empty()
+        self._loop = loop
+        self._process = process
+        self._incarnation = incarnation
+        self._now_ms = now_ms
+        self._on_image = on_image
+        self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
+        self._next_id = 0
+        self._pending: dict[int, Reply[Submitted]] = {}
+        self._unsent: dict[int, Submit] = {}
+        self._first_image = Reply[MetadataImage]()
+        self._link = Link(context, address, process.encode())
+        loop.add_reader(self._link.socket.getsockopt(zmq.FD), self._receive)
+        loop.add_reader(self._link.monitor.getsockopt(zmq.FD), self._on_monitor)
+        self._on_monitor()
+
+    def first_image(self) -> Reply[MetadataImage]:
+        """Answered when the first metadata has been applied."""
+        return self._first_image
+
+    async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
+        """Have the active controller carry `command` out; its reply, once visible on this node.
+
+        Raises ApiError(REQUEST_TIMED_OUT) when no answer came in time; the command may still take effect.
+        """
+        self._next_id = request_id = self._next_id + 1
+        message = Submit(request_id, encode_command(command), self._now_ms() + timeout_ms)
+        reply: Reply[Submitted] = Reply()
+        self._pending[request_id] = reply
+        self._unsent[request_id] = message
+        self._send_unsent()
+        timer = self._loop.call_later(max(timeout_ms, 1) / 1000, self._expire, request_id)
+        submitted = await reply
+        timer.cancel()
+        if submitted.error_code:
+            raise ApiError(ErrorCode(submitted.error_code), submitted.error_message)
+        return decode_reply(submitted.reply)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._loop.remove_reader(self._link.socket.getsockopt(zmq.FD))
+        self._loop.remove_reader(self._link.monitor.getsockopt(zmq.FD))
+        self._link.close()
+
+    def _expire(self, request_id: int) -> None:
+        self._unsent.pop(request_id, None)
+        reply = self._pending.pop(request_id, None)
+        if reply is not None:
+            reply.resolve(Submitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
+
+    def _on_monitor(self) -> None:
+        if self._link.take_connected():
+            # What was sent to the last controller and not answered is asked again: commands are
+            # refused, not repeated, when they had been carried out (a topic exists, an epoch is old).
+            self._send([Follow(self._process, self._incarnation, self.image.offset)])
+            self._send_unsent()
+        self._receive()
+
+    def _send_unsent(self) -> None:
+        if self._unsent and self._send(list(self._unsent.values())):
+            self._unsent.clear()
+        self._receive()
+
+    def _send(self, messages: "list[Follow | Applied | Submit]") -> bool:
+        try:
+            self._link.socket.send(encode(messages), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def _receive(self) -> None:
+        for payload in drain(self._link.socket):
+            submitted: list[Submitted] = []
+            delta: MetadataDelta | None = None
+            for message in self._decode(payload):
+                if type(message) is Submitted:
+                    submitted.append(message)
+                elif type(message) is MetadataSnapshot:
+                    delta = MetadataDelta(MetadataImage.empty())
+                    for record in message.records:
+                        delta.replay(decode_record(record))
+                    self._replace(delta.apply(message.offset))
+                    delta = None
+                elif type(message) is MetadataRecords:
+                    self._apply(message)
+            for answer in submitted:
+                reply = self._pending.pop(answer.request_id, None)
+                if reply is not None:
+                    reply.resolve(answer)
+
+    def _apply(self, message: MetadataRecords) -> None:
+        have = self.image.offset
+        end = message.base_offset + len(message.records)
+        if end <= have:
+            return
+        if message.base_offset > have:
+            # Something was missed: ask again from where we stand.
+            self._send([Follow(self._process, self._incarnation, have)])
+            return
+        delta = MetadataDelta(self.image)
+        for record in message.records[have - message.base_offset :]:
+            delta.replay(decode_record(record))
+        self._replace(delta.apply(end))
+
+    def _replace(self, image: MetadataImage) -> None:
+        old, self.image = self.image, image
+        self._on_image(old, image)
+        self._send([Applied(self._process, image.offset)])
+        if not self._first_image.is_done:
+            self._first_image.resolve(image)

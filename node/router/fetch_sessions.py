@@ -1,0 +1,177 @@
+"""Incremental fetch sessions (KIP-227): what a client asked for, remembered between its fetches.
+
+A session belongs to the router that made it. Epoch 0 opens one, -1 closes it or means "no session", any
+other epoch must be the next one. Incremental answers leave out partitions with nothing new. Sessions are
+bounded by `max.incremental.fetch.session.cache.slots`; when all are taken, one that has been idle for two
+minutes gives way, otherwise the fetch is answered without a session.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchRequest
+
+EVICTION_IDLE_MS = 120_000
+"""Kafka's default of min.incremental.fetch.session.eviction.ms."""
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_EPOCH_MAX = 2**31 - 1
+
+TopicKey = str | bytes
+"""A topic's name up to version 12, its id from 13."""
+
+
+@dataclass(slots=True)
+class SessionPartition:
+    """What the client wants of a partition, and what it was last told (for leaving out)."""
+
+    topic: TopicKey
+    partition: int
+    fetch_offset: int
+    partition_bytes_max: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    client_log_start_offset: int = -1
+    told_high_watermark: int = -1
+    told_log_start_offset: int = -1
+    told_error: int = 0
+
+
+@dataclass(slots=True)
+class FetchSession:
+    """One client's partitions in the order in which they are served: those just served go last."""
+
+    session_id: int
+    uses_topic_ids: bool
+    epoch: int
+    last_used_ms: int
+    partitions: "OrderedDict[tuple[TopicKey, int], SessionPartition]" = field(
+        default_factory=OrderedDict
+    )
+
+
+@dataclass(slots=True)
+class SessionFetch:
+    """What to serve: the partitions in order; `is_incremental` allows leaving out what has not changed."""
+
+    partitions: list[SessionPartition]
+    session: FetchSession | None
+    is_incremental: bool
+    error_code: int = ErrorCode.NONE
+
+    @property
+    def session_id(self) -> int:
+        """The id to answer with: 0 without a session."""
+        return 0 if self.session is None else self.session.session_id
+
+
+class FetchSessions:
+    """All sessions of one router. `new_id` draws a random positive int32."""
+
+    def __init__(self, new_id: Callable[[], int], slots_max: Callable[[], int]) -> None:
+        self._new_id = new_id
+        self._slots_max = slots_max
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def open_fetch(self, request: FetchRequest, version: int, now_ms: int) -> SessionFetch:
+        """Resolve a request to the partitions it fetches; opens, advances or closes its session."""
+        if version < 7 or request.session_epoch == FINAL_EPOCH:
+            if version >= 7 and request.session_id:
+                self._sessions.pop(request.session_id, None)
+            return SessionFetch(_asked(request, version), None, is_incremental=False)
+        if request.session_epoch == INITIAL_EPOCH:
+            self._sessions.pop(request.session_id, None)
+            asked = _asked(request, version)
+            return SessionFetch(asked, self._create(asked, version, now_ms), is_incremental=False)
+        return self._advance(request, version, now_ms)
+
+    def _advance(self, request: FetchRequest, version: int, now_ms: int) -> SessionFetch:
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return SessionFetch([], None, True, ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            return SessionFetch([], None, True, ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= 13):
+            return SessionFetch([], None, True, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.epoch = 1 if session.epoch == _EPOCH_MAX else session.epoch + 1
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.session_id)
+        by_id = version >= 13
+        for forgotten in request.forgotten_topics_data:
+            topic: TopicKey = forgotten.topic_id if by_id else forgotten.topic
+            for partition in forgotten.partitions:
+                session.partitions.pop((topic, partition), None)
+        for wanted in _asked(request, version):
+            key = (wanted.topic, wanted.partition)
+            known = session.partitions.get(key)
+            if known is not None:
+                wanted.told_high_watermark = known.told_high_watermark
+                wanted.told_log_start_offset = known.told_log_start_offset
+                wanted.told_error = known.told_error
+            session.partitions[key] = wanted
+        return SessionFetch(list(session.partitions.values()), session, is_incremental=True)
+
+    def _create(
+        self, asked: list[SessionPartition], version: int, now_ms: int
+    ) -> FetchSession | None:
+        slots_max = self._slots_max()
+        if slots_max <= 0 or not asked:
+            return None
+        if len(self._sessions) >= slots_max:
+            oldest = next(iter(self._sessions.values()))
+            if now_ms - oldest.last_used_ms < EVICTION_IDLE_MS:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = self._new_id()
+        while session_id in self._sessions or session_id == 0:
+            session_id = self._new_id()
+        session = FetchSession(session_id, version >= 13, 1, now_ms)
+        for wanted in asked:
+            session.partitions[(wanted.topic, wanted.partition)] = wanted
+        self._sessions[session_id] = session
+        return session
+
+
+def _asked(request: FetchRequest, version: int) -> list[SessionPartition]:
+    by_id = version >= 13
+    return [
+        SessionPartition(
+            topic.topic_id if by_id else topic.topic,
+            partition.partition,
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+def has_news(
+    wanted: SessionPartition,
+    *,
+    has_records: bool,
+    error_code: int,
+    high_watermark: int,
+    log_start_offset: int,
+) -> bool:
+    """Whether an incremental answer must name this partition; remembers what it is told."""
+    is_news = (
+        has_records
+        or error_code != ErrorCode.NONE
+        or wanted.told_error != error_code
+        or wanted.told_high_watermark != high_watermark
+        or wanted.told_log_start_offset != log_start_offset
+    )
+    if is_news:
+        wanted.told_error = error_code
+        wanted.told_high_watermark = high_watermark
+        wanted.told_log_start_offset = log_start_offset
+    return is_news

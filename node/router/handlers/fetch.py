@@ -1,0 +1,227 @@
+"""Fetch (1): versions 0 to 18.
+
+v0-3 get message sets converted down; v4 isolation levels; v5 log start offsets; v7 incremental sessions
+(KIP-227); v9 leader epoch fencing (KIP-320); v11 rack and preferred replica (KIP-392); v12 diverging
+epochs (KIP-595); v13 topic ids. The router reads the stores itself: no worker takes part, and large batches
+go from the store's file to the socket without a copy.
+"""
+
+from dataclasses import dataclass, field
+
+from cluster.metadata.config_definitions import broker_settings
+from cluster.metadata.image import TopicImage
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.legacy_records import down_convert
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+from storage.reader import StoreReader
+
+READ_COMMITTED = 1
+_UNLIMITED = 2**31 - 1
+
+
+@dataclass(slots=True)
+class _Round:
+    """One look at all partitions of a fetch."""
+
+    answers: list[tuple[SessionPartition, PartitionData]] = field(default_factory=list)
+    ends: list[tuple[StoreReader, int, int, int]] = field(default_factory=list)
+    record_bytes: int = 0
+    has_error: bool = False
+    holds: list[object] = field(default_factory=list)
+
+
+async def handle_fetch(
+    request: FetchRequest, context: RequestContext, services: Services
+) -> FetchResponse:
+    """Whole batches from the one that contains each offset; waits for `min_bytes` up to `max_wait_ms`."""
+    version = context.api_version
+    now_ms = services.now_ms()
+    fetch = services.fetch_sessions.open_fetch(request, version, now_ms)
+    if fetch.error_code:
+        return FetchResponse(error_code=fetch.error_code, session_id=0)
+    settings = broker_settings(services.image, services.node_id, services.static_configs)
+    asked_bytes_max = request.max_bytes if version >= 3 else _UNLIMITED
+    bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
+    deadline_ms = now_ms + max(0, request.max_wait_ms)
+    while True:
+        turn = _look(request, fetch, bytes_max, context, services)
+        remaining_ms = deadline_ms - services.now_ms()
+        if (
+            turn.record_bytes >= request.min_bytes
+            or turn.has_error
+            or remaining_ms <= 0
+            or not turn.ends
+        ):
+            break
+        places = [(store, number) for _, store, number, _ in turn.ends]
+        if not await services.fetch_waits.park(places, remaining_ms, lambda: _has_moved(turn)):  # noqa: B023 - asked at once
+            turn = _look(request, fetch, bytes_max, context, services)
+            break
+    context.holds.extend(turn.holds)
+    return _response(fetch, turn, version)
+
+
+def _has_moved(turn: _Round) -> bool:
+    return any(_end_of(reader, number) != end for reader, _, number, end in turn.ends)
+
+
+def _end_of(reader: StoreReader, number: int) -> int:
+    # Whichever of the two ends a consumer waits for, it moves with or after the high watermark.
+    status = reader.status
+    return status.high_watermark(number) + status.last_stable_offset(number)
+
+
+def _look(
+    request: FetchRequest,
+    fetch: SessionFetch,
+    bytes_max: int,
+    context: RequestContext,
+    services: Services,
+) -> _Round:
+    turn = _Round()
+    by_id = context.api_version >= 13
+    image = services.image
+    topics = image.topics_by_id if by_id else image.topics_by_name
+    allowed: dict[TopicKey, bool] = {}
+    for wanted in fetch.partitions:
+        topic: TopicImage | None = topics.get(wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
+        name = topic.name if topic is not None else str(wanted.topic)
+        may_read = allowed.get(wanted.topic)
+        if may_read is None:
+            may_read = allowed[wanted.topic] = services.authorizer.check(
+                context, Operation.READ, ResourceType.TOPIC, name
+            )
+        data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
+        turn.answers.append((wanted, data))
+        data.error_code = _fill(
+            data, wanted, topic if may_read else None, turn, request, bytes_max, context, services
+        )
+        if not may_read and not by_id:
+            data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if data.error_code:
+            turn.has_error = True
+    return turn
+
+
+def _fill(
+    data: PartitionData,
+    wanted: SessionPartition,
+    topic: TopicImage | None,
+    turn: _Round,
+    request: FetchRequest,
+    bytes_max: int,
+    context: RequestContext,
+    services: Services,
+) -> ErrorCode:
+    version = context.api_version
+    if topic is None:
+        return (
+            ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        )
+    if not 0 <= wanted.partition < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = topic.partitions[wanted.partition]
+    epoch = wanted.current_leader_epoch
+    if epoch >= 0 and epoch != partition.leader_epoch:
+        is_old = epoch < partition.leader_epoch
+        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+    place = services.logs.locate(topic.topic_id, wanted.partition)
+    reader = services.logs.reader(place[0]) if place is not None else None
+    if partition.leader != services.node_id or place is None or reader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    store, number = place
+    status = reader.status
+    end = _end_of(reader, number)
+    high_watermark = status.high_watermark(number)
+    last_stable_offset = status.last_stable_offset(number)
+    data.high_watermark = high_watermark
+    data.last_stable_offset = last_stable_offset
+    data.log_start_offset = status.log_start_offset(number)
+    offset = wanted.fetch_offset
+    if not data.log_start_offset <= offset <= status.log_end_offset(number):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    if wanted.last_fetched_epoch >= 0:
+        end_epoch, end_offset = reader.end_offset_for_epoch(number, wanted.last_fetched_epoch)
+        if end_epoch != wanted.last_fetched_epoch or end_offset < offset:
+            data.diverging_epoch = EpochEndOffset(epoch=end_epoch, end_offset=end_offset)
+            turn.has_error = True
+            return ErrorCode.NONE
+    is_committed_only = version >= 4 and request.isolation_level == READ_COMMITTED
+    limit = min(high_watermark, last_stable_offset) if is_committed_only else high_watermark
+    turn.ends.append((reader, store, number, end))
+    data.records = b""
+    if is_committed_only:
+        data.aborted_transactions = []
+    left = bytes_max - turn.record_bytes
+    if offset < limit and (left > 0 or turn.record_bytes == 0):
+        result = reader.read(
+            number,
+            offset,
+            max_bytes=max(0, min(left, wanted.partition_bytes_max)),
+            end_offset=limit,
+            min_one_batch=turn.record_bytes == 0 or version < 3,
+        )
+        if result.buffers:
+            turn.record_bytes += result.size_bytes
+            data.records = result.buffers
+            if result.hold is not None:
+                turn.holds.append(result.hold)
+            if is_committed_only:
+                data.aborted_transactions = [
+                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
+                    for producer_id, first_offset in reader.aborted_transactions(
+                        number, offset, result.next_offset
+                    )
+                ]
+            if version < 4:
+                return _convert_down(data, version, offset)
+    return ErrorCode.NONE
+
+
+def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
+    try:
+        data.records = down_convert(data.records, 0 if version < 2 else 1, offset)  # type: ignore[arg-type]  # what read() gave
+    except ProtocolError:
+        data.records = b""
+        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    return ErrorCode.NONE
+
+
+def _response(fetch: SessionFetch, turn: _Round, version: int) -> FetchResponse:
+    by_id = version >= 13
+    topics: list[FetchableTopicResponse] = []
+    current: TopicKey | None = None
+    partitions = fetch.session.partitions if fetch.session is not None else None
+    for wanted, data in turn.answers:
+        if fetch.session is not None:
+            is_news = has_news(
+                wanted,
+                has_records=bool(data.records) or data.diverging_epoch.epoch >= 0,
+                error_code=data.error_code,
+                high_watermark=data.high_watermark,
+                log_start_offset=data.log_start_offset,
+            )
+            if fetch.is_incremental and not is_news:
+                continue
+            if partitions is not None and data.records:
+                # Who was served goes to the end, so that a full response starves nobody for ever.
+                partitions.move_to_end((wanted.topic, wanted.partition))
+        if wanted.topic != current:
+            current = wanted.topic
+            topics.append(
+                FetchableTopicResponse(topic_id=wanted.topic)  # type: ignore[arg-type]  # key kind follows the version
+                if by_id
+                else FetchableTopicResponse(topic=wanted.topic)  # type: ignore[arg-type]
+            )
+        topics[-1].partitions.append(data)
+    return FetchResponse(session_id=fetch.session_id, responses=topics)

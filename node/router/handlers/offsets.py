@@ -1,0 +1,197 @@
+"""ListOffsets (2), versions 0 to 11, and OffsetForLeaderEpoch (23), versions 0 to 4.
+
+ListOffsets: v0 lists segment-era offsets; v1 one offset with its timestamp; v2 isolation levels; v4 leader
+epochs; v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets (KIP-405, 1005);
+v11 earliest pending upload. Nothing is tiered here, so the local start is the start.
+OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest epoch at or below the asked one.
+Both are read from the stores by the router itself.
+"""
+
+from cluster.metadata.image import PartitionImage, TopicImage
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import (
+    EpochEndOffset,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+from storage.reader import StoreReader
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_SINCE_VERSION = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_READ_COMMITTED = 1
+
+
+async def handle_list_offsets(
+    request: ListOffsetsRequest, context: RequestContext, services: Services
+) -> ListOffsetsResponse:
+    """One offset per partition: an end, or the first record at or after a timestamp."""
+    asked: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            key = (topic.name, partition.partition_index)
+            asked[key] = asked.get(key, 0) + 1
+    topics = []
+    for topic in request.topics:
+        image = services.image.topics_by_name.get(topic.name)
+        is_allowed = services.authorizer.check(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+        )
+        answers = []
+        for wanted in topic.partitions:
+            answer = ListOffsetsPartitionResponse(
+                partition_index=wanted.partition_index, timestamp=-1, offset=-1
+            )
+            if not is_allowed:
+                answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif asked[(topic.name, wanted.partition_index)] > 1:
+                answer.error_code = ErrorCode.INVALID_REQUEST
+            else:
+                answer.error_code = _list(answer, wanted, image, request, context, services)
+            answers.append(answer)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _list(
+    answer: ListOffsetsPartitionResponse,
+    wanted: ListOffsetsPartition,
+    topic: TopicImage | None,
+    request: ListOffsetsRequest,
+    context: RequestContext,
+    services: Services,
+) -> ErrorCode:
+    version = context.api_version
+    located = _locate(topic, wanted.partition_index, wanted.current_leader_epoch, services)
+    if isinstance(located, ErrorCode):
+        return located
+    partition, reader, number = located
+    status = reader.status
+    is_committed_only = version >= 2 and request.isolation_level == _READ_COMMITTED
+    end = status.last_stable_offset(number) if is_committed_only else status.high_watermark(number)
+    start = status.log_start_offset(number)
+    timestamp = wanted.timestamp
+    if version == 0:
+        return _list_old(answer, wanted, reader, number, start, end)
+    if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 2**15):
+        return ErrorCode.UNSUPPORTED_VERSION
+    answer.leader_epoch = partition.leader_epoch
+    match timestamp:
+        case -1:
+            answer.offset = end
+        case -2 | -4:
+            answer.offset = start
+            answer.leader_epoch = reader.epoch_at(number, start, partition.leader_epoch)
+        case -5 | -6:
+            # Nothing is tiered and nothing waits to be: no offset, as Kafka says without remote storage.
+            answer.leader_epoch = -1
+        case _:
+            found = (
+                reader.max_timestamp_offset(number)
+                if timestamp == MAX_TIMESTAMP
+                else reader.offset_for_timestamp(number, timestamp)
+            )
+            if found is None or found[0] >= end:
+                answer.leader_epoch = -1
+            else:
+                answer.offset, answer.timestamp, answer.leader_epoch = found
+    return ErrorCode.NONE
+
+
+def _list_old(
+    answer: ListOffsetsPartitionResponse,
+    wanted: ListOffsetsPartition,
+    reader: StoreReader,
+    number: int,
+    start: int,
+    end: int,
+) -> ErrorCode:
+    """Version 0: offsets in descending order, at most as many as asked for."""
+    if wanted.timestamp == LATEST:
+        offsets = [end, start] if end != start else [end]
+    elif wanted.timestamp == EARLIEST:
+        offsets = [start]
+    else:
+        found = reader.offset_for_timestamp(number, wanted.timestamp)
+        offsets = [start] if found is None or found[0] <= start else [found[0], start]
+    answer.old_style_offsets = offsets[: max(0, wanted.max_num_offsets)]
+    return ErrorCode.NONE
+
+
+def _locate(
+    topic: TopicImage | None, index: int, current_leader_epoch: int, services: Services
+) -> tuple[PartitionImage, StoreReader, int] | ErrorCode:
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    partition = topic.partitions[index]
+    if partition.leader != services.node_id:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    if current_leader_epoch >= 0 and current_leader_epoch != partition.leader_epoch:
+        is_old = current_leader_epoch < partition.leader_epoch
+        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+    place = services.logs.locate(topic.topic_id, index)
+    reader = services.logs.reader(place[0]) if place is not None else None
+    if place is None or reader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return partition, reader, place[1]
+
+
+async def handle_offset_for_leader_epoch(
+    request: OffsetForLeaderEpochRequest, context: RequestContext, services: Services
+) -> OffsetForLeaderEpochResponse:
+    """The end offset of the largest epoch at or below each asked one; (-1, -1) when there is none."""
+    topics = []
+    for topic in request.topics:
+        image = services.image.topics_by_name.get(topic.topic)
+        is_allowed = services.authorizer.check(
+            context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
+        )
+        answers = [
+            _epoch_end(wanted, image, services)
+            if is_allowed
+            else EpochEndOffset(
+                partition=wanted.partition, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            )
+            for wanted in topic.partitions
+        ]
+        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+def _epoch_end(
+    wanted: OffsetForLeaderPartition, topic: TopicImage | None, services: Services
+) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=wanted.partition, leader_epoch=-1, end_offset=-1)
+    located = _locate(topic, wanted.partition, wanted.current_leader_epoch, services)
+    if isinstance(located, ErrorCode):
+        answer.error_code = located
+        return answer
+    partition, reader, number = located
+    if wanted.leader_epoch == partition.leader_epoch:
+        answer.leader_epoch = partition.leader_epoch
+        answer.end_offset = reader.status.log_end_offset(number)
+    elif wanted.leader_epoch < partition.leader_epoch:
+        answer.leader_epoch, answer.end_offset = reader.end_offset_for_epoch(
+            number, wanted.leader_epoch
+        )
+    return answer

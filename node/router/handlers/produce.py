@@ -1,0 +1,143 @@
+"""Produce (0): versions 0 to 13.
+
+v0-2 carry message sets (magic 0 and 1), which are converted up here; v3 record batches of magic 2 only;
+v7 zstd; v8 errors per record (KIP-467); v10 current leader hints; v13 topic ids (KIP-516). Batches stay
+in the arena: the worker that owns the partition appends the very bytes that the kernel delivered.
+"""
+
+from cluster.metadata.image import TopicImage
+from node.bus.messages import Appended
+from node.bus.reply import Reply
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from node.router.fanout import Answer
+from protocol.errors import ApiError, ErrorCode, ProtocolError
+from protocol.legacy_records import up_convert
+from protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+_MAGIC_AT = 16
+_BATCH_BYTES_MIN = 17
+
+
+async def handle_produce(
+    request: ProduceRequest, context: RequestContext, services: Services
+) -> ProduceResponse | None:
+    """Append every partition's batches; answers when the last one is answered, not at all for acks=0."""
+    acks = request.acks
+    version = context.api_version
+    by_id = version >= 13
+    refusal = ErrorCode.NONE if acks in (-1, 0, 1) else ErrorCode.INVALID_REQUIRED_ACKS
+    if refusal is ErrorCode.NONE and request.transactional_id is not None:
+        # Transactions are not served: no coordinator knows of this one.
+        refusal = ErrorCode.INVALID_TXN_STATE
+    context.retain()
+    waiting: list[tuple[PartitionProduceResponse, Reply[Answer]]] = []
+    responses: list[TopicProduceResponse] = []
+    for topic_data in request.topic_data:
+        image = services.image
+        topic = (
+            image.topics_by_id.get(topic_data.topic_id)
+            if by_id
+            else image.topics_by_name.get(topic_data.name)
+        )
+        error = refusal or _topic_error(topic, topic_data.name, by_id, context, services)
+        partitions: list[PartitionProduceResponse] = []
+        for data in topic_data.partition_data:
+            partition = PartitionProduceResponse(index=data.index, error_code=error)
+            partitions.append(partition)
+            if error is ErrorCode.NONE and topic is not None:
+                reply = _append(topic, data, acks, context, services)
+                if isinstance(reply, ErrorCode):
+                    partition.error_code = reply
+                else:
+                    waiting.append((partition, reply))
+        responses.append(
+            TopicProduceResponse(
+                name=topic_data.name,
+                topic_id=topic_data.topic_id,
+                partition_responses=partitions,
+            )
+        )
+    for partition, reply in waiting:
+        _fill(partition, await reply)
+    if acks == 0:
+        if any(p.error_code for topic_response in responses for p in topic_response.partition_responses):
+            # There is no response to carry the error: losing the connection makes the client look again.
+            context.close()
+        return None
+    return ProduceResponse(responses=responses)
+
+
+def _topic_error(
+    topic: TopicImage | None,
+    asked_name: str,
+    by_id: bool,
+    context: RequestContext,
+    services: Services,
+) -> ErrorCode:
+    name = topic.name if topic is not None else asked_name
+    if not services.authorizer.check(context, Operation.WRITE, ResourceType.TOPIC, name):
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _append(
+    topic: TopicImage,
+    data: PartitionProduceData,
+    acks: int,
+    context: RequestContext,
+    services: Services,
+) -> Reply[Answer] | ErrorCode:
+    if not 0 <= data.index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic.partitions[data.index].leader != services.node_id:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    place = services.logs.locate(topic.topic_id, data.index)
+    if place is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    records = data.records
+    version = context.api_version
+    if records is None or len(records) < _BATCH_BYTES_MIN:
+        return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
+    store, number = place
+    if records[_MAGIC_AT] < 2 and version < 3:
+        try:
+            batches = b"".join(up_convert(records))
+        except ApiError as error:
+            return error.code
+        except ProtocolError:
+            return ErrorCode.CORRUPT_MESSAGE
+        return services.fanout.append_bytes(
+            store=store, number=number, batches=batches, is_client=True, acks=acks, version=version
+        )
+    return services.fanout.append_reference(
+        store=store,
+        number=number,
+        arena_offset=context.offset_of(records),
+        length=len(records),
+        acks=acks,
+        version=version,
+    )
+
+
+def _fill(partition: PartitionProduceResponse, answer: Answer) -> None:
+    partition.error_code = answer.error_code
+    if type(answer) is Appended:
+        partition.base_offset = answer.base_offset
+        partition.log_append_time_ms = answer.log_append_time_ms
+        partition.log_start_offset = answer.log_start_offset
+        if answer.error_code:
+            partition.error_message = answer.error_message
+            partition.record_errors = [
+                BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                for index, message in answer.record_errors
+            ]

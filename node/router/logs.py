@@ -1,0 +1,65 @@
+"""The router's own eyes on the stores: where a partition lies, and how far it goes, without a message.
+
+The stores are opened read-only when they are first asked for; a worker may still be creating them then.
+A place is remembered per (topic id, partition); topic ids are never reused, so that it cannot go stale
+while the topic lives.
+"""
+
+from pathlib import Path
+
+from storage.layout import store_folder, store_index
+from storage.reader import StoreReader
+
+Place = tuple[int, int]
+"""(store, store-local partition number)"""
+
+
+class Logs:
+    """All stores of this node, seen from one router."""
+
+    def __init__(self, stores_folder: Path, store_count: int) -> None:
+        self._folder = stores_folder
+        self._store_count = store_count
+        self._readers: dict[int, StoreReader] = {}
+        self._places: dict[tuple[bytes, int], Place] = {}
+
+    def reader(self, store: int) -> StoreReader | None:
+        """The reader of a store, or None while its worker has not created it."""
+        reader = self._readers.get(store)
+        if reader is None:
+            folder = store_folder(self._folder, store)
+            if not StoreReader.exists(folder):
+                return None
+            reader = self._readers[store] = StoreReader(folder)
+        return reader
+
+    def locate(self, topic_id: bytes, partition: int) -> Place | None:
+        """Where a partition lies; None while the worker that owns it has not created it."""
+        key = (topic_id, partition)
+        place = self._places.get(key)
+        if place is None:
+            store = store_index(topic_id, partition, self._store_count)
+            reader = self.reader(store)
+            number = reader.number_of(topic_id, partition) if reader is not None else None
+            if number is None:
+                return None
+            place = self._places[key] = (store, number)
+        return place
+
+    def forget_topic(self, topic_id: bytes, partition_count: int) -> None:
+        """Drop what is remembered of a deleted topic."""
+        for partition in range(partition_count):
+            self._places.pop((topic_id, partition), None)
+
+    def set_watch(self, store: int, number: int) -> None:
+        """Ask the worker for a notice when this partition next moves."""
+        reader = self.reader(store)
+        if reader is not None:
+            reader.status.set_watch(number)
+
+    def close(self) -> None:
+        """Close all stores; holds that responses still have keep their segments open."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        self._places.clear()
