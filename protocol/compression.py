@@ -1,0 +1,263 @@
+"""The four compression codecs of record batches, in the framings that Kafka clients send.
+
+Invariant: `decompress` never holds more than `limit` bytes of output and never raises anything but
+ProtocolError, whatever the input is. Called by `records` and `legacy_records` only: the produce
+and fetch paths pass compressed batches through without looking inside.
+
+gzip is the standard library's zlib, measured faster than cramjam's at every size and bounded by
+`max_length`. The other three are cramjam's; it is imported on first use so that a process that
+never meets a compressed batch does not carry it.
+"""
+
+import zlib
+from collections.abc import Callable
+from enum import IntEnum
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from struct import Struct
+from types import ModuleType
+from typing import Final, TypeAlias
+
+from protocol.errors import ProtocolError
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+
+
+class Codec(IntEnum):
+    """The compression of a batch as its attributes carry it (bits 0 to 2)."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
+# What a client may ask us to unfold in one go unless the caller knows better: Kafka's default
+# socket.request.max.bytes, the largest batch that could have arrived uncompressed.
+DECOMPRESSED_BYTES_MAX: Final = 104_857_600
+
+# The framing of snappy-java's SnappyOutputStream ("xerial"): this magic, a version and a lowest
+# compatible version (both int32), then blocks of an int32 length and raw snappy.
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024  # snappy-java's default block size
+# A raw snappy element of three bytes yields at most 64, so a longer claim is a lie.
+_SNAPPY_RATIO_MAX: Final = 22
+
+# An LZ4 frame as Kafka's Java client writes it: version 1, independent blocks (Java readers refuse
+# linked ones), no checksums, no content size, blocks of 64 KiB. The last byte is the second lowest
+# byte of the xxHash32 over the descriptor (the two bytes before it).
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_LZ4_HEADER: Final = _LZ4_MAGIC + b"\x60\x40\x82"
+# Clients of message format 0 computed that hash over the magic too (KAFKA-3160) and check it so.
+_LZ4_HEADER_OF_FORMAT_0: Final = _LZ4_MAGIC + b"\x60\x40\x1a"
+_LZ4_BLOCK_BYTES: Final = 64 * 1024
+_LZ4_STORED: Final = 0x80000000
+_LZ4_END: Final = b"\x00\x00\x00\x00"
+_LZ4_CONTENT_SIZE_FLAG: Final = 0x08
+_LZ4_DICTIONARY_FLAG: Final = 0x01
+
+# Room for a batch of the clients' default size without a second try.
+_GUESS_BYTES_MIN: Final = 64 * 1024
+
+_ZSTD_LEVEL: Final = 3  # Kafka's default compression.zstd.level
+
+_INT32 = Struct(">i")
+_UINT32_LITTLE = Struct("<I")
+
+
+def compress(codec: Codec, data: Bytes, *, is_format_0: bool = False) -> bytes:
+    """Compress with Kafka's default level and framing; `Codec.NONE` only copies.
+
+    `is_format_0` writes the LZ4 header checksum the way clients of message format 0 expect it.
+    """
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return zlib.compress(data, wbits=31)
+        case Codec.SNAPPY:
+            return _compress_snappy(data)
+        case Codec.LZ4:
+            return _compress_lz4(data, _LZ4_HEADER_OF_FORMAT_0 if is_format_0 else _LZ4_HEADER)
+        case Codec.ZSTD:
+            return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def decompress(
+    codec: Codec, data: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX, is_format_0: bool = False
+) -> bytes:
+    """Decompress all of `data`, which must be whole and yield at most `limit` bytes.
+
+    Snappy is read framed (Java) and raw (some clients), LZ4 with linked blocks too. `is_format_0`
+    forgives the LZ4 header checksum of message format 0. Raises ProtocolError on corrupt, cut or
+    larger data; the memory held on the way is at most about twice `limit`.
+    """
+    match codec:
+        case Codec.NONE:
+            if len(data) > limit:
+                raise _too_large(limit)
+            return bytes(data)
+        case Codec.GZIP:
+            return _decompress_gzip(data, limit)
+        case Codec.SNAPPY:
+            return _decompress_snappy(data, limit)
+        case Codec.LZ4:
+            if is_format_0:
+                data = with_lz4_header_checksum(data)
+            # LZ4 cannot yield more than 255 bytes for one.
+            return _decompress_into(_cramjam().lz4, data, min(limit, 255 * len(data)))
+        case Codec.ZSTD:
+            return _decompress_into(_cramjam().zstd, data, limit)
+
+
+def with_lz4_header_checksum(data: Bytes) -> bytes:
+    """The same LZ4 frame with a right header checksum, whichever one it came with."""
+    if len(data) < 7 or bytes(data[:4]) != _LZ4_MAGIC:
+        raise ProtocolError("lz4 data does not start with a frame header")
+    flags = data[4]
+    end = (
+        6
+        + (8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0)
+        + (4 if flags & _LZ4_DICTIONARY_FLAG else 0)
+    )
+    if len(data) <= end:
+        raise ProtocolError("the lz4 frame header is cut")
+    checksum = (xxhash32_short(bytes(data[4:end])) >> 8) & 0xFF
+    return b"".join((data[:end], bytes((checksum,)), data[end + 1 :]))
+
+
+def xxhash32_short(data: bytes) -> int:
+    """xxHash32 with seed 0 of fewer than 16 bytes: enough for an LZ4 frame descriptor."""
+    assert len(data) < 16
+    mask = 0xFFFFFFFF
+    value = (0x165667B1 + len(data)) & mask
+    words_end = len(data) & ~3
+    for at in range(0, words_end, 4):
+        (word,) = _UINT32_LITTLE.unpack_from(data, at)
+        value = (value + word * 0xC2B2AE3D) & mask
+        value = (((value << 17) | (value >> 15)) & mask) * 0x27D4EB2F & mask
+    for byte in data[words_end:]:
+        value = (value + byte * 0x165667B1) & mask
+        value = (((value << 11) | (value >> 21)) & mask) * 0x9E3779B1 & mask
+    value = (value ^ (value >> 15)) * 0x85EBCA77 & mask
+    value = (value ^ (value >> 13)) * 0xC2B2AE3D & mask
+    return value ^ (value >> 16)
+
+
+def _cramjam() -> ModuleType:
+    import cramjam
+
+    return cramjam
+
+
+def _too_large(limit: int) -> ProtocolError:
+    return ProtocolError(f"the compressed data unfolds to more than {limit} bytes")
+
+
+def _decompress_gzip(data: Bytes, limit: int) -> bytes:
+    """All members of a gzip stream, one after another."""
+    parts: list[bytes] = []
+    room = limit
+    rest: Bytes = data
+    while True:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            part = member.decompress(rest, room + 1)
+        except zlib.error as error:
+            raise ProtocolError(f"corrupt gzip data: {error}") from None
+        if len(part) > room:
+            raise _too_large(limit)
+        if not member.eof:
+            raise ProtocolError("the gzip data is cut")
+        parts.append(part)
+        room -= len(part)
+        rest = member.unused_data
+        if not rest:
+            return part if len(parts) == 1 else b"".join(parts)
+
+
+def _compress_snappy(data: Bytes) -> bytes:
+    compress_raw = _cramjam().snappy.compress_raw
+    view = memoryview(data)
+    parts: list[bytes] = [_XERIAL_HEADER]
+    for at in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        block = bytes(compress_raw(view[at : at + _XERIAL_BLOCK_BYTES]))
+        parts += (_INT32.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def _decompress_snappy(data: Bytes, limit: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _decompress_snappy_block(view, limit, limit)
+    parts: list[bytes] = []
+    room = limit
+    at = len(_XERIAL_HEADER)
+    if len(view) < at:
+        raise ProtocolError("the snappy header is cut")
+    while at < len(view):
+        if len(view) - at < 4:
+            raise ProtocolError("a snappy block length is cut")
+        (size,) = _INT32.unpack_from(view, at)
+        at += 4
+        if not 0 < size <= len(view) - at:
+            raise ProtocolError(f"a snappy block of {size} bytes where {len(view) - at} are left")
+        part = _decompress_snappy_block(view[at : at + size], room, limit)
+        parts.append(part)
+        room -= len(part)
+        at += size
+    return b"".join(parts)
+
+
+def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
+    snappy = _cramjam().snappy
+    try:
+        size: int = snappy.decompress_raw_len(block)
+        if size > room:
+            raise _too_large(limit)
+        if size > _SNAPPY_RATIO_MAX * len(block):
+            raise ProtocolError(f"a snappy block of {len(block)} bytes cannot hold {size}")
+        return bytes(snappy.decompress_raw(block))
+    except ProtocolError:
+        raise
+    except Exception as error:
+        raise ProtocolError(f"corrupt snappy data: {error}") from None
+
+
+def _compress_lz4(data: Bytes, header: bytes) -> bytes:
+    compress_block: Callable[..., object] = _cramjam().lz4.compress_block
+    view = memoryview(data)
+    parts: list[bytes | memoryview] = [header]
+    for at in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[at : at + _LZ4_BLOCK_BYTES]
+        block = bytes(compress_block(plain, store_size=False))  # type: ignore[call-overload]
+        if len(block) < len(plain):
+            parts += (_UINT32_LITTLE.pack(len(block)), block)
+        else:
+            parts += (_UINT32_LITTLE.pack(len(plain) | _LZ4_STORED), plain)
+    parts.append(_LZ4_END)
+    return b"".join(parts)
+
+
+def _decompress_into(codec: ModuleType, data: Bytes, limit: int) -> bytes:
+    """Let cramjam write into a buffer of ours: it stops at the end and allocates no output itself.
+
+    To it a buffer too small and data corrupt are the same exception. So there are two tries: a
+    guess that nearly every batch fits, then `limit` bytes of anonymous memory, whose pages cost
+    nothing until they are written.
+    """
+    if not data:
+        raise ProtocolError("compressed data without a frame")
+    guess = max(_GUESS_BYTES_MIN, 8 * len(data))
+    if guess < limit:
+        output = bytearray(guess)
+        try:
+            return bytes(memoryview(output)[: codec.decompress_into(data, output)])
+        except Exception:
+            del output
+    with mmap(-1, max(limit, 1), flags=MAP_PRIVATE | MAP_ANONYMOUS) as pages:
+        try:
+            return pages[: codec.decompress_into(data, pages)]
+        except Exception as error:
+            raise ProtocolError(f"corrupt data or more than {limit} bytes: {error}") from None

@@ -1,0 +1,98 @@
+"""Control records: what the broker itself writes into a partition to end a transaction.
+
+A marker is a batch of one record that takes an offset like any other; clients see it as an end of
+the producer's open transaction and never hand it to the application. Written by the partition's
+owner when the transaction coordinator says so, read by storage when it rebuilds its indexes.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.errors import ProtocolError
+from protocol.records import (
+    CONTROL,
+    NO_LEADER_EPOCH,
+    TRANSACTIONAL,
+    BatchHeader,
+    Record,
+    build_batch,
+    is_control,
+    iter_records,
+)
+
+_KEY = Struct(">hh")  # version, type
+_VALUE = Struct(">hi")  # version, coordinator epoch
+_VERSION: Final = 0
+
+
+class ControlType(IntEnum):
+    """The type in a control record's key; Kafka's other types belong to its metadata log."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+class EndTransactionMarker(NamedTuple):
+    """The end of a producer's transaction, as the coordinator of that epoch decided it."""
+
+    type: ControlType
+    coordinator_epoch: int
+
+
+def build_end_transaction_batch(
+    marker: EndTransactionMarker,
+    *,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_offset: int = 0,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """The whole batch that ends the producer's transaction; it has no sequence (-1)."""
+    record = Record(
+        base_offset,
+        timestamp_ms,
+        _KEY.pack(_VERSION, marker.type),
+        _VALUE.pack(_VERSION, marker.coordinator_epoch),
+    )
+    return build_batch(
+        (record,),
+        base_offset=base_offset,
+        attributes=TRANSACTIONAL | CONTROL,
+        partition_leader_epoch=partition_leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def parse_control_record(record: Record) -> EndTransactionMarker | None:
+    """The marker in a record of a control batch, or None for a type that is not ours.
+
+    Newer versions of key and value only append fields, so what stands behind ours is ignored.
+    """
+    if record.key is None or len(record.key) < _KEY.size:
+        raise ProtocolError("a control record's key is cut")
+    version, number = _KEY.unpack_from(record.key)
+    if version < 0:
+        raise ProtocolError(f"a control record's key of version {version}")
+    if number not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _VALUE.size:
+        raise ProtocolError("an end-transaction marker's value is cut")
+    version, coordinator_epoch = _VALUE.unpack_from(record.value)
+    if version < 0:
+        raise ProtocolError(f"an end-transaction marker of version {version}")
+    return EndTransactionMarker(ControlType(number), coordinator_epoch)
+
+
+def read_control_batch(
+    batch: bytes | bytearray | memoryview, header: BatchHeader
+) -> EndTransactionMarker | None:
+    """The marker of a control batch, which holds one record, or None if it is of another type."""
+    if not is_control(header.attributes):
+        raise ProtocolError("not a control batch")
+    records = list(iter_records(batch, header, limit=1024))
+    if len(records) != 1:
+        raise ProtocolError(f"a control batch of {len(records)} records")
+    return parse_control_record(records[0])

@@ -1,0 +1,232 @@
+"""Message sets of formats 0 and 1, from the years before record batches.
+
+The log holds format 2 only: Produce 0 to 2 is converted up before the append and Fetch 0 to 3
+down before the answer, both here. Called by the handlers of those versions and by nothing else, so
+clarity comes before speed. Malformed bytes raise ProtocolError and nothing else.
+
+A message, big-endian:
+
+     0 offset     int64     17 attributes int8
+     8 size       int32     18 timestamp  int64   (format 1 only)
+    12 CRC-32     uint32       key        int32 length, bytes
+    16 magic      int8         value      int32 length, bytes
+
+Compressed messages travel as the value of a wrapper message. Its offset is that of the last message
+inside; the offsets inside are absolute in format 0 and relative to the first in format 1 (KIP-31).
+"""
+
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+from zlib import crc32
+
+from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from protocol.errors import ApiError, ErrorCode, ProtocolError
+from protocol.records import (
+    CODEC_MASK,
+    LOG_APPEND_TIME,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    Record,
+    build_batch,
+    compression_of,
+    is_control,
+    is_log_append_time,
+    iter_batches,
+    iter_records,
+)
+
+_LOG_OVERHEAD: Final = 12  # offset and size
+_OFFSET_AND_SIZE = Struct(">qi")
+_CRC = Struct(">I")
+_MAGIC_AND_ATTRIBUTES = Struct(">bb")
+_INT32 = Struct(">i")
+_INT64 = Struct(">q")
+
+# The least size by format: CRC, magic, attributes, (timestamp,) and two empty fields.
+_SIZE_MIN: Final = (14, 22)
+
+
+class Message(NamedTuple):
+    """One message as it stands in its set; a wrapper is a message whose codec is not NONE."""
+
+    offset: int
+    magic: int
+    codec: Codec
+    is_log_append_time: bool
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+
+
+def iter_messages(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> Iterator[Message]:
+    """The messages of a set, wrappers unfolded, each with its absolute offset and its timestamp.
+
+    Format 0 has no timestamps: they are -1. All wrappers together may unfold to `limit` bytes.
+    """
+    for message in _iter_shallow(view):
+        if message.codec is Codec.NONE:
+            yield message
+        else:
+            unfolded, size = _unfold(message, limit)
+            limit -= size
+            yield from unfolded
+
+
+def up_convert(view: Bytes, *, limit: int = DECOMPRESSED_BYTES_MAX) -> list[bytes]:
+    """The set as one batch of format 2 that counts from offset 0, or no batch if it is empty.
+
+    The batch is compressed as the last wrapper of the set was, and carries each message's own
+    timestamp.
+    """
+    codec = Codec.NONE
+    for message in _iter_shallow(view):
+        codec = message.codec
+    records = [
+        Record(index, message.timestamp, message.key, message.value)
+        for index, message in enumerate(iter_messages(view, limit=limit))
+    ]
+    return [build_batch(records, codec=codec)] if records else []
+
+
+def down_convert(
+    buffers: Iterable[Bytes],
+    magic: int,
+    first_offset: int,
+    *,
+    limit: int = DECOMPRESSED_BYTES_MAX,
+) -> bytes:
+    """Batches of format 2 as one message set of format `magic` (0 or 1).
+
+    Each buffer holds whole batches. Control batches, headers and (in format 0) timestamps are
+    dropped; uncompressed records below `first_offset` too. Each compressed batch becomes one
+    wrapper. Raises ApiError UNSUPPORTED_COMPRESSION_TYPE for zstd, which no client of these formats
+    can read (KIP-110).
+    """
+    assert magic in (0, 1)
+    out: list[bytes] = []
+    for buffer in buffers:
+        view = memoryview(buffer)
+        for start, header in iter_batches(view):
+            attributes = header.attributes
+            if is_control(attributes):
+                continue
+            codec = compression_of(attributes)
+            if codec is Codec.ZSTD:
+                raise ApiError(
+                    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+                    "the batch is compressed with zstd: fetch with version 10 or newer",
+                )
+            type_flag = LOG_APPEND_TIME if is_log_append_time(attributes) else 0
+            records = iter_records(view[start:], header, limit=limit)
+            if codec is Codec.NONE:
+                out += (
+                    _message(record.offset, magic, type_flag, record)
+                    for record in records
+                    if record.offset >= first_offset
+                )
+            else:
+                out += _fold(list(records), magic, type_flag, codec)
+    return b"".join(out)
+
+
+def _iter_shallow(view: Bytes) -> Iterator[Message]:
+    """The messages of the set as they stand, wrappers closed, CRCs checked."""
+    data = memoryview(view)
+    at = 0
+    while at < len(data):
+        if len(data) - at <= MAGIC_AT:
+            raise ProtocolError("a message is cut")
+        offset, size = _OFFSET_AND_SIZE.unpack_from(data, at)
+        magic = data[at + MAGIC_AT]
+        if magic not in (0, 1):
+            raise ProtocolError(f"message format {magic} in a message set")
+        end = at + _LOG_OVERHEAD + size
+        if size < _SIZE_MIN[magic] or end > len(data):
+            raise ProtocolError(f"a message of {size} bytes where {len(data) - at} are left")
+        (crc,) = _CRC.unpack_from(data, at + _LOG_OVERHEAD)
+        if crc32(data[at + MAGIC_AT : end]) != crc:
+            raise ProtocolError("a message's CRC does not match")
+        attributes = data[at + MAGIC_AT + 1]
+        at += MAGIC_AT + 2
+        timestamp = NO_TIMESTAMP
+        if magic == 1:
+            (timestamp,) = _INT64.unpack_from(data, at)
+            at += 8
+        key, at = _read_bytes(data, at, end)
+        value, at = _read_bytes(data, at, end)
+        if at != end:
+            raise ProtocolError("a message's fields do not end where its size says")
+        codec = compression_of(attributes)
+        if codec is Codec.ZSTD:
+            raise ProtocolError("zstd in a message of a format that never knew it")
+        has_append_time = magic == 1 and attributes & LOG_APPEND_TIME != 0
+        yield Message(offset, magic, codec, has_append_time, timestamp, key, value)
+
+
+def _read_bytes(data: memoryview, at: int, end: int) -> tuple[bytes | None, int]:
+    if end - at < 4:
+        raise ProtocolError("a message is cut")
+    (size,) = _INT32.unpack_from(data, at)
+    at += 4
+    if size < 0:
+        return None, at
+    if size > end - at:
+        raise ProtocolError(f"a field of {size} bytes where {end - at} are left in the message")
+    return bytes(data[at : at + size]), at + size
+
+
+def _unfold(wrapper: Message, limit: int) -> tuple[list[Message], int]:
+    """The messages inside a wrapper, offsets made absolute, and the bytes they unfolded to."""
+    if wrapper.value is None:
+        raise ProtocolError("a compressed message without a value")
+    is_format_0 = wrapper.magic == 0
+    plain = decompress(wrapper.codec, wrapper.value, limit=limit, is_format_0=is_format_0)
+    inner = list(_iter_shallow(plain))
+    if not inner:
+        raise ProtocolError("a compressed message with no message inside")
+    for message in inner:
+        if message.codec is not Codec.NONE or message.magic != wrapper.magic:
+            raise ProtocolError("a compressed message or another format inside a wrapper")
+    if is_format_0:
+        return inner, len(plain)
+    base_offset = wrapper.offset - inner[-1].offset
+    if wrapper.is_log_append_time:
+        inner = [
+            message._replace(is_log_append_time=True, timestamp=wrapper.timestamp)
+            for message in inner
+        ]
+    # A producer may leave 0 in the wrapper; the offsets inside are then already the answer.
+    if base_offset > 0:
+        inner = [message._replace(offset=base_offset + message.offset) for message in inner]
+    return inner, len(plain)
+
+
+def _fold(records: list[Record], magic: int, type_flag: int, codec: Codec) -> list[bytes]:
+    """A wrapper around the records' messages; nothing for a batch that compaction emptied."""
+    if not records:
+        return []
+    base_offset = records[0].offset if magic == 1 else 0
+    plain = b"".join(
+        _message(record.offset - base_offset, magic, type_flag, record) for record in records
+    )
+    timestamp = max(record.timestamp for record in records)
+    value = compress(codec, plain, is_format_0=magic == 0)
+    wrapper = Record(records[-1].offset, timestamp, None, value)
+    return [_message(wrapper.offset, magic, type_flag | codec, wrapper)]
+
+
+def _message(offset: int, magic: int, attributes: int, record: Record) -> bytes:
+    body = b"".join(
+        (
+            _MAGIC_AND_ATTRIBUTES.pack(
+                magic, attributes if magic == 1 else attributes & CODEC_MASK
+            ),
+            _INT64.pack(record.timestamp) if magic == 1 else b"",
+            _INT32.pack(-1) if record.key is None else _INT32.pack(len(record.key)),
+            record.key or b"",
+            _INT32.pack(-1) if record.value is None else _INT32.pack(len(record.value)),
+            record.value or b"",
+        )
+    )
+    return _OFFSET_AND_SIZE.pack(offset, len(body) + 4) + _CRC.pack(crc32(body)) + body

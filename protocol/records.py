@@ -1,0 +1,494 @@
+"""Record batches of message format 2, as views over bytes.
+
+A batch is a header of 61 bytes and the records, which may be compressed as one. Its invariant here:
+nothing but `iter_records`, `iter_timestamps` and `check_records` looks behind the header, and the
+produce and fetch paths call none of them. The CRC covers everything from the attributes on, so the
+offset and the leader epoch are rewritten in place without touching it.
+
+Byte layout, big-endian (Kafka's documentation, "Record Batch"):
+
+     0 base offset            int64      21 attributes        int16   (CRC from here on)
+     8 batch length           int32      23 last offset delta int32
+    12 partition leader epoch int32      27 base timestamp    int64
+    16 magic                  int8       35 max timestamp     int64
+    17 CRC-32C                uint32     43 producer id       int64
+                                         51 producer epoch    int16
+                                         53 base sequence     int32
+                                         57 record count      int32
+                                         61 records
+
+Called by storage for every batch, by coordinators and the controller to write their own, and by
+`legacy_records` and `control_records`. Malformed bytes raise ProtocolError and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from enum import Enum
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+
+from crc32c import crc32c
+
+from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from protocol.errors import ProtocolError
+
+HEADER_BYTES: Final = 61
+MAGIC: Final = 2
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+BATCH_LENGTH_AT: Final = 8
+LEADER_EPOCH_AT: Final = 12
+MAGIC_AT: Final = 16
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+MAX_TIMESTAMP_AT: Final = 35
+
+# What stands before the bytes that the batch length counts.
+LENGTH_OVERHEAD: Final = 12
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_OFFSET = Struct(">q")
+_LENGTH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_unpack_header = _HEADER.unpack_from
+_unpack_length = _LENGTH.unpack_from
+_unpack_crc = _CRC.unpack_from
+_pack_offset = _OFFSET.pack_into
+_pack_int32 = _LENGTH.pack_into
+
+_INT64: Final = 1 << 63
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+
+class BatchHeader(NamedTuple):
+    """The 61 bytes before the records, field by field in their order on the wire."""
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+class Record(NamedTuple):
+    """One record with its absolute offset and timestamp; headers keep their order and doubles."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header] = ()
+
+
+class RecordFault(Enum):
+    """What `check_records` can hold against one record of a batch that is otherwise sound."""
+
+    KEY_MISSING = "a compacted topic cannot accept a record without a key"
+    OFFSET_NOT_CONSECUTIVE = "the offsets inside the batch must count up by one"
+    TIMESTAMP_OUT_OF_RANGE = "the timestamp lies outside what the topic accepts"
+
+
+class RecordProblem(NamedTuple):
+    """A fault and the index (not the offset) of the record in its batch that has it."""
+
+    batch_index: int
+    fault: RecordFault
+
+
+def magic_of(view: Bytes, at: int = 0) -> int:
+    """The message format of what starts at `at`: the byte has the same place in all of them."""
+    if len(view) - at <= MAGIC_AT:
+        raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
+    return view[at + MAGIC_AT]
+
+
+def read_header(view: Bytes, at: int = 0) -> BatchHeader:
+    """The header of the batch at `at`, which must lie whole in the view and be of format 2.
+
+    Says nothing about the CRC and the records behind it.
+    """
+    if at < 0 or len(view) - at < HEADER_BYTES:
+        raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
+    header = BatchHeader._make(_unpack_header(view, at))
+    if header[3] != MAGIC:
+        raise ProtocolError(f"message format {header[3]} where a batch of format 2 was expected")
+    length = header[1]
+    if not HEADER_BYTES - LENGTH_OVERHEAD <= length <= len(view) - at - LENGTH_OVERHEAD:
+        raise ProtocolError(f"a batch length of {length} in {len(view) - at} bytes")
+    return header
+
+
+def batch_size(view: Bytes, at: int = 0) -> int:
+    """The whole size in bytes of the batch at `at`, as it claims; not checked against the view."""
+    if at < 0 or len(view) - at < LENGTH_OVERHEAD:
+        raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
+    length: int = _unpack_length(view, at + BATCH_LENGTH_AT)[0]
+    if length < HEADER_BYTES - LENGTH_OVERHEAD:
+        raise ProtocolError(f"a batch length of {length}")
+    return length + LENGTH_OVERHEAD
+
+
+def is_crc_valid(view: memoryview, at: int, size: int) -> bool:
+    """Whether the batch of `size` bytes at `at` carries its own CRC-32C; copies nothing."""
+    expected: int = _unpack_crc(view, at + CRC_AT)[0]
+    return crc32c(view[at + ATTRIBUTES_AT : at + size]) == expected
+
+
+def iter_batches(view: Bytes) -> Iterator[tuple[int, BatchHeader]]:
+    """Where each batch of the view starts, and its header; the last one must be whole too."""
+    at = 0
+    end = len(view)
+    while at < end:
+        header = read_header(view, at)
+        yield at, header
+        at += header[1] + LENGTH_OVERHEAD
+
+
+def assign_offsets(view: memoryview, at: int, base_offset: int, leader_epoch: int) -> None:
+    """Write where the log puts this batch into its header; the CRC does not cover these fields."""
+    _pack_offset(view, at, base_offset)
+    _pack_int32(view, at + LEADER_EPOCH_AT, leader_epoch)
+
+
+def set_log_append_time(view: memoryview, at: int, timestamp_ms: int) -> None:
+    """Stamp the batch with the broker's time, which stands for all its records, and renew the CRC.
+
+    The deltas of the records stay; readers ignore them once the attribute is set.
+    """
+    size = batch_size(view, at)
+    attributes: int = _ATTRIBUTES.unpack_from(view, at + ATTRIBUTES_AT)[0]
+    _ATTRIBUTES.pack_into(view, at + ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _pack_offset(view, at + MAX_TIMESTAMP_AT, timestamp_ms)
+    _CRC.pack_into(view, at + CRC_AT, crc32c(view[at + ATTRIBUTES_AT : at + size]))
+
+
+def compression_of(attributes: int) -> Codec:
+    """The codec of a batch; ProtocolError for the three numbers that are none."""
+    number = attributes & CODEC_MASK
+    if number > Codec.ZSTD:
+        raise ProtocolError(f"unknown compression type {number}")
+    return Codec(number)
+
+
+def is_log_append_time(attributes: int) -> bool:
+    """Whether the max timestamp is the broker's time and stands for every record."""
+    return attributes & LOG_APPEND_TIME != 0
+
+
+def is_transactional(attributes: int) -> bool:
+    """Whether the batch belongs to a transaction, markers included."""
+    return attributes & TRANSACTIONAL != 0
+
+
+def is_control(attributes: int) -> bool:
+    """Whether the batch holds markers of ours instead of a client's records."""
+    return attributes & CONTROL != 0
+
+
+def iter_records(
+    batch: Bytes, header: BatchHeader | None = None, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
+    """The records of the one batch that `batch` starts with, unfolded to at most `limit` bytes.
+
+    The CRC is not checked. A ProtocolError may come after some records: it is raised where the
+    first malformed one stands, or at the end when bytes are left over.
+    """
+    if header is None:
+        header = read_header(batch)
+    payload = _payload(batch, header, limit)
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    offset_delta_max = header.last_offset_delta
+    at = 0
+    for _ in range(header.record_count):
+        try:
+            delta_ms, offset_delta, key, value, headers, at = _read_record(payload, at)
+        except IndexError:
+            raise ProtocolError("a record is cut") from None
+        timestamp = base_timestamp + delta_ms if append_time is None else append_time
+        if not (0 <= offset_delta <= offset_delta_max and -_INT64 <= timestamp < _INT64):
+            raise ProtocolError(f"offset delta {offset_delta} and timestamp {timestamp}")
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+    if at != len(payload):
+        raise ProtocolError(f"{len(payload) - at} bytes are left behind the last record")
+
+
+def iter_timestamps(
+    batch: Bytes, header: BatchHeader | None = None, *, limit: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[tuple[int, int]]:
+    """(offset, timestamp) of every record; keys, values and headers are stepped over unread."""
+    if header is None:
+        header = read_header(batch)
+    payload = _payload(batch, header, limit)
+    base_offset = header.base_offset
+    base_timestamp = header.base_timestamp
+    append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
+    offset_delta_max = header.last_offset_delta
+    at = 0
+    for _ in range(header.record_count):
+        try:
+            size, at = _read_varint(payload, at)
+            delta_ms, body = _read_varint(payload, at + 1)
+            offset_delta, body = _read_varint(payload, body)
+        except IndexError:
+            raise ProtocolError("a record is cut") from None
+        at += size
+        if not body < at <= len(payload):
+            raise ProtocolError(f"a record of {size} bytes")
+        timestamp = base_timestamp + delta_ms if append_time is None else append_time
+        if not (0 <= offset_delta <= offset_delta_max and -_INT64 <= timestamp < _INT64):
+            raise ProtocolError(f"offset delta {offset_delta} and timestamp {timestamp}")
+        yield base_offset + offset_delta, timestamp
+
+
+def check_records(
+    batch: Bytes,
+    header: BatchHeader | None = None,
+    *,
+    requires_keys: bool,
+    timestamp_min: int = -_INT64,
+    timestamp_max: int = _INT64 - 1,
+    limit: int = DECOMPRESSED_BYTES_MAX,
+) -> Iterator[RecordProblem]:
+    """Every fault of every record of a client's batch: the deep check, for topics that need it.
+
+    The timestamps allowed are [timestamp_min, timestamp_max], both included; a record without one
+    (-1) passes. ProtocolError where the batch itself is malformed.
+    """
+    if header is None:
+        header = read_header(batch)
+    for index, record in enumerate(iter_records(batch, header, limit=limit)):
+        if requires_keys and record.key is None:
+            yield RecordProblem(index, RecordFault.KEY_MISSING)
+        if record.offset - header.base_offset != index:
+            yield RecordProblem(index, RecordFault.OFFSET_NOT_CONSECUTIVE)
+        timestamp = record.timestamp
+        if timestamp != NO_TIMESTAMP and not timestamp_min <= timestamp <= timestamp_max:
+            yield RecordProblem(index, RecordFault.TIMESTAMP_OUT_OF_RANGE)
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    last_offset: int | None = None,
+    codec: Codec = Codec.NONE,
+    attributes: int = 0,
+    max_timestamp: int | None = None,
+    partition_leader_epoch: int = NO_LEADER_EPOCH,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    """One batch with a right CRC; offsets must rise from `base_offset` on, gaps are kept.
+
+    `last_offset` (inclusive) keeps the end of a batch whose last records compaction dropped; it and
+    `max_timestamp` default to what the records say. `attributes` adds flags to the codec's bits.
+    Raises ValueError where the records do not fit the format.
+    """
+    payload = bytearray()
+    base_timestamp = NO_TIMESTAMP
+    latest = NO_TIMESTAMP
+    count = 0
+    delta = -1
+    for record in records:
+        offset, timestamp, key, value, headers = record
+        if count == 0:
+            base_timestamp = latest = timestamp
+        elif timestamp > latest:
+            latest = timestamp
+        if offset - base_offset <= delta:
+            raise ValueError(f"offset {offset} in a batch from {base_offset} does not rise")
+        delta = offset - base_offset
+        count += 1
+        _write_record(payload, timestamp - base_timestamp, delta, key, value, headers)
+    if last_offset is not None:
+        if last_offset - base_offset < delta:
+            raise ValueError(f"last offset {last_offset} lies before that of the last record")
+        delta = last_offset - base_offset
+    if delta > 0x7FFFFFFF:
+        raise ValueError(f"a batch cannot span {delta} offsets")
+    body = payload if codec is Codec.NONE else compress(codec, payload)
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(
+        batch,
+        0,
+        base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD + len(body),
+        partition_leader_epoch,
+        MAGIC,
+        0,
+        (attributes & ~CODEC_MASK) | codec,
+        max(delta, 0),
+        base_timestamp,
+        latest if max_timestamp is None else max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    batch += body
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    return bytes(batch)
+
+
+def _payload(batch: Bytes, header: BatchHeader, limit: int) -> bytes:
+    """The records' bytes, uncompressed. One copy as `bytes`: indexing a memoryview costs double."""
+    end = LENGTH_OVERHEAD + header.batch_length
+    if not HEADER_BYTES <= end <= len(batch):
+        raise ProtocolError(f"a batch length of {header.batch_length} in {len(batch)} bytes")
+    if header.record_count < 0:
+        raise ProtocolError(f"a batch of {header.record_count} records")
+    body = memoryview(batch)[HEADER_BYTES:end]
+    codec = compression_of(header.attributes)
+    if codec is Codec.NONE:
+        return bytes(body)
+    return decompress(codec, body, limit=limit)
+
+
+def _read_record(
+    data: bytes, at: int
+) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]:
+    """Timestamp delta, offset delta, key, value, headers and the end of the record at `at`.
+
+    Varints of one byte, nearly all of them, are read in line. IndexError where the data end.
+    """
+    size = data[at]
+    at += 1
+    if size > 127:
+        size, at = _read_varint(data, at - 1)
+    else:
+        size = (size >> 1) ^ -(size & 1)
+    end = at + size
+    if size < 6 or end > len(data):
+        raise ProtocolError(f"a record of {size} bytes where {len(data) - at} are left")
+    at += 1  # the record's attributes, of which none is defined
+    delta_ms = data[at]
+    at += 1
+    if delta_ms > 127:
+        delta_ms, at = _read_varint(data, at - 1)
+    else:
+        delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
+    offset_delta = data[at]
+    at += 1
+    if offset_delta > 127:
+        offset_delta, at = _read_varint(data, at - 1)
+    else:
+        offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+    key, at = _read_bytes(data, at, end)
+    value, at = _read_bytes(data, at, end)
+    count = data[at]
+    at += 1
+    if count:
+        headers, at = _read_headers(data, at - 1, end)
+    else:
+        headers = ()
+    if at != end:
+        raise ProtocolError("a record's fields do not end where its length says")
+    return delta_ms, offset_delta, key, value, headers, at
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    size = data[at]
+    at += 1
+    if size > 127:
+        size, at = _read_varint(data, at - 1)
+    else:
+        size = (size >> 1) ^ -(size & 1)
+    if size < 0:
+        return None, at
+    stop = at + size
+    if stop > end:
+        raise ProtocolError(f"a field of {size} bytes where {end - at} are left in the record")
+    return data[at:stop], stop
+
+
+def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], int]:
+    count, at = _read_varint(data, at)
+    # A header is two bytes at least.
+    if not 0 <= count <= (end - at) // 2:
+        raise ProtocolError(f"{count} headers where {end - at} bytes are left in the record")
+    headers: list[Header] = []
+    for _ in range(count):
+        key, at = _read_bytes(data, at, end)
+        if key is None:
+            raise ProtocolError("a header without a key")
+        try:
+            name = key.decode()
+        except UnicodeDecodeError:
+            raise ProtocolError("a header's key is not UTF-8") from None
+        value, at = _read_bytes(data, at, end)
+        headers.append((name, value))
+    return tuple(headers), at
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes and where it ends; IndexError where the data end."""
+    result = 0
+    shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 128:
+            return (result >> 1) ^ -(result & 1), at
+        shift += 7
+        if shift > 63:
+            raise ProtocolError("a varint of more than ten bytes")
+
+
+def _write_varint(out: bytearray, value: int) -> None:
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    while rest > 127:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    out.append(rest)
+
+
+def _write_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # the zigzag varint of -1
+    else:
+        _write_varint(out, len(value))
+        out += value
+
+
+def _write_record(
+    out: bytearray,
+    delta_ms: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[Header],
+) -> None:
+    body = bytearray(1)  # attributes: none is defined
+    _write_varint(body, delta_ms)
+    _write_varint(body, offset_delta)
+    _write_bytes(body, key)
+    _write_bytes(body, value)
+    _write_varint(body, len(headers))
+    for name, header_value in headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, header_value)
+    _write_varint(out, len(body))
+    out += body
