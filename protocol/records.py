@@ -65,6 +65,7 @@ _unpack_length = _LENGTH.unpack_from
 _unpack_crc = _CRC.unpack_from
 _pack_offset = _OFFSET.pack_into
 _pack_int32 = _LENGTH.pack_into
+_new_tuple = tuple.__new__
 
 _INT64: Final = 1 << 63
 
@@ -214,23 +215,68 @@ def iter_records(
     """
     if header is None:
         header = read_header(batch)
-    payload = _payload(batch, header, limit)
+    data = _payload(batch, header, limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
     offset_delta_max = header.last_offset_delta
     at = 0
+    # One function for the whole loop, and varints of one byte (nearly all) read in line: calls
+    # would double its time.
     for _ in range(header.record_count):
         try:
-            delta_ms, offset_delta, key, value, headers, at = _read_record(payload, at)
+            end, at = _read_record_end(data, at)
+            delta_ms = data[at]
+            at += 1
+            if delta_ms > 127:
+                delta_ms, at = _read_varint(data, at - 1)
+            else:
+                delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
+            offset_delta = data[at]
+            at += 1
+            if offset_delta > 127:
+                offset_delta, at = _read_varint(data, at - 1)
+            else:
+                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = _read_varint(data, at - 1)
+            else:
+                size = (size >> 1) ^ -(size & 1)
+            if size < 0:
+                key = None
+            else:
+                key = data[at : at + size]
+                at += size
+            size = data[at]
+            at += 1
+            if size > 127:
+                size, at = _read_varint(data, at - 1)
+            else:
+                size = (size >> 1) ^ -(size & 1)
+            if size < 0:
+                value = None
+            else:
+                value = data[at : at + size]
+                at += size
+            headers: tuple[Header, ...] = ()
+            if data[at]:
+                headers, at = _read_headers(data, at, end)
+            else:
+                at += 1
         except IndexError:
             raise ProtocolError("a record is cut") from None
+        # A field that reaches over the end, or a wrong length, shows here: no slice is trusted
+        # before the record ends where it says.
+        if at != end:
+            raise ProtocolError("a record's fields do not end where its length says")
         timestamp = base_timestamp + delta_ms if append_time is None else append_time
         if not (0 <= offset_delta <= offset_delta_max and -_INT64 <= timestamp < _INT64):
             raise ProtocolError(f"offset delta {offset_delta} and timestamp {timestamp}")
-        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
-    if at != len(payload):
-        raise ProtocolError(f"{len(payload) - at} bytes are left behind the last record")
+        yield _new_tuple(Record, (base_offset + offset_delta, timestamp, key, value, headers))
+    if at != len(data):
+        raise ProtocolError(f"{len(data) - at} bytes are left behind the last record")
 
 
 def iter_timestamps(
@@ -239,7 +285,7 @@ def iter_timestamps(
     """(offset, timestamp) of every record; keys, values and headers are stepped over unread."""
     if header is None:
         header = read_header(batch)
-    payload = _payload(batch, header, limit)
+    data = _payload(batch, header, limit)
     base_offset = header.base_offset
     base_timestamp = header.base_timestamp
     append_time = header.max_timestamp if header.attributes & LOG_APPEND_TIME else None
@@ -247,18 +293,20 @@ def iter_timestamps(
     at = 0
     for _ in range(header.record_count):
         try:
-            size, at = _read_varint(payload, at)
-            delta_ms, body = _read_varint(payload, at + 1)
-            offset_delta, body = _read_varint(payload, body)
+            end, at = _read_record_end(data, at)
+            delta_ms, at = _read_varint(data, at)
+            offset_delta, at = _read_varint(data, at)
         except IndexError:
             raise ProtocolError("a record is cut") from None
-        at += size
-        if not body < at <= len(payload):
-            raise ProtocolError(f"a record of {size} bytes")
+        if at >= end:
+            raise ProtocolError("a record's fields do not end where its length says")
+        at = end
         timestamp = base_timestamp + delta_ms if append_time is None else append_time
         if not (0 <= offset_delta <= offset_delta_max and -_INT64 <= timestamp < _INT64):
             raise ProtocolError(f"offset delta {offset_delta} and timestamp {timestamp}")
         yield base_offset + offset_delta, timestamp
+    if at != len(data):
+        raise ProtocolError(f"{len(data) - at} bytes are left behind the last record")
 
 
 def check_records(
@@ -366,46 +414,18 @@ def _payload(batch: Bytes, header: BatchHeader, limit: int) -> bytes:
     return decompress(codec, body, limit=limit)
 
 
-def _read_record(
-    data: bytes, at: int
-) -> tuple[int, int, bytes | None, bytes | None, tuple[Header, ...], int]:
-    """Timestamp delta, offset delta, key, value, headers and the end of the record at `at`.
-
-    Varints of one byte, nearly all of them, are read in line. IndexError where the data end.
-    """
+def _read_record_end(data: bytes, at: int) -> tuple[int, int]:
+    """Where the record at `at` ends, checked against the data, and where its timestamp starts."""
     size = data[at]
     at += 1
     if size > 127:
         size, at = _read_varint(data, at - 1)
     else:
         size = (size >> 1) ^ -(size & 1)
-    end = at + size
-    if size < 6 or end > len(data):
+    # Attributes (of which none is defined), two deltas, two lengths and a header count.
+    if not 6 <= size <= len(data) - at:
         raise ProtocolError(f"a record of {size} bytes where {len(data) - at} are left")
-    at += 1  # the record's attributes, of which none is defined
-    delta_ms = data[at]
-    at += 1
-    if delta_ms > 127:
-        delta_ms, at = _read_varint(data, at - 1)
-    else:
-        delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
-    offset_delta = data[at]
-    at += 1
-    if offset_delta > 127:
-        offset_delta, at = _read_varint(data, at - 1)
-    else:
-        offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
-    key, at = _read_bytes(data, at, end)
-    value, at = _read_bytes(data, at, end)
-    count = data[at]
-    at += 1
-    if count:
-        headers, at = _read_headers(data, at - 1, end)
-    else:
-        headers = ()
-    if at != end:
-        raise ProtocolError("a record's fields do not end where its length says")
-    return delta_ms, offset_delta, key, value, headers, at
+    return at + size, at + 1
 
 
 def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
@@ -444,17 +464,21 @@ def _read_headers(data: bytes, at: int, end: int) -> tuple[tuple[Header, ...], i
 
 def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     """A zigzag varint of at most ten bytes and where it ends; IndexError where the data end."""
-    result = 0
-    shift = 0
-    while True:
+    result = data[at]
+    if result < 128:
+        return (result >> 1) ^ -(result & 1), at + 1
+    byte = data[at + 1]
+    result = (result & 0x7F) | (byte & 0x7F) << 7
+    if byte < 128:
+        return (result >> 1) ^ -(result & 1), at + 2
+    at += 2
+    for shift in range(14, 70, 7):
         byte = data[at]
         at += 1
         result |= (byte & 0x7F) << shift
         if byte < 128:
             return (result >> 1) ^ -(result & 1), at
-        shift += 7
-        if shift > 63:
-            raise ProtocolError("a varint of more than ten bytes")
+    raise ProtocolError("a varint of more than ten bytes")
 
 
 def _write_varint(out: bytearray, value: int) -> None:
