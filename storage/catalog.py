@@ -1,0 +1,366 @@
+"""The catalog of a store: its partitions, its segments and which offsets lie in which segment.
+
+One small LMDB environment, synced on every commit; everything that must change together changes in
+one `Catalog.change()`. The catalog knows all partitions up to the last sealing: log start, log end,
+leader epochs and producers; the active segment holds what came since. The owner keeps a mirror of
+it in memory, which changes only after the commit has succeeded. Readers in other processes look
+rows up as they need them (`CatalogFile`) and learn from the status table's generation when to look
+again.
+
+Databases and their rows:
+
+    partitions  number u32                          PartitionRow
+    numbers     topic id (16 bytes), partition u32  number u32
+    segments    segment id u64                      SegmentRow
+    extents     number u32, segment id u64          segment.Extent
+    producers   number u32, producer id u64         producers.ProducerEntry, as of the last sealing
+    properties  name                                text or integer
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+from pathlib import Path
+from struct import Struct
+
+import lmdb
+import msgspec
+
+from storage.environment import StorageError, open_environment
+from storage.layout import CATALOG_NAME, KEY, NUMBER, segment_ids
+from storage.segment import Extent
+from storage.settings import LogSettings
+
+_DATABASE_COUNT = 8
+_TOPIC_KEY = Struct(">16sI")
+_SEGMENT_KEY = Struct(">Q")
+
+
+class SegmentState(IntEnum):
+    """ACTIVE is written and may be torn by a power loss; SEALED was synced and never changes."""
+
+    ACTIVE = 0
+    SEALED = 1
+
+
+class PartitionRow(msgspec.Struct, frozen=True, array_like=True):
+    """A partition replica of this store. `log_end_offset` and `leader_epochs` are as of the last
+    sealing of a segment with data of it; the active segment holds what came since."""
+
+    number: int
+    topic_id: bytes
+    topic_name: str
+    partition: int
+    settings: LogSettings
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    leader_epochs: tuple[tuple[int, int], ...] = ()
+
+
+class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
+    """A segment of this store. Sizes and `max_timestamp` are final once it is sealed."""
+
+    segment_id: int
+    state: SegmentState
+    created_ms: int
+    sealed_ms: int = -1
+    file_bytes: int = 0
+    byte_count: int = 0
+    max_timestamp: int = -1
+
+
+_PARTITION = msgspec.msgpack.Decoder(PartitionRow)
+_SEGMENT = msgspec.msgpack.Decoder(SegmentRow)
+_ENCODE = msgspec.msgpack.Encoder().encode
+
+
+class CatalogFile:
+    """The catalog's rows as they are on disk, for any process. Every call is a short transaction
+    of its own."""
+
+    def __init__(self, directory: Path, *, map_bytes: int = 0, create: bool = False) -> None:
+        self.environment = open_environment(
+            directory / CATALOG_NAME,
+            map_bytes=map_bytes,
+            database_count=_DATABASE_COUNT,
+            create=create,
+            read_only=not create,
+            sync=True,
+        )
+        self.lmdb = self.environment.lmdb
+        self.partitions = self.lmdb.open_db(b"partitions")
+        self.numbers = self.lmdb.open_db(b"numbers")
+        self.segments = self.lmdb.open_db(b"segments")
+        self.extents = self.lmdb.open_db(b"extents")
+        self.producers = self.lmdb.open_db(b"producers")
+        self.properties = self.lmdb.open_db(b"properties")
+
+    def number_of(self, topic_id: bytes, partition: int) -> int | None:
+        """The store-local number of a partition, None if it is not in this store."""
+        with self.lmdb.begin(self.numbers) as transaction:
+            row = transaction.get(_TOPIC_KEY.pack(topic_id, partition))
+        return None if row is None else int(NUMBER.unpack(row)[0])
+
+    def partition(self, number: int) -> PartitionRow | None:
+        """The partition of that number."""
+        with self.lmdb.begin(self.partitions) as transaction:
+            row = transaction.get(NUMBER.pack(number))
+        return None if row is None else _PARTITION.decode(row)
+
+    def partition_rows(self) -> Iterator[PartitionRow]:
+        """All partitions by number."""
+        with self.lmdb.begin(self.partitions) as transaction:
+            for _, row in transaction.cursor():
+                yield _PARTITION.decode(row)
+
+    def segment_rows(self) -> list[SegmentRow]:
+        """All segments by id."""
+        with self.lmdb.begin(self.segments) as transaction:
+            return [_SEGMENT.decode(row) for _, row in transaction.cursor()]
+
+    def extents_of(self, number: int) -> list[Extent]:
+        """The partition's extents in sealed segments, by offset."""
+        found = []
+        with self.lmdb.begin(self.extents) as transaction:
+            cursor = transaction.cursor()
+            more = cursor.set_range(KEY.pack(number, 0))
+            while more:
+                key, row = cursor.item()
+                row_number, segment_id = KEY.unpack(key)
+                if row_number != number:
+                    break
+                found.append(Extent.decode(segment_id, row))
+                more = cursor.next()
+        found.sort(key=_first_offset)
+        return found
+
+    def all_extents(self) -> dict[int, list[Extent]]:
+        """The extents of all partitions, also of deleted ones whose bytes are still there."""
+        found: dict[int, list[Extent]] = {}
+        with self.lmdb.begin(self.extents) as transaction:
+            for key, row in transaction.cursor():
+                number, segment_id = KEY.unpack(key)
+                found.setdefault(number, []).append(Extent.decode(segment_id, row))
+        for extents in found.values():
+            extents.sort(key=_first_offset)
+        return found
+
+    def producer_rows(self) -> Iterator[tuple[int, int, bytes]]:
+        """(number, producer id, row) of every producer as of the last sealing."""
+        with self.lmdb.begin(self.producers) as transaction:
+            for key, row in transaction.cursor():
+                number, producer_id = KEY.unpack(key)
+                yield number, producer_id, row
+
+    def property_of(self, name: str) -> str | None:
+        """A property by name, None if it was never set."""
+        with self.lmdb.begin(self.properties) as transaction:
+            row = transaction.get(name.encode())
+        return None if row is None else row.decode()
+
+
+class Catalog:
+    """The owner's catalog: the rows, their mirror in memory and the one way to change both.
+
+    The mappings are for reading; they change only in `change`. `extents[number]` is sorted by
+    offset. Partition numbers and segment ids are never used twice as long as any file may hold
+    something under them.
+    """
+
+    def __init__(self, directory: Path, *, map_bytes: int) -> None:
+        self.directory = directory
+        self.file = CatalogFile(directory, map_bytes=map_bytes, create=True)
+        self.partitions: dict[int, PartitionRow] = {}
+        self.numbers: dict[tuple[bytes, int], int] = {}
+        for row in self.file.partition_rows():
+            self.partitions[row.number] = row
+            self.numbers[row.topic_id, row.partition] = row.number
+        self.segments: dict[int, SegmentRow] = {
+            row.segment_id: row for row in self.file.segment_rows()
+        }
+        self.extents: dict[int, list[Extent]] = self.file.all_extents()
+        self.numbers_end = max(
+            int(self.property_of("numbers_end") or 0),
+            *(number + 1 for number in self.partitions),
+            *(number + 1 for number in self.extents),
+            0,
+        )
+        self.free_numbers: list[int] = []
+        """Numbers below `numbers_end` that no row, extent or file uses, largest first; the store
+        alone can tell, and fills it."""
+        self.segment_ids_end = max(
+            int(self.property_of("next_segment_id") or 1),
+            *(segment_id + 1 for segment_id in segment_ids(directory)),
+            *(segment_id + 1 for segment_id in self.segments),
+            1,
+        )
+        self.on_change: Callable[[], None] = _nothing
+        """Called after every committed change: the store raises the status generation there."""
+
+    @property
+    def active_segment_id(self) -> int | None:
+        """The segment that is written, None before the first and while there is none."""
+        active = [i for i, row in self.segments.items() if row.state is SegmentState.ACTIVE]
+        assert len(active) <= 1, f"segments {active} are all active"
+        return active[0] if active else None
+
+    def property_of(self, name: str) -> str | None:
+        """A property by name, None if it was never set."""
+        return self.file.property_of(name)
+
+    def next_segment_id(self) -> int:
+        """A fresh id, larger than any that a row or a file ever had."""
+        self.segment_ids_end += 1
+        return self.segment_ids_end - 1
+
+    @contextmanager
+    def change(self) -> "Iterator[CatalogChange]":
+        """One atomic, synced change. If the block raises or the commit fails, nothing has changed,
+        neither on disk nor in memory. Raises StorageError."""
+        try:
+            transaction = self.file.lmdb.begin(write=True)
+        except lmdb.Error as error:
+            raise StorageError(f"catalog: {error}") from error
+        change = CatalogChange(self, transaction)
+        try:
+            yield change
+            transaction.commit()
+        except BaseException as error:
+            transaction.abort()
+            for revert in reversed(change.reverts):
+                revert()
+            if isinstance(error, lmdb.Error):
+                raise StorageError(f"catalog: {error}") from error
+            raise
+        for effect in change.effects:
+            effect()
+        self.on_change()
+
+
+class CatalogChange:
+    """The rows of one change; collected by `Catalog.change`, all or nothing."""
+
+    def __init__(self, catalog: Catalog, transaction: "lmdb.Transaction[bytes]") -> None:
+        self._catalog = catalog
+        self._transaction = transaction
+        self.effects: list[Callable[[], None]] = []
+        """What becomes of the mirror after the commit."""
+        self.reverts: list[Callable[[], None]] = []
+        """What is put back if there is none."""
+
+    def new_number(self) -> int:
+        """A partition number that no row, extent or file uses."""
+        catalog = self._catalog
+        if catalog.free_numbers:
+            number = catalog.free_numbers.pop()
+            self.reverts.append(lambda: catalog.free_numbers.append(number))
+            return number
+        number = catalog.numbers_end
+        catalog.numbers_end += 1
+        self.put_property("numbers_end", str(catalog.numbers_end))
+        return number
+
+    def put_partition(self, row: PartitionRow) -> None:
+        """Insert or replace a partition."""
+        catalog, number = self._catalog, row.number
+        topic_key = _TOPIC_KEY.pack(row.topic_id, row.partition)
+        self._transaction.put(NUMBER.pack(number), _ENCODE(row), db=catalog.file.partitions)
+        self._transaction.put(topic_key, NUMBER.pack(number), db=catalog.file.numbers)
+
+        def effect() -> None:
+            catalog.partitions[number] = row
+            catalog.numbers[row.topic_id, row.partition] = number
+
+        self.effects.append(effect)
+
+    def delete_partition(self, number: int) -> None:
+        """Remove a partition and its producers. Its extents stay until the segments that hold its
+        bytes are dropped or rewritten; until then the number is not given away."""
+        catalog = self._catalog
+        row = catalog.partitions[number]
+        topic_key = _TOPIC_KEY.pack(row.topic_id, row.partition)
+        self._transaction.delete(NUMBER.pack(number), db=catalog.file.partitions)
+        self._transaction.delete(topic_key, db=catalog.file.numbers)
+        cursor = self._transaction.cursor(catalog.file.producers)
+        first = KEY.pack(number, 0)
+        while cursor.set_range(first) and cursor.key()[: NUMBER.size] == first[: NUMBER.size]:
+            cursor.delete()
+
+        def effect() -> None:
+            del catalog.partitions[number]
+            del catalog.numbers[row.topic_id, row.partition]
+
+        self.effects.append(effect)
+
+    def put_segment(self, row: SegmentRow) -> None:
+        """Insert or replace a segment. To seal one: sync it first, then put it as SEALED."""
+        catalog, segment_id = self._catalog, row.segment_id
+        key = _SEGMENT_KEY.pack(segment_id)
+        self._transaction.put(key, _ENCODE(row), db=catalog.file.segments)
+        self.put_property("next_segment_id", str(catalog.segment_ids_end))
+
+        def effect() -> None:
+            catalog.segments[segment_id] = row
+
+        self.effects.append(effect)
+
+    def delete_segment(self, segment_id: int) -> None:
+        """Remove a segment and all extents in it; unlink its file after the change."""
+        catalog = self._catalog
+        self._transaction.delete(_SEGMENT_KEY.pack(segment_id), db=catalog.file.segments)
+        for number, extents in catalog.extents.items():
+            if any(extent.segment_id == segment_id for extent in extents):
+                self.delete_extent(number, segment_id)
+
+        def effect() -> None:
+            catalog.segments.pop(segment_id, None)
+
+        self.effects.append(effect)
+
+    def put_extent(self, number: int, extent: Extent) -> None:
+        """Insert or replace what a sealed segment holds of a partition."""
+        catalog = self._catalog
+        key = KEY.pack(number, extent.segment_id)
+        self._transaction.put(key, extent.encode(), db=catalog.file.extents)
+
+        def effect() -> None:
+            extents = catalog.extents.setdefault(number, [])
+            extents[:] = [e for e in extents if e.segment_id != extent.segment_id]
+            insort(extents, extent, key=_first_offset)
+
+        self.effects.append(effect)
+
+    def delete_extent(self, number: int, segment_id: int) -> None:
+        """Remove what a segment held of a partition."""
+        catalog = self._catalog
+        self._transaction.delete(KEY.pack(number, segment_id), db=catalog.file.extents)
+
+        def effect() -> None:
+            extents = catalog.extents.get(number, [])
+            extents[:] = [extent for extent in extents if extent.segment_id != segment_id]
+            if not extents:
+                catalog.extents.pop(number, None)
+
+        self.effects.append(effect)
+
+    def put_producer(self, number: int, producer_id: int, row: bytes) -> None:
+        """Insert or replace a producer's state."""
+        key = KEY.pack(number, producer_id)
+        self._transaction.put(key, row, db=self._catalog.file.producers)
+
+    def delete_producer(self, number: int, producer_id: int) -> None:
+        """Remove an expired producer."""
+        self._transaction.delete(KEY.pack(number, producer_id), db=self._catalog.file.producers)
+
+    def put_property(self, name: str, text: str) -> None:
+        """Set a property."""
+        self._transaction.put(name.encode(), text.encode(), db=self._catalog.file.properties)
+
+
+def _first_offset(extent: Extent) -> tuple[int, int]:
+    return extent.first_offset, extent.end_offset
+
+
+def _nothing() -> None:
+    pass

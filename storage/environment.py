@@ -1,0 +1,98 @@
+"""LMDB environments, each opened at most once per process and kept open by reference.
+
+LMDB's locks belong to a process and a file, so opening one file twice in a process breaks them.
+Everybody asks `open_environment`, which hands out the one that is open. Nobody closes: the map goes
+away with the last reference. This is what makes it safe to give a view of a mapped page to a
+socket: whoever needs the page keeps the environment.
+"""
+
+from pathlib import Path
+from weakref import WeakValueDictionary
+
+import lmdb
+
+READERS_MAX = 1024
+"""Slots of the reader table: every process uses one per concurrent read transaction."""
+
+_OPEN: WeakValueDictionary[tuple[int, int], "Environment"] = WeakValueDictionary()
+
+
+class StorageError(Exception):
+    """The environment refused: the disk or the map is full, or a file cannot be read or written.
+
+    Raised at the faces of this package after everything in memory has been put back to what is on
+    disk; a client is told KAFKA_STORAGE_ERROR.
+    """
+
+
+class Environment:
+    """One open LMDB file. Reading or writing is a matter of the transactions begun on it."""
+
+    __slots__ = ("__weakref__", "lmdb", "page_size", "path")
+
+    def __init__(self, path: Path, environment: lmdb.Environment) -> None:
+        self.path = path
+        self.lmdb = environment
+        self.page_size: int = environment.stat()["psize"]
+
+    def sync(self) -> None:
+        """fdatasync, without the interpreter lock: other threads run on. Raises StorageError."""
+        try:
+            self.lmdb.sync(True)
+        except lmdb.Error as error:
+            raise StorageError(f"{self.path.name}: {error}") from error
+
+    def clear_stale_readers(self) -> int:
+        """Free the reader slots of processes that were killed inside a read transaction; while
+        they stand, the pages they saw are not used again. Returns how many there were."""
+        return self.lmdb.reader_check()
+
+
+def open_environment(
+    path: Path,
+    *,
+    map_bytes: int = 0,
+    database_count: int,
+    create: bool = False,
+    read_only: bool = False,
+    sync: bool = False,
+) -> Environment:
+    """The environment in the file `path`, opened now or already open in this process.
+
+    `map_bytes` 0 takes the size the file was created with: right for everybody but its creator.
+    With `sync` every commit reaches the disk before it returns. Raises StorageError if the file is
+    missing (unless `create`), is none of LMDB's or does not fit into the address space.
+    """
+    try:
+        known = _OPEN.get(_identity(path))
+        if known is not None:
+            return known
+    except FileNotFoundError:
+        if not create:
+            raise StorageError(f"{path.name}: no such file") from None
+    try:
+        environment = lmdb.open(
+            str(path),
+            subdir=False,
+            map_size=map_bytes,
+            readonly=read_only,
+            create=create,
+            sync=sync,
+            metasync=sync,
+            readahead=False,
+            meminit=False,
+            max_dbs=database_count,
+            max_readers=READERS_MAX,
+            max_spare_txns=4,
+            mode=0o644,
+        )
+    except (lmdb.Error, OSError) as error:
+        raise StorageError(f"{path.name}: {error}") from error
+    opened = Environment(path, environment)
+    _OPEN[_identity(path)] = opened
+    return opened
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino

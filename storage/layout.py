@@ -1,0 +1,76 @@
+"""Names and keys: which store a partition lives in, which files a store has, how keys look.
+
+Everything here is a pure function of its arguments and part of the format on disk: a node finds its
+data again only as long as none of it changes.
+"""
+
+from pathlib import Path
+from struct import Struct
+
+CATALOG_NAME = "catalog.mdb"
+STATUS_NAME = "status"
+OWNER_LOCK_NAME = "owner.lock"
+
+KEY = Struct(">IQ")
+"""Key of a batch: store-local partition number, base offset. Big-endian, so that the order of keys
+is the order of the log."""
+KEY_SIZE = KEY.size
+NUMBER = Struct(">I")
+OFFSET = Struct(">Q")
+EPOCH_KEY = Struct(">II")
+"""Key of a leader epoch: number, epoch."""
+
+STAMP = Struct(">IIQ")
+"""What stands before every batch in its value: partition number, turn (the low 32 bits of the LMDB
+transaction's id) and the partition's log end offset before this append. The number makes a batch
+found by scanning pages belong to somebody; the offset tells a gap that was always there (a
+compacted or replicated log) from a batch that was lost."""
+STAMP_SIZE = STAMP.size
+
+NUMBER_MAX = 2**32 - 1
+OFFSET_MAX = 2**63 - 1
+
+_SEGMENT_PREFIX = "segment-"
+_SEGMENT_SUFFIX = ".mdb"
+
+
+def store_index(topic_id: bytes, partition: int, store_count: int) -> int:
+    """The store, in [0, store_count), that holds this partition on every node of that store count.
+
+    Consecutive partitions of a topic fall into consecutive stores, and topics start at different
+    ones, so that both a few wide topics and many narrow ones spread evenly.
+    """
+    return (int.from_bytes(topic_id[:4], "big") + partition) % store_count
+
+
+def store_directory(data_directory: Path, store: int) -> Path:
+    """Where store number `store` of a node lives."""
+    return data_directory / "stores" / str(store)
+
+
+def segment_path(directory: Path, segment_id: int) -> Path:
+    """The file of a segment; LMDB keeps its lock table beside it as `<file>-lock`."""
+    return directory / f"{_SEGMENT_PREFIX}{segment_id:08d}{_SEGMENT_SUFFIX}"
+
+
+def lock_path(path: Path) -> Path:
+    """The lock table LMDB keeps beside an environment's file."""
+    return path.with_name(path.name + "-lock")
+
+
+def segment_ids(directory: Path) -> list[int]:
+    """The ids of all segment files in the folder, known to the catalog or not, ascending."""
+    ids = [
+        int(digits)
+        for path in directory.glob(f"{_SEGMENT_PREFIX}*{_SEGMENT_SUFFIX}")
+        if (digits := path.name[len(_SEGMENT_PREFIX) : -len(_SEGMENT_SUFFIX)]).isdigit()
+    ]
+    return sorted(ids)
+
+
+def unlink_segment(directory: Path, segment_id: int) -> None:
+    """Remove a segment's files. Whoever has it open keeps reading: the space returns with the last
+    of them."""
+    path = segment_path(directory, segment_id)
+    path.unlink(missing_ok=True)
+    lock_path(path).unlink(missing_ok=True)

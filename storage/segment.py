@@ -1,0 +1,273 @@
+"""A segment: one LMDB file with the batches of many partitions and the indexes over them.
+
+The newest segment of a store is written, all others are sealed and never change. A value of the
+batches database is a stamp (layout.STAMP) followed by the record batch exactly as it came. Values
+of over half a page stand in overflow pages, which do not move and are not used again as long as
+no batch is deleted: views of them may outlive the transaction that found them, as long as the
+segment itself is referenced.
+
+The owner's turns write the active segment (append.py); rewrite and salvage write new ones with
+`SegmentWriter`; readers of any process read through `Segment.begin`.
+
+Databases and their rows, all integers big-endian:
+
+    batches     number u32, base offset u64          stamp, record batch
+    timestamps  number u32, timestamp u64            base offset u64
+    epochs      number u32, leader epoch u32         start offset u64
+    aborted     number u32, marker's offset u64      transactions.AbortedTransaction
+    producers   number u32, producer id u64          producers.ProducerEntry      (checkpoint)
+    extents     number u32                           Extent                       (checkpoint)
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+import lmdb
+
+from storage.environment import Environment, StorageError, open_environment
+from storage.layout import (
+    EPOCH_KEY,
+    KEY,
+    NUMBER,
+    NUMBER_MAX,
+    OFFSET,
+    STAMP,
+    STAMP_SIZE,
+    segment_path,
+)
+from storage.timestamps import TimestampIndexer
+
+_DATABASE_COUNT = 8
+_EXTENT = Struct(">qqqqqq")
+_TURN_BYTES_MAX = 2 << 20
+_HEADER_FIELDS = Struct(">i11xi8xq")  # from byte 12: leader epoch, last offset delta, max timestamp
+_HEADER_FIELDS_AT = 12
+
+
+class Extent(NamedTuple):
+    """What one segment holds of one partition: the offsets [first_offset, end_offset).
+
+    Extents of a partition never overlap and, sorted, cover its log without gaps, also where
+    compaction has left holes between the batches themselves.
+    """
+
+    segment_id: int
+    first_offset: int
+    end_offset: int
+    byte_count: int
+    batch_count: int
+    max_timestamp: int = -1
+    first_append_ms: int = 0
+
+    def encode(self) -> bytes:
+        """The row of the extents database, without the segment's id."""
+        return _EXTENT.pack(*self[1:])
+
+    @classmethod
+    def decode(cls, segment_id: int, row: bytes | memoryview) -> "Extent":
+        """The reverse of `encode`."""
+        return cls(segment_id, *_EXTENT.unpack(row))
+
+
+class StoredBatch(NamedTuple):
+    """A batch where it lies; `batch` is a view that is valid inside the transaction only, unless
+    the segment is sealed or the value is an overflow value."""
+
+    number: int
+    base_offset: int
+    batch: memoryview
+    log_end_before: int
+
+
+class Segment:
+    """One open segment. Whoever references it keeps its map; nobody closes it."""
+
+    __slots__ = (
+        "aborted",
+        "batches",
+        "environment",
+        "epochs",
+        "extents",
+        "large_value_size",
+        "lmdb",
+        "producers",
+        "segment_id",
+        "timestamps",
+    )
+
+    def __init__(self, segment_id: int, environment: Environment) -> None:
+        self.segment_id = segment_id
+        self.environment = environment
+        self.lmdb = environment.lmdb
+        self.large_value_size = environment.page_size // 2
+        try:
+            self.batches = self.lmdb.open_db(b"batches")
+            self.timestamps = self.lmdb.open_db(b"timestamps")
+            self.epochs = self.lmdb.open_db(b"epochs")
+            self.aborted = self.lmdb.open_db(b"aborted")
+            self.producers = self.lmdb.open_db(b"producers")
+            self.extents = self.lmdb.open_db(b"extents")
+        except lmdb.Error as error:
+            raise StorageError(f"{environment.path.name}: {error}") from error
+
+    @classmethod
+    def create(cls, directory: Path, segment_id: int, *, map_bytes: int) -> "Segment":
+        """A new, empty segment; it belongs to the store once the catalog names it."""
+        path = segment_path(directory, segment_id)
+        environment = open_environment(
+            path, map_bytes=map_bytes, database_count=_DATABASE_COUNT, create=True
+        )
+        return cls(segment_id, environment)
+
+    @classmethod
+    def open(cls, directory: Path, segment_id: int, *, read_only: bool = True) -> "Segment":
+        """An existing segment; to be written only by the store's owner and only while active.
+
+        Raises StorageError if the file is missing or unreadable.
+        """
+        path = segment_path(directory, segment_id)
+        environment = open_environment(path, database_count=_DATABASE_COUNT, read_only=read_only)
+        return cls(segment_id, environment)
+
+    def begin(self) -> "lmdb.Transaction[memoryview]":
+        """A read transaction, values as views. End it soon with abort(), which parks it for the
+        next one; a long one keeps an active segment from using its free pages."""
+        return self.lmdb.begin(buffers=True)
+
+    def begin_write(self) -> "lmdb.Transaction[bytes]":
+        """The write transaction; one at a time, by the owner."""
+        return self.lmdb.begin(self.batches, write=True)
+
+    def sync(self) -> None:
+        """fdatasync: everything committed before is on disk afterwards. Safe in another thread."""
+        self.environment.sync()
+
+    def file_bytes(self) -> int:
+        """Size of the file."""
+        return self.environment.path.stat().st_size
+
+    def iterate(
+        self, first: int = 0, end: int = NUMBER_MAX + 1, *, offset: int = 0
+    ) -> Iterator[StoredBatch]:
+        """The batches of the partition numbers [first, end) in key order, those of `first` from
+        the base offset `offset` on. The read transaction lasts as long as the iteration."""
+        transaction = self.begin()
+        try:
+            cursor = transaction.cursor(self.batches)
+            found = cursor.set_range(KEY.pack(first, offset))
+            while found:
+                key, value = cursor.item()
+                number, base_offset = KEY.unpack(key)
+                if number >= end:
+                    return
+                yield StoredBatch(
+                    number, base_offset, value[STAMP_SIZE:], OFFSET.unpack_from(value, 8)[0]
+                )
+                found = cursor.next()
+        finally:
+            transaction.abort()
+
+    def has_batches(self, number: int) -> bool:
+        """Whether any batch of the partition number is in this segment."""
+        with self.begin() as transaction:
+            cursor = transaction.cursor(self.batches)
+            return bool(
+                cursor.set_range(KEY.pack(number, 0))
+                and NUMBER.unpack_from(cursor.key())[0] == number
+            )
+
+
+class SegmentWriter:
+    """Fills a new segment outside of a turn: for rewrite, compaction and salvage.
+
+    Batches come in key order (number, base offset), which packs the pages densely. Commits every
+    2 MB. The segment counts only once `finish` has returned and the catalog has been changed;
+    before that its file is garbage that the next opening of the store removes.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self._transaction = segment.begin_write()
+        self._turn_bytes = 0
+        self._extents: dict[int, Extent] = {}
+        self._number = -1
+        self._indexer = TimestampIndexer()
+        self._leader_epoch = -1
+
+    def put(
+        self,
+        number: int,
+        base_offset: int,
+        batch: "memoryview | bytes",
+        *,
+        log_end_before: int,
+        append_ms: int = 0,
+    ) -> None:
+        """Add a batch whose header is final, with the timestamp and leader-epoch rows it needs.
+
+        `log_end_before` goes into the stamp: what the original batch's says, or the end of the
+        batch before where those between were cleaned away. Raises StorageError.
+        """
+        leader_epoch, last_offset_delta, max_timestamp = _HEADER_FIELDS.unpack_from(
+            batch, _HEADER_FIELDS_AT
+        )
+        size = len(batch)
+        segment = self.segment
+        if number != self._number:
+            self._number = number
+            self._indexer = TimestampIndexer()
+            self._leader_epoch = -1
+        try:
+            transaction = self._transaction
+            stamp = STAMP.pack(number, transaction.id() & 0xFFFFFFFF, log_end_before)
+            key = KEY.pack(number, base_offset)
+            if not transaction.put(key, b"".join((stamp, batch)), append=True, db=segment.batches):
+                raise StorageError(f"batch {base_offset} of partition {number} is out of order")
+            if self._indexer.note(max_timestamp, size):
+                row = OFFSET.pack(base_offset)
+                transaction.put(KEY.pack(number, max_timestamp), row, db=segment.timestamps)
+            if leader_epoch > self._leader_epoch:
+                self._leader_epoch = leader_epoch
+                row = OFFSET.pack(base_offset)
+                transaction.put(EPOCH_KEY.pack(number, leader_epoch), row, db=segment.epochs)
+            self._turn_bytes += size
+            if self._turn_bytes >= _TURN_BYTES_MAX:
+                self._commit()
+        except lmdb.Error as error:
+            raise StorageError(f"{segment.environment.path.name}: {error}") from error
+        end_offset = base_offset + last_offset_delta + 1
+        known = self._extents.get(number)
+        if known is None:
+            known = Extent(segment.segment_id, base_offset, end_offset, 0, 0, -1, append_ms)
+        self._extents[number] = known._replace(
+            end_offset=end_offset,
+            byte_count=known.byte_count + size,
+            batch_count=known.batch_count + 1,
+            max_timestamp=max(known.max_timestamp, max_timestamp),
+        )
+
+    def put_aborted(self, number: int, last_offset: int, row: bytes) -> None:
+        """Add an aborted transaction's row as it stood in the segment that is replaced."""
+        self._transaction.put(KEY.pack(number, last_offset), row, db=self.segment.aborted)
+
+    def finish(self) -> dict[int, Extent]:
+        """Commit and sync. Returns what is in the segment, by partition number: offsets as the
+        batches themselves have them; a caller that cleaned away the first or the last batches of
+        an extent widens it to the offsets it replaces. Raises StorageError."""
+        try:
+            self._transaction.commit()
+        except lmdb.Error as error:
+            raise StorageError(f"{self.segment.environment.path.name}: {error}") from error
+        self.segment.sync()
+        return self._extents
+
+    def abort(self) -> None:
+        """Give up; the caller removes the file."""
+        self._transaction.abort()
+
+    def _commit(self) -> None:
+        self._transaction.commit()
+        self._transaction = self.segment.begin_write()
+        self._turn_bytes = 0

@@ -1,0 +1,80 @@
+"""What a store must be told: the options of the store and the settings of each partition's log.
+
+`LogSettings` are the topic configs that storage acts on, already typed and layered by the caller.
+They are kept in the catalog, so that a store that has just been opened never cleans a log by
+defaults that were not meant for it.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+NEVER = 2**63 - 1
+"""A duration or count that is not reached: what Kafka writes as Long.MAX_VALUE."""
+
+
+class Durability(StrEnum):
+    """What an acknowledged append has survived by the time it is acknowledged."""
+
+    INTERVAL = "interval"
+    """The operating system has it; the disk within `sync_interval_ms`."""
+
+    COMMIT = "commit"
+    """The disk has it: fdatasync before the turn's commit returns."""
+
+
+class TimestampType(StrEnum):
+    """message.timestamp.type."""
+
+    CREATE_TIME = "CreateTime"
+    LOG_APPEND_TIME = "LogAppendTime"
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The configs of one partition's log. Defaults are Kafka's (4.x), -1 means no limit."""
+
+    cleanup_delete: bool = True
+    cleanup_compact: bool = False
+    compression_type: str = "producer"
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
+    compression_zstd_level: int = 3
+    delete_retention_ms: int = 86_400_000
+    file_delete_delay_ms: int = 60_000
+    flush_messages: int = NEVER
+    flush_ms: int = NEVER
+    max_compaction_lag_ms: int = NEVER
+    max_message_bytes: int = 1_048_588
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    message_timestamp_before_max_ms: int = NEVER
+    message_timestamp_after_max_ms: int = 3_600_000
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    retention_bytes: int = -1
+    retention_ms: int = 604_800_000
+    segment_bytes: int = 1_073_741_824
+    segment_jitter_ms: int = 0
+    segment_ms: int = 604_800_000
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of one store; every store of a node gets the same ones."""
+
+    durability: Durability = Durability.INTERVAL
+    sync_interval_ms: int = 1_000
+    segment_bytes: int = 1 << 30
+    segment_bytes_min: int = 1 << 20
+    """A topic's segment.bytes below this does not roll the segment all partitions share."""
+    segment_map_bytes: int = 0
+    """Virtual size of a segment's memory map; 0 takes twice `segment_bytes` plus room for the
+    largest turn. It costs address space, not memory or disk."""
+    catalog_map_bytes: int = 4 << 30
+    status_slots: int = 1 << 18
+    producer_id_expiration_ms: int = 86_400_000
+    checkpoint_batches: int = 128
+    """After so many batches of a partition its state is written beside them, which bounds what
+    opening the store after a kill has to read."""
+
+    def map_bytes(self) -> int:
+        """The virtual size of a new segment's map."""
+        return self.segment_map_bytes or 2 * self.segment_bytes + (512 << 20)
