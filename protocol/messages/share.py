@@ -1,0 +1,377 @@
+"""Share groups (KIP-932): ShareGroupHeartbeat (76), ShareGroupDescribe (77), ShareFetch (78),
+ShareAcknowledge (79), and their offsets: Describe (90), Alter (91), DeleteShareGroupOffsets (92).
+
+Version 0 of the first four was only ever in early access; Kafka's and ours begin with 1. Where
+two APIs use one struct name for different things, it carries its API's name in front.
+"""
+
+from __future__ import annotations
+
+from protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    nested,
+    optional,
+    records,
+    string,
+    struct,
+    uuid,
+)
+from protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Uuid
+
+
+@struct
+class ShareGroupHeartbeatRequest:
+    group_id: str = string()
+    member_id: str = string()
+    member_epoch: int = int32()
+    rack_id: str | None = string(nullable_since=0, default=None)
+    subscribed_topic_names: list[str] | None = array(string, nullable_since=0, default=None)
+
+
+@struct
+class ShareGroupHeartbeatTopicPartitions:
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class ShareGroupHeartbeatAssignment:
+    topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = array(
+        ShareGroupHeartbeatTopicPartitions
+    )
+
+
+@struct
+class ShareGroupHeartbeatResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    member_id: str | None = string(nullable_since=0, default=None)
+    member_epoch: int = int32()
+    heartbeat_interval_ms: int = int32()
+    assignment: ShareGroupHeartbeatAssignment | None = optional(
+        ShareGroupHeartbeatAssignment, nullable_since=0
+    )
+
+
+@struct
+class ShareGroupDescribeRequest:
+    group_ids: list[str] = array(string)
+    include_authorized_operations: bool = boolean()
+
+
+@struct
+class ShareGroupDescribeTopicPartitions:
+    topic_id: Uuid = uuid()
+    topic_name: str = string()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class ShareGroupDescribeAssignment:
+    topic_partitions: list[ShareGroupDescribeTopicPartitions] = array(
+        ShareGroupDescribeTopicPartitions
+    )
+
+
+@struct
+class Member:
+    member_id: str = string()
+    rack_id: str | None = string(nullable_since=0, default=None)
+    member_epoch: int = int32()
+    client_id: str = string()
+    client_host: str = string()
+    subscribed_topic_names: list[str] = array(string)
+    assignment: ShareGroupDescribeAssignment = nested(ShareGroupDescribeAssignment)
+
+
+@struct
+class DescribedGroup:
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    group_id: str = string()
+    group_state: str = string()
+    group_epoch: int = int32()
+    assignment_epoch: int = int32()
+    assignor_name: str = string()
+    members: list[Member] = array(Member)
+    authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
+
+
+@struct
+class ShareGroupDescribeResponse:
+    throttle_time_ms: int = int32()
+    groups: list[DescribedGroup] = array(DescribedGroup)
+
+
+@struct
+class AcknowledgementBatch:
+    first_offset: int = int64()
+    last_offset: int = int64()
+    acknowledge_types: list[int] = array(int8)
+
+
+@struct
+class FetchPartition:
+    partition_index: int = int32()
+    acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
+
+
+@struct
+class FetchTopic:
+    topic_id: Uuid = uuid()
+    partitions: list[FetchPartition] = array(FetchPartition)
+
+
+@struct
+class ForgottenTopic:
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class ShareFetchRequest:
+    group_id: str | None = string(nullable_since=0, default=None)
+    member_id: str | None = string(nullable_since=0)
+    share_session_epoch: int = int32()
+    max_wait_ms: int = int32()
+    min_bytes: int = int32()
+    max_bytes: int = int32(default=2**31 - 1)
+    max_records: int = int32()
+    batch_size: int = int32()
+    share_acquire_mode: int = int8(since=2, ignorable=True)
+    is_renew_ack: bool = boolean(since=2)
+    topics: list[FetchTopic] = array(FetchTopic)
+    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic)
+
+
+@struct
+class LeaderIdAndEpoch:
+    leader_id: int = int32()
+    leader_epoch: int = int32()
+
+
+@struct
+class AcquiredRecords:
+    first_offset: int = int64()
+    last_offset: int = int64()
+    delivery_count: int = int16()
+
+
+@struct
+class ShareFetchPartitionData:
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    acknowledge_error_code: int = int16()
+    acknowledge_error_message: str | None = string(nullable_since=0, default=None)
+    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch)
+    records: RecordBuffers = records()
+    acquired_records: list[AcquiredRecords] = array(AcquiredRecords)
+
+
+@struct
+class ShareFetchableTopicResponse:
+    topic_id: Uuid = uuid()
+    partitions: list[ShareFetchPartitionData] = array(ShareFetchPartitionData)
+
+
+@struct
+class NodeEndpoint:
+    node_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable_since=0, default=None)
+
+
+@struct
+class ShareFetchResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    acquisition_lock_timeout_ms: int = int32()
+    responses: list[ShareFetchableTopicResponse] = array(ShareFetchableTopicResponse)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
+
+
+@struct
+class AcknowledgePartition:
+    partition_index: int = int32()
+    acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
+
+
+@struct
+class AcknowledgeTopic:
+    topic_id: Uuid = uuid()
+    partitions: list[AcknowledgePartition] = array(AcknowledgePartition)
+
+
+@struct
+class ShareAcknowledgeRequest:
+    group_id: str | None = string(nullable_since=0, default=None)
+    member_id: str | None = string(nullable_since=0)
+    share_session_epoch: int = int32()
+    is_renew_ack: bool = boolean(since=2)
+    topics: list[AcknowledgeTopic] = array(AcknowledgeTopic)
+
+
+@struct
+class ShareAcknowledgePartitionData:
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    current_leader: LeaderIdAndEpoch = nested(LeaderIdAndEpoch)
+
+
+@struct
+class ShareAcknowledgeTopicResponse:
+    topic_id: Uuid = uuid()
+    partitions: list[ShareAcknowledgePartitionData] = array(ShareAcknowledgePartitionData)
+
+
+@struct
+class ShareAcknowledgeResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    acquisition_lock_timeout_ms: int = int32(since=2, ignorable=True)
+    responses: list[ShareAcknowledgeTopicResponse] = array(ShareAcknowledgeTopicResponse)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint)
+
+
+@struct
+class DescribeShareGroupOffsetsRequestTopic:
+    topic_name: str = string()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class DescribeShareGroupOffsetsRequestGroup:
+    group_id: str = string()
+    topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
+        DescribeShareGroupOffsetsRequestTopic, nullable_since=0
+    )
+
+
+@struct
+class DescribeShareGroupOffsetsRequest:
+    groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
+        DescribeShareGroupOffsetsRequestGroup
+    )
+
+
+@struct
+class DescribeShareGroupOffsetsResponsePartition:
+    partition_index: int = int32()
+    start_offset: int = int64()
+    leader_epoch: int = int32()
+    lag: int = int64(default=-1, since=1, ignorable=True)
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+
+
+@struct
+class DescribeShareGroupOffsetsResponseTopic:
+    topic_name: str = string()
+    topic_id: Uuid = uuid()
+    partitions: list[DescribeShareGroupOffsetsResponsePartition] = array(
+        DescribeShareGroupOffsetsResponsePartition
+    )
+
+
+@struct
+class DescribeShareGroupOffsetsResponseGroup:
+    group_id: str = string()
+    topics: list[DescribeShareGroupOffsetsResponseTopic] = array(
+        DescribeShareGroupOffsetsResponseTopic
+    )
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+
+
+@struct
+class DescribeShareGroupOffsetsResponse:
+    throttle_time_ms: int = int32()
+    groups: list[DescribeShareGroupOffsetsResponseGroup] = array(
+        DescribeShareGroupOffsetsResponseGroup
+    )
+
+
+@struct
+class AlterShareGroupOffsetsRequestPartition:
+    partition_index: int = int32()
+    start_offset: int = int64()
+
+
+@struct
+class AlterShareGroupOffsetsRequestTopic:
+    topic_name: str = string()
+    partitions: list[AlterShareGroupOffsetsRequestPartition] = array(
+        AlterShareGroupOffsetsRequestPartition
+    )
+
+
+@struct
+class AlterShareGroupOffsetsRequest:
+    group_id: str = string()
+    topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
+
+
+@struct
+class AlterShareGroupOffsetsResponsePartition:
+    partition_index: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+
+
+@struct
+class AlterShareGroupOffsetsResponseTopic:
+    topic_name: str = string()
+    topic_id: Uuid = uuid()
+    partitions: list[AlterShareGroupOffsetsResponsePartition] = array(
+        AlterShareGroupOffsetsResponsePartition
+    )
+
+
+@struct
+class AlterShareGroupOffsetsResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    responses: list[AlterShareGroupOffsetsResponseTopic] = array(
+        AlterShareGroupOffsetsResponseTopic
+    )
+
+
+@struct
+class DeleteShareGroupOffsetsRequestTopic:
+    topic_name: str = string()
+
+
+@struct
+class DeleteShareGroupOffsetsRequest:
+    group_id: str = string()
+    topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
+
+
+@struct
+class DeleteShareGroupOffsetsResponseTopic:
+    topic_name: str = string()
+    topic_id: Uuid = uuid()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+
+
+@struct
+class DeleteShareGroupOffsetsResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    responses: list[DeleteShareGroupOffsetsResponseTopic] = array(
+        DeleteShareGroupOffsetsResponseTopic
+    )

@@ -1,0 +1,262 @@
+"""Streams groups (KIP-1071): StreamsGroupHeartbeat (88), StreamsGroupDescribe (89),
+StreamsGroupTopologyDescriptionUpdate (93).
+
+Where two APIs use one struct name for different things, it carries its API's name in front.
+"""
+
+from __future__ import annotations
+
+from protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    nested,
+    optional,
+    string,
+    struct,
+    uint16,
+)
+from protocol.types import NO_AUTHORIZED_OPERATIONS
+
+
+@struct
+class KeyValue:
+    key: str = string()
+    value: str = string()
+
+
+@struct
+class TopicInfo:
+    name: str = string()
+    partitions: int = int32()
+    replication_factor: int = int16()
+    topic_configs: list[KeyValue] = array(KeyValue)
+
+
+@struct
+class CopartitionGroup:
+    source_topics: list[int] = array(int16)
+    source_topic_regex: list[int] = array(int16)
+    repartition_source_topics: list[int] = array(int16)
+
+
+@struct
+class StreamsGroupHeartbeatSubtopology:
+    subtopology_id: str = string()
+    source_topics: list[str] = array(string)
+    source_topic_regex: list[str] = array(string)
+    state_changelog_topics: list[TopicInfo] = array(TopicInfo)
+    repartition_sink_topics: list[str] = array(string)
+    repartition_source_topics: list[TopicInfo] = array(TopicInfo)
+    copartition_groups: list[CopartitionGroup] = array(CopartitionGroup)
+
+
+@struct
+class StreamsGroupHeartbeatTopology:
+    epoch: int = int32()
+    subtopologies: list[StreamsGroupHeartbeatSubtopology] = array(StreamsGroupHeartbeatSubtopology)
+
+
+@struct
+class TaskIds:
+    subtopology_id: str = string()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class Endpoint:
+    host: str = string()
+    port: int = uint16()
+
+
+@struct
+class TaskOffset:
+    subtopology_id: str = string()
+    partition: int = int32()
+    offset: int = int64()
+
+
+@struct
+class StreamsGroupHeartbeatRequest:
+    group_id: str = string()
+    member_id: str = string()
+    member_epoch: int = int32()
+    endpoint_information_epoch: int = int32()
+    instance_id: str | None = string(nullable_since=0, default=None)
+    rack_id: str | None = string(nullable_since=0, default=None)
+    rebalance_timeout_ms: int = int32(default=-1)
+    topology: StreamsGroupHeartbeatTopology | None = optional(
+        StreamsGroupHeartbeatTopology, nullable_since=0
+    )
+    active_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
+    standby_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
+    warmup_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
+    process_id: str | None = string(nullable_since=0, default=None)
+    user_endpoint: Endpoint | None = optional(Endpoint, nullable_since=0)
+    client_tags: list[KeyValue] | None = array(KeyValue, nullable_since=0, default=None)
+    task_offsets: list[TaskOffset] | None = array(TaskOffset, nullable_since=0, default=None)
+    task_end_offsets: list[TaskOffset] | None = array(TaskOffset, nullable_since=0, default=None)
+    shutdown_application: bool = boolean()
+
+
+@struct
+class Status:
+    status_code: int = int8()
+    status_detail: str = string()
+
+
+@struct
+class TopicPartition:
+    topic: str = string()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class EndpointToPartitions:
+    user_endpoint: Endpoint = nested(Endpoint)
+    active_partitions: list[TopicPartition] = array(TopicPartition)
+    standby_partitions: list[TopicPartition] = array(TopicPartition)
+
+
+@struct
+class StreamsGroupHeartbeatResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    member_id: str = string()
+    member_epoch: int = int32()
+    heartbeat_interval_ms: int = int32()
+    acceptable_recovery_lag_legacy: int = int32(until=0)
+    task_offset_interval_ms: int = int32()
+    acceptable_recovery_lag: int = int64(default=-1, since=1, ignorable=True)
+    status: list[Status] | None = array(Status, nullable_since=0)
+    active_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
+    standby_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
+    warmup_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
+    topology_description_required: bool = boolean(since=1)
+    endpoint_information_epoch: int = int32()
+    partitions_by_user_endpoint: list[EndpointToPartitions] | None = array(
+        EndpointToPartitions, nullable_since=0, default=None
+    )
+
+
+@struct
+class StreamsGroupDescribeRequest:
+    group_ids: list[str] = array(string)
+    include_authorized_operations: bool = boolean()
+    include_topology_description: bool = boolean(since=1)
+
+
+@struct
+class StreamsGroupDescribeSubtopology:
+    subtopology_id: str = string()
+    source_topics: list[str] = array(string)
+    repartition_sink_topics: list[str] = array(string)
+    state_changelog_topics: list[TopicInfo] = array(TopicInfo)
+    repartition_source_topics: list[TopicInfo] = array(TopicInfo)
+
+
+@struct
+class StreamsGroupDescribeTopology:
+    epoch: int = int32()
+    subtopologies: list[StreamsGroupDescribeSubtopology] | None = array(
+        StreamsGroupDescribeSubtopology, nullable_since=0, default=None
+    )
+
+
+@struct
+class Assignment:
+    active_tasks: list[TaskIds] = array(TaskIds)
+    standby_tasks: list[TaskIds] = array(TaskIds)
+    warmup_tasks: list[TaskIds] = array(TaskIds)
+
+
+@struct
+class Member:
+    member_id: str = string()
+    member_epoch: int = int32()
+    instance_id: str | None = string(nullable_since=0, default=None)
+    rack_id: str | None = string(nullable_since=0, default=None)
+    client_id: str = string()
+    client_host: str = string()
+    topology_epoch: int = int32()
+    process_id: str = string()
+    user_endpoint: Endpoint | None = optional(Endpoint, nullable_since=0)
+    client_tags: list[KeyValue] = array(KeyValue)
+    task_offsets: list[TaskOffset] = array(TaskOffset)
+    task_end_offsets: list[TaskOffset] = array(TaskOffset)
+    assignment: Assignment = nested(Assignment)
+    target_assignment: Assignment = nested(Assignment)
+    is_classic: bool = boolean()
+
+
+@struct
+class TopologyDescriptionNode:
+    name: str = string()
+    node_type: int = int8()
+    source_topics: list[str] = array(string)
+    sink_topic: str | None = string(nullable_since=0, default=None)
+    stores: list[str] = array(string)
+    successors: list[str] = array(string)
+
+
+@struct
+class TopologyDescriptionSubtopology:
+    subtopology_id: str = string()
+    nodes: list[TopologyDescriptionNode] = array(TopologyDescriptionNode)
+
+
+@struct
+class TopologyDescriptionGlobalStore:
+    source: TopologyDescriptionNode = nested(TopologyDescriptionNode)
+    processor: TopologyDescriptionNode = nested(TopologyDescriptionNode)
+
+
+@struct
+class TopologyDescription:
+    subtopologies: list[TopologyDescriptionSubtopology] = array(TopologyDescriptionSubtopology)
+    global_stores: list[TopologyDescriptionGlobalStore] = array(TopologyDescriptionGlobalStore)
+
+
+@struct
+class DescribedGroup:
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    group_id: str = string()
+    group_state: str = string()
+    group_epoch: int = int32()
+    assignment_epoch: int = int32()
+    topology: StreamsGroupDescribeTopology | None = optional(
+        StreamsGroupDescribeTopology, nullable_since=0
+    )
+    members: list[Member] = array(Member)
+    authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
+    topology_description: TopologyDescription | None = optional(
+        TopologyDescription, nullable_since=0, since=1
+    )
+    topology_description_status: int = int8(since=1)
+    assignor_name: str | None = string(nullable_since=0, default=None, since=1, ignorable=True)
+
+
+@struct
+class StreamsGroupDescribeResponse:
+    throttle_time_ms: int = int32()
+    groups: list[DescribedGroup] = array(DescribedGroup)
+
+
+@struct
+class StreamsGroupTopologyDescriptionUpdateRequest:
+    group_id: str = string()
+    member_id: str = string()
+    topology_epoch: int = int32()
+    topology_description: TopologyDescription = nested(TopologyDescription)
+
+
+@struct
+class StreamsGroupTopologyDescriptionUpdateResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)

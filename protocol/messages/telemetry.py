@@ -1,0 +1,39 @@
+"""Metrics that clients push (KIP-714): GetTelemetrySubscriptions (71), PushTelemetry (72)."""
+
+from __future__ import annotations
+
+from protocol.schema import array, binary, boolean, int8, int16, int32, string, struct, uuid
+from protocol.types import Uuid
+
+
+@struct
+class GetTelemetrySubscriptionsRequest:
+    client_instance_id: Uuid = uuid()
+
+
+@struct
+class GetTelemetrySubscriptionsResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    client_instance_id: Uuid = uuid()
+    subscription_id: int = int32()
+    accepted_compression_types: list[int] = array(int8)
+    push_interval_ms: int = int32()
+    telemetry_max_bytes: int = int32()
+    delta_temporality: bool = boolean()
+    requested_metrics: list[str] = array(string)
+
+
+@struct
+class PushTelemetryRequest:
+    client_instance_id: Uuid = uuid()
+    subscription_id: int = int32()
+    terminating: bool = boolean()
+    compression_type: int = int8()
+    metrics: bytes = binary()
+
+
+@struct
+class PushTelemetryResponse:
+    throttle_time_ms: int = int32()
+    error_code: int = int16()

@@ -1,0 +1,285 @@
+"""How a message is declared: one class for all its versions, a specifier for every field.
+
+    @struct
+    class PartitionProduceData:
+        index: int = int32()
+        records: memoryview | None = records(nullable_since=0)
+
+A specifier says what the field looks like on the wire and in which versions. It is typed as the
+value that the field will hold, so that a type checker sees an ordinary class with keyword
+arguments and a default for everything; `struct` then puts real slots and a constructor in place.
+Versions are those of the message, in nested structs too, and `until` is inclusive as in Kafka's
+own tables. Fields stand in wire order; tagged ones follow, wherever they are declared.
+
+Nothing here knows bytes: `encoding` and `decoding` read the declarations and write functions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from enum import Enum
+from typing import Final, Generic, TypedDict, TypeVar, Unpack, cast, dataclass_transform, overload
+
+from protocol.types import ZERO_UUID, Uuid
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+NEWEST: Final = 1 << 15
+"""Larger than any version: the `until` of a field that is there to stay."""
+
+
+class Kind(Enum):
+    """The forms a value has on the wire; for those of fixed size, their letter in `struct`."""
+
+    BOOLEAN = "?"
+    INT8 = "b"
+    INT16 = "h"
+    INT32 = "i"
+    INT64 = "q"
+    UINT16 = "H"
+    FLOAT64 = "d"
+    UUID = "16s"
+    STRING = "string"
+    BYTES = "bytes"
+    RECORDS = "records"
+    STRUCT = "struct"
+    ARRAY = "array"
+
+
+class _Unset(Enum):
+    UNSET = "unset"
+
+
+UNSET: Final = _Unset.UNSET
+Scalar = int | float | str | bytes | None
+
+
+class Versions(TypedDict, total=False):
+    """Options of every specifier. Without them a field stands in the body of every version.
+
+    A field with `tag` travels in the tagged section of its versions and only if it differs from
+    its default. A field that is not `ignorable` must hold its default when a message is written
+    in a version that lacks it: dropping it silently would change what the message says.
+    """
+
+    since: int
+    until: int
+    tag: int
+    ignorable: bool
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Field:
+    """One declared field: its form, its versions, and what it holds when nothing is said.
+
+    `element` is the class of a STRUCT, and for an ARRAY a class or the kind of its scalars.
+    `default` is None for null; for lists `()` stands for a new empty one, for a struct `()` is one
+    whose fields all have their defaults.
+    """
+
+    kind: Kind
+    default: Scalar | tuple[()]
+    element: type | Kind | None = None
+    since: int = 0
+    until: int = NEWEST
+    nullable_since: int = NEWEST
+    tag: int | None = None
+    ignorable: bool = False
+    name: str = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def is_in(self, version: int) -> bool:
+        """Whether `version` has the field at all, in the body or as a tag."""
+        return self.since <= version <= self.until
+
+    def is_nullable(self, version: int) -> bool:
+        """Whether the field may be null on the wire in `version`."""
+        return version >= self.nullable_since
+
+
+class Specifier(Generic[T]):
+    """Declares fields of one scalar kind, and by itself names that kind as an array's element."""
+
+    __slots__ = ("kind", "zero")
+
+    def __init__(self, kind: Kind, zero: T) -> None:
+        self.kind = kind
+        self.zero = zero
+
+    @overload
+    def __call__(self, *, default: T = ..., **versions: Unpack[Versions]) -> T: ...
+
+    @overload
+    def __call__(
+        self, *, nullable_since: int, default: T | None = ..., **versions: Unpack[Versions]
+    ) -> T | None: ...
+
+    def __call__(
+        self,
+        *,
+        default: T | _Unset | None = UNSET,
+        nullable_since: int = NEWEST,
+        **versions: Unpack[Versions],
+    ) -> T | None:
+        value = self.zero if default is UNSET else default
+        field = Field(
+            kind=self.kind,
+            default=cast("Scalar", value),
+            nullable_since=nullable_since,
+            **versions,
+        )
+        return cast("T", field)
+
+
+boolean: Final = Specifier[bool](Kind.BOOLEAN, False)
+int8: Final = Specifier[int](Kind.INT8, 0)
+int16: Final = Specifier[int](Kind.INT16, 0)
+int32: Final = Specifier[int](Kind.INT32, 0)
+int64: Final = Specifier[int](Kind.INT64, 0)
+uint16: Final = Specifier[int](Kind.UINT16, 0)
+float64: Final = Specifier[float](Kind.FLOAT64, 0.0)
+uuid: Final = Specifier[Uuid](Kind.UUID, ZERO_UUID)
+string: Final = Specifier[str](Kind.STRING, "")
+binary: Final = Specifier[bytes](Kind.BYTES, b"")
+records: Final = Specifier[memoryview](Kind.RECORDS, memoryview(b""))
+"""Record batches: decoded to a view of the frame, encoded from any `RecordBuffers` uncopied."""
+
+
+@overload
+def array(element: Specifier[S] | type[S], **versions: Unpack[Versions]) -> list[S]: ...
+
+
+@overload
+def array(
+    element: Specifier[S] | type[S],
+    *,
+    nullable_since: int,
+    default: tuple[()] | None = ...,
+    **versions: Unpack[Versions],
+) -> list[S] | None: ...
+
+
+def array(
+    element: Specifier[S] | type[S],
+    *,
+    nullable_since: int = NEWEST,
+    default: tuple[()] | None = (),
+    **versions: Unpack[Versions],
+) -> list[S] | None:
+    """A list of structs or scalars; by default a new empty one, or null if `default` is None."""
+    field = Field(
+        kind=Kind.ARRAY,
+        element=element.kind if isinstance(element, Specifier) else element,
+        default=default,
+        nullable_since=nullable_since,
+        **versions,
+    )
+    return cast("list[S] | None", field)
+
+
+def nested(element: type[S], **versions: Unpack[Versions]) -> S:
+    """A struct that is always there; by default one with the defaults of all its fields."""
+    return cast("S", Field(kind=Kind.STRUCT, element=element, default=(), **versions))
+
+
+def optional(
+    element: type[S], *, nullable_since: int = NEWEST, **versions: Unpack[Versions]
+) -> S | None:
+    """A struct that may be missing, which is None: a nullable one, or a tagged one.
+
+    Kafka's classes hold an all-defaults struct where a tag was absent. None says the same, and
+    costs nothing in the many messages that do not use the tag.
+    """
+    field = Field(
+        kind=Kind.STRUCT,
+        element=element,
+        default=None,
+        nullable_since=nullable_since,
+        **versions,
+    )
+    return cast("S | None", field)
+
+
+_FIELDS: dict[type, tuple[Field, ...]] = {}
+
+
+def fields_of(struct_class: type) -> tuple[Field, ...]:
+    """The declared fields of a class made by `struct`, in wire order."""
+    return _FIELDS[struct_class]
+
+
+@dataclass_transform(kw_only_default=True)
+def struct(declaration: type[T]) -> type[T]:
+    """Turn a declaration into a mutable slotted class with a keyword-only constructor.
+
+    The result is a dataclass as far as `dataclasses.replace` and its kin are concerned. Its
+    constructor is compiled when first used: a process uses a fraction of some 400 classes.
+    """
+    fields = [value for value in vars(declaration).values() if isinstance(value, Field)]
+    for field in fields:
+        default: object
+        if field.default == () and field.kind is Kind.ARRAY:
+            default = dataclasses.field(default_factory=list)
+        elif field.default == () and field.kind is Kind.STRUCT:
+            default = dataclasses.field(default_factory=cast("type[object]", field.element))
+        else:
+            default = dataclasses.field(default=cast("object", field.default))
+        setattr(declaration, field.name, default)
+    make = dataclasses.dataclass(slots=True, kw_only=True, init=False, repr=False, eq=False)
+    made = make(declaration)
+    for name, method in _METHODS.items():
+        setattr(made, name, method)
+    _FIELDS[made] = tuple(fields)
+    return made
+
+
+def _compile_constructor(struct_class: type) -> Callable[..., None]:
+    parameters = []
+    lines = []
+    names: dict[str, object] = {"UNSET": UNSET}
+    for field in fields_of(struct_class):
+        name = field.name
+        if field.default == () and field.kind in (Kind.ARRAY, Kind.STRUCT):
+            fresh = "[]" if field.kind is Kind.ARRAY else f"new_{name}()"
+            names[f"new_{name}"] = field.element
+            parameters.append(f"{name}=UNSET")
+            lines.append(f" self.{name} = {fresh} if {name} is UNSET else {name}")
+        else:
+            names[f"default_{name}"] = field.default
+            parameters.append(f"{name}=default_{name}")
+            lines.append(f" self.{name} = {name}")
+    signature = ", ".join(["self", "*", *parameters] if parameters else ["self"])
+    exec("\n".join([f"def __init__({signature}):", *lines, " pass"]), names)
+    return cast("Callable[..., None]", names["__init__"])
+
+
+def _first_construction(self: object, **values: object) -> None:
+    struct_class = type(self)
+    constructor = _compile_constructor(struct_class)
+    type.__setattr__(struct_class, "__init__", constructor)
+    constructor(self, **values)
+
+
+def _equal(self: object, other: object) -> bool:
+    if type(other) is not type(self):
+        return False
+    names = (field.name for field in fields_of(type(self)))
+    return all(getattr(self, name) == getattr(other, name) for name in names)
+
+
+def _represent(self: object) -> str:
+    names = (field.name for field in fields_of(type(self)))
+    inside = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+    return f"{type(self).__name__}({inside})"
+
+
+_METHODS: Final[dict[str, object]] = {
+    "__init__": _first_construction,
+    "__eq__": _equal,
+    "__hash__": None,
+    "__repr__": _represent,
+}

@@ -1,0 +1,43 @@
+"""The value types of the wire that Python has no name for, and how they are written as text.
+
+A UUID on the wire is sixteen raw bytes, and stays `bytes` in every message, image and key: it is
+hashable, comparable and needs no conversion. Only texts meant for people use the other form.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+Uuid: TypeAlias = bytes
+"""Sixteen bytes, big-endian as RFC 4122 orders them."""
+
+RecordBuffers: TypeAlias = bytes | memoryview | Sequence[bytes | memoryview]
+"""Record batches in wire order: one buffer, or several that are sent one after another unjoined."""
+
+ZERO_UUID: Final[Uuid] = bytes(16)
+"""Kafka's "no id": what a field of type uuid holds where nothing was said."""
+
+METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
+"""The id Kafka keeps for its own metadata log; never given to a topic."""
+
+NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
+"""What an authorized-operations field says when the client did not ask for it (KIP-430)."""
+
+
+def uuid_to_text(value: Uuid) -> str:
+    """Kafka's text form: url-safe base64 of the sixteen bytes without the padding, 22 letters."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_text(text: str) -> Uuid:
+    """The inverse of `uuid_to_text`; ValueError if the text is not 22 letters of that alphabet."""
+    try:
+        value = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
+    except (binascii.Error, UnicodeEncodeError) as error:
+        raise ValueError(f"{text!r} is not a base64 UUID") from error
+    if len(text) != 22 or len(value) != 16:
+        raise ValueError(f"{text!r} is not a base64 UUID of 22 letters")
+    return value
