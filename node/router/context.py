@@ -69,4 +69,5 @@ class Services:
     coordinators: "Coordinators"
     fetch_sessions: "FetchSessions"
     fetch_waits: "FetchWaits"
+    served_apis: tuple[int, ...] = ()
     profile: str = "standard"

@@ -1,0 +1,207 @@
+"""The table from API key to handler, and the way of a request through it.
+
+Decode, build the context, drive the handler, encode, complete the slot. Nothing else of the router knows
+of bytes. What a client may be told ends here: an `ApiError` becomes the response's own error code; bytes
+that make no sense close their own connection; an exception of ours is logged and closes it too.
+"""
+
+import ctypes
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Any
+
+from node.bus.reply import drive
+from node.router.context import RequestContext, Services
+from node.router.handlers import (
+    cluster,
+    configs,
+    connection,
+    fetch,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    topics,
+    transactions,
+)
+from node.wire.connection import Slot
+from protocol.apis import APIS, Api, ApiKey
+from protocol.codec import (
+    RequestHeader,
+    decode_request,
+    decode_request_header,
+    encode_response,
+    encode_response_header,
+)
+from protocol.errors import ApiError, ProtocolError
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
+"""A request's class decides its handler; the table below is where the two meet, so their types end here."""
+
+HANDLERS: Mapping[int, Handler] = {
+    ApiKey.PRODUCE: produce.handle_produce,
+    ApiKey.FETCH: fetch.handle_fetch,
+    ApiKey.LIST_OFFSETS: offsets.handle_list_offsets,
+    ApiKey.METADATA: metadata.handle_metadata,
+    ApiKey.OFFSET_COMMIT: group_offsets.handle_offset_commit,
+    ApiKey.OFFSET_FETCH: group_offsets.handle_offset_fetch,
+    ApiKey.FIND_COORDINATOR: groups.handle_find_coordinator,
+    ApiKey.JOIN_GROUP: groups.handle_join_group,
+    ApiKey.HEARTBEAT: groups.handle_heartbeat,
+    ApiKey.LEAVE_GROUP: groups.handle_leave_group,
+    ApiKey.SYNC_GROUP: groups.handle_sync_group,
+    ApiKey.DESCRIBE_GROUPS: groups.handle_describe_groups,
+    ApiKey.LIST_GROUPS: groups.handle_list_groups,
+    ApiKey.API_VERSIONS: connection.handle_api_versions,
+    ApiKey.CREATE_TOPICS: topics.handle_create_topics,
+    ApiKey.DELETE_TOPICS: topics.handle_delete_topics,
+    ApiKey.DELETE_RECORDS: topics.handle_delete_records,
+    ApiKey.INIT_PRODUCER_ID: transactions.handle_init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
+    ApiKey.ALTER_CONFIGS: configs.handle_alter_configs,
+    ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
+    ApiKey.DELETE_GROUPS: groups.handle_delete_groups,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.handle_incremental_alter_configs,
+    ApiKey.OFFSET_DELETE: group_offsets.handle_offset_delete,
+    ApiKey.DESCRIBE_QUORUM: cluster.handle_describe_quorum,
+    ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
+    ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
+}
+
+
+class Dispatcher:
+    """Requests of one router, from frame to response. `arena` is where the frames lie."""
+
+    def __init__(self, services: Services, arena: memoryview) -> None:
+        self._services = services
+        self._arena_address = _address_of(arena)
+        self.request_counts: dict[int, int] = dict.fromkeys(HANDLERS, 0)
+
+    def on_request(self, slot: Slot, frame: memoryview, arena_offset: int) -> None:
+        """Begin one request; its slot is completed now or later. Called by the listener."""
+        client = slot.connection
+        try:
+            header = decode_request_header(frame)
+            api = APIS.get(header.api_key)
+            handler = HANDLERS.get(header.api_key)
+            if (
+                api is None
+                or handler is None
+                or not api.min_version <= header.api_version <= api.max_version
+            ):
+                self._refuse(slot, header, api)
+                return
+            request = decode_request(
+                header.api_key, header.api_version, frame, header.body_offset
+            )
+        except ProtocolError as error:
+            log.warning("closing %s:%d: %s", client.client_host, client.client_port, error)
+            client.close()
+            return
+        self.request_counts[header.api_key] += 1
+        context = RequestContext(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host=client.client_host,
+            client_port=client.client_port,
+            local_host=client.local_host,
+            local_port=client.local_port,
+            listener_name=client.listener_name,
+            connection_id=client.id,
+            frame=frame,
+            arena_offset=arena_offset,
+            retain=slot.retain,
+            offset_of=self._offset_of,
+            close=client.close,
+        )
+        drive(
+            handler(request, context, self._services), partial(self._finish, slot, api, context)
+        )
+
+    def _offset_of(self, view: memoryview) -> int:
+        return _address_of(view) - self._arena_address
+
+    def _finish(
+        self,
+        slot: Slot,
+        api: Api,
+        context: RequestContext,
+        response: Any,  # noqa: ANN401 - whatever the handler's response class is
+        error: BaseException | None,
+    ) -> None:
+        if error is not None:
+            response = self._response_to_error(api, context, error)
+            if response is None:
+                slot.connection.close()
+                slot.complete(None)
+                return
+        if response is None:
+            slot.complete(None)
+            return
+        buffers = encode_response(api.key, context.api_version, response)
+        buffers.insert(
+            0, encode_response_header(api.key, context.api_version, context.correlation_id)
+        )
+        slot.complete(buffers, context.holds or None)
+
+    def _response_to_error(
+        self,
+        api: Api,
+        context: RequestContext,
+        error: BaseException,
+    ) -> Any:  # noqa: ANN401 - the API's response class
+        if isinstance(error, ApiError):
+            fields = api.response.__dataclass_fields__
+            if "error_code" in fields:
+                response = api.response(error_code=error.code)
+                if "error_message" in fields:
+                    response.error_message = error.message
+                return response
+            log.warning(
+                "%s v%d cannot carry %s: closing %s",
+                api.name,
+                context.api_version,
+                error,
+                context.client_host,
+            )
+        else:
+            log.error("%s v%d failed", api.name, context.api_version, exc_info=error)
+        return None
+
+    def _refuse(self, slot: Slot, header: RequestHeader, api: Api | None) -> None:
+        """An API or version that is not served: only ApiVersions says so in a way clients can read."""
+        client = slot.connection
+        if api is not None and api.key == ApiKey.API_VERSIONS:
+            # KIP-511: an answer in version 0 names the versions that would have been understood.
+            response = connection.unsupported_api_versions(self._services)
+            slot.complete(
+                [
+                    encode_response_header(api.key, 0, header.correlation_id),
+                    *encode_response(api.key, 0, response),
+                ]
+            )
+            return
+        log.warning(
+            "closing %s:%d: API %d version %d is not served",
+            client.client_host,
+            client.client_port,
+            header.api_key,
+            header.api_version,
+        )
+        client.close()
+        slot.complete(None)
+
+
+def _address_of(view: memoryview) -> int:
+    # The view is a slice of the arena's; its address is the only way to tell where it begins.
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
+
+

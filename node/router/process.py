@@ -1,0 +1,157 @@
+"""A router: the process that clients talk to. The composition root of the request path.
+
+It builds the arena, the bus to the workers, the link to the controller, the stores' readers and the
+coordinators, waits for its first metadata, then listens. Everything here is wiring; what happens to a
+request is in dispatch.py and the handlers. Started as `python -m node.router.process CONFIG INDEX`.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import uvloop
+import zmq
+
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.settings import broker_settings
+from node.bus.arena import Arena
+from node.bus.endpoint import ipc_address
+from node.config import NodeConfig
+from node.observability import ChildLink, configure_logging
+from node.router.authorizer import Authorizer
+from node.router.context import Services
+from node.router.controller_link import ControllerLink
+from node.router.coordinators import Coordinators
+from node.router.dispatch import HANDLERS, Dispatcher
+from node.router.fanout import Fanout
+from node.router.fetch_sessions import FetchSessions
+from node.router.fetch_waits import FetchWaits
+from node.router.logs import Logs
+from node.wire.listener import Listener
+
+log = logging.getLogger(__name__)
+
+
+class RouterProcess:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        index: int,
+        supervisor: ChildLink,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._config = config
+        self._supervisor = supervisor
+        self._loop = loop
+        self._stopped = asyncio.Event()
+        name = f"router-{index}"
+        incarnation = time.time_ns()
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        arena_path = config.run_folder / f"{name}.arena"
+        self._arena = Arena.create(arena_path, config.arena_bytes)
+        logs = Logs(config.stores_folder, config.store_count)
+        fetch_waits = FetchWaits(loop, logs.set_watch)
+        fanout = Fanout(
+            loop=loop,
+            context=context,
+            address=ipc_address(config.run_folder, name),
+            worker_count=config.worker_count,
+            arena_path=str(arena_path),
+            incarnation=incarnation,
+            on_advanced=fetch_waits.on_advanced,
+        )
+        self._link = ControllerLink(
+            loop=loop,
+            context=context,
+            address=ipc_address(config.run_folder, "controller"),
+            process=name,
+            incarnation=incarnation,
+            now_ms=now_ms,
+            on_image=self._on_image,
+        )
+        self._services = Services(
+            node_id=config.node_id,
+            cluster_id=config.cluster_id,
+            image=self._link.image,
+            static_configs=config.static_configs,
+            now_ms=now_ms,
+            controller=self._link,
+            fanout=fanout,
+            logs=logs,
+            authorizer=Authorizer(),
+            fetch_sessions=FetchSessions(
+                new_id=lambda: random.randint(1, 2**31 - 1),
+                slots_max=lambda: self._settings().max_incremental_fetch_session_cache_slots,
+            ),
+            fetch_waits=fetch_waits,
+            served_apis=tuple(HANDLERS),
+            profile=config.profile,
+        )
+        self._coordinators = Coordinators(self._services, loop)
+        self._services.coordinators = self._coordinators
+        self._dispatcher = Dispatcher(self._services, self._arena.view)
+        self._listener: Listener | None = None
+
+    async def run(self) -> None:
+        """Serve until the supervisor says stop; then finish what has begun."""
+        await self._link.first_image()
+        self._listener = Listener(
+            config=self._config,
+            arena=self._arena,
+            on_request=self._dispatcher.on_request,
+            settings=self._settings,
+        )
+        await self._listener.start()
+        self._supervisor.watch(self._loop, self._stop)
+        self._supervisor.ready()
+        await self._stopped.wait()
+        await self._listener.drain()
+
+    def _settings(self):  # noqa: ANN202 - whatever broker_settings returns
+        return broker_settings(
+            self._services.image, self._config.node_id, self._config.static_configs
+        )
+
+    def _stop(self) -> None:
+        self._stopped.set()
+
+    def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
+        services = self._services
+        services.image = new
+        for topic_id, topic in old.topics_by_id.items():
+            if topic_id not in new.topics_by_id:
+                services.logs.forget_topic(topic_id, len(topic.partitions))
+        self._coordinators.on_image(old, new)
+        services.fetch_waits.wake_all()
+
+
+def now_ms() -> int:
+    """Wall clock in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def main() -> None:
+    """Entry point of the process."""
+    config = NodeConfig.load_json(Path(sys.argv[1]))
+    index = int(sys.argv[2])
+    configure_logging(config, f"router-{index}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    async def serve() -> None:
+        with ChildLink.connect(config, f"router-{index}") as supervisor:
+            await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
+
+    uvloop.run(serve())
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""One turn of a worker: everything that has arrived is decided, written with one commit, then answered.
+
+Appends of all partitions of a store share a transaction; a turn whose bytes pass the bound is committed
+in the middle and goes on. Nothing is answered before its commit. If a commit fails (disk full), every
+append of it is answered KAFKA_STORAGE_ERROR and the store is as it was before the turn.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from node.bus.messages import (
+    Advanced,
+    Append,
+    AppendBytes,
+    Appended,
+    DeleteRecords,
+    Failed,
+    RecordsDeleted,
+    ToRouter,
+)
+from node.worker.partitions import Partitions
+from protocol.errors import ErrorCode
+from storage.append import AppendOrigin, AppendResult
+from storage.environment import StorageError
+from storage.store import Store, Turn
+
+COMMIT_BYTES_MAX = 2 << 20
+"""Above this a commit's dirty pages no longer fit the caches, and the commit costs more per byte."""
+
+Request = Append | AppendBytes | DeleteRecords
+
+
+@dataclass(slots=True)
+class RouterState:
+    """One router as the worker knows it: its arena, and what it is owed at the end of the turn."""
+
+    arena: memoryview | None = None
+    replies: list[ToRouter] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A store's open transaction and the answers that wait for its commit."""
+
+    turn: Turn
+    byte_count: int = 0
+    waiting: list[tuple[RouterState, int, AppendResult]] = field(default_factory=list)
+
+
+class Turns:
+    """Carries requests out against the stores. `broadcast(message)` reaches every router."""
+
+    def __init__(self, partitions: Partitions, broadcast: Callable[[ToRouter], None]) -> None:
+        self._partitions = partitions
+        self._broadcast = broadcast
+        self._open: dict[int, _Open] = {}
+        self.appended_bytes = 0
+        self.appended_count = 0
+        self.failed_count = 0
+
+    def run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
+        """Carry the requests out, commit, and leave the replies with their routers."""
+        for router, request in requests:
+            store = self._partitions.stores.get(request.store)
+            if store is None:
+                router.replies.append(
+                    Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                )
+            elif type(request) is Append:
+                self._append_from_arena(router, store, request, now_ms)
+            elif type(request) is AppendBytes:
+                self._append_bytes(router, store, request, now_ms)
+            elif type(request) is DeleteRecords:
+                self._delete_records(router, store, request)
+        for index in list(self._open):
+            self._commit(index)
+
+    def _append_from_arena(
+        self, router: RouterState, store: Store, request: Append, now_ms: int
+    ) -> None:
+        arena = router.arena
+        if arena is None or request.arena_offset + request.length > len(arena):
+            router.replies.append(Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        self._append(
+            router,
+            store,
+            request,
+            arena,
+            request.arena_offset,
+            request.length,
+            AppendOrigin.CLIENT,
+            now_ms,
+        )
+
+    def _append_bytes(
+        self, router: RouterState, store: Store, request: AppendBytes, now_ms: int
+    ) -> None:
+        batches = bytearray(request.batches)
+        origin = AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
+        self._append(
+            router, store, request, memoryview(batches), 0, len(batches), origin, now_ms
+        )
+
+    def _append(
+        self,
+        router: RouterState,
+        store: Store,
+        request: Append | AppendBytes,
+        view: memoryview,
+        start: int,
+        length: int,
+        origin: AppendOrigin,
+        now_ms: int,
+    ) -> None:
+        refusal = self._partitions.refusal(
+            request.store, request.number, request.acks, request.leader_epoch, origin
+        )
+        if refusal:
+            router.replies.append(Failed(request.request_id, refusal))
+            return
+        opened = self._open.get(request.store)
+        if opened is None:
+            opened = self._open[request.store] = _Open(store.begin(now_ms))
+        result = opened.turn.append(
+            request.number,
+            view,
+            start,
+            length,
+            leader_epoch=self._partitions.leader_epoch(request.store, request.number),
+            origin=origin,
+            version=request.version,
+        )
+        opened.waiting.append((router, request.request_id, result))
+        opened.byte_count += length
+        if opened.byte_count >= COMMIT_BYTES_MAX:
+            self._commit(request.store)
+
+    def _commit(self, index: int) -> None:
+        opened = self._open.pop(index)
+        try:
+            advanced = opened.turn.commit()
+        except StorageError as error:
+            self.failed_count += len(opened.waiting)
+            for router, request_id, _ in opened.waiting:
+                router.replies.append(
+                    Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                )
+            return
+        for router, request_id, result in opened.waiting:
+            router.replies.append(
+                Appended(
+                    request_id,
+                    result.error_code,
+                    result.base_offset,
+                    result.log_append_time_ms,
+                    result.log_start_offset,
+                    result.record_errors,
+                    result.error_message,
+                )
+            )
+        self.appended_bytes += opened.byte_count
+        self.appended_count += len(opened.waiting)
+        self.notify(index, advanced)
+
+    def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
+        if request.store in self._open:
+            # The high watermark that -1 stands for includes what came before in this turn.
+            self._commit(request.store)
+        if self._partitions.leader_epoch(request.store, request.number) < 0:
+            code, low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
+        else:
+            code, low_watermark = store.delete_records(request.number, request.offset)
+        router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
+        self.notify(request.store, (request.number,))
+
+    def notify(self, index: int, numbers: Iterable[int]) -> None:
+        """Tell the routers of those partitions that somebody watches; the watch is taken."""
+        status = self._partitions.stores[index].status
+        watched = tuple(number for number in numbers if status.take_watch(number))
+        if watched:
+            self._broadcast(Advanced(index, watched))
