@@ -1,0 +1,198 @@
+"""`odradek config`: settings of topics, brokers and groups, where each comes from, and changes.
+
+Changes are incremental (KIP-339): only the named keys move. They take effect at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from node.cli.client import Connection, settle_one, with_connection
+from node.cli.output import Json, Output, Row, with_output
+from node.cli.parameters import pair
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka.admin import ConfigEntry, ConfigResource
+
+R = TypeVar("R")
+
+KINDS = ("topic", "broker", "group")
+
+
+def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
+    """The arguments that name what is configured: `topic orders`, `broker 1`, `group workers`."""
+    return click.argument("kind", type=click.Choice(KINDS), metavar="topic|broker|group")(
+        click.argument("name")(command)
+    )
+
+
+@click.group()
+def config() -> None:
+    """Read and change settings of topics, brokers and groups."""
+
+
+@config.command("list")
+@resource_arguments
+@click.option("--all", "show_all", is_flag=True, help="Settings at their default too.")
+@with_connection
+@with_output
+def list_configs(
+    kind: str, name: str, show_all: bool, connection: Connection, output: Output
+) -> None:
+    """List the settings that differ from the default.
+
+    NAME is a topic, a broker id, or a group.
+    """
+    rows = [
+        _row(entry)
+        for entry in _read(kind, name, connection)
+        if show_all or _source(entry) != "default_config"
+    ]
+    output.rows(
+        rows,
+        ["key", "value", "source"],
+        empty=f"Every setting of {kind} {name} is at its default (see them with --all).",
+    )
+
+
+@config.command()
+@resource_arguments
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@with_connection
+@with_output
+def describe(
+    kind: str, name: str, keys: tuple[str, ...], connection: Connection, output: Output
+) -> None:
+    """Show settings with where each value comes from and what it would fall back to."""
+    entries = {entry.name: entry for entry in _read(kind, name, connection)}
+    unknown = [key for key in keys if key not in entries]
+    if unknown:
+        raise click.ClickException(f"{kind} {name} has no setting {', '.join(unknown)}")
+    documents: list[Row] = []
+    for key in keys or entries:
+        entry = entries[key]
+        # Sources in order of precedence: the first one is in force.
+        layers: list[Row] = [
+            {"source": _source(layer), "key": layer.name, "value": layer.value}
+            for layer in entry.synonyms.values()
+        ]
+        documents.append({**_row(entry), "layers": layers})
+    if output.is_json:
+        output.document(documents)
+        return
+    output.rows(documents, ["key", "value", "source", "read_only", "sensitive"])
+    for document in documents if keys else []:
+        layers_of_key = document["layers"]
+        assert isinstance(layers_of_key, list)
+        if layers_of_key:
+            click.echo()
+            output.rows(layers_of_key, ["source", "key", "value"])
+
+
+@config.command("set")
+@resource_arguments
+@click.argument("pairs", nargs=-1, required=True, type=pair, metavar="KEY=VALUE...")
+@click.option("--dry-run", is_flag=True, help="Let the broker check the values, change nothing.")
+@with_connection
+@with_output
+def set_configs(
+    kind: str,
+    name: str,
+    pairs: tuple[tuple[str, str], ...],
+    dry_run: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Set KEY to VALUE, at run time."""
+    _alter(kind, name, dict(pairs), dry_run, connection)
+    output.done(
+        "\n".join(f"{kind} {name}: {key} = {value}" for key, value in pairs),
+        {"kind": kind, "name": name, "set": dict(pairs), "dry_run": dry_run},
+    )
+
+
+@config.command()
+@resource_arguments
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.option("--dry-run", is_flag=True, help="Let the broker check the request, change nothing.")
+@with_connection
+@with_output
+def unset(
+    kind: str,
+    name: str,
+    keys: tuple[str, ...],
+    dry_run: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Put KEY back to its default."""
+    _alter(kind, name, dict.fromkeys(keys), dry_run, connection)
+    output.done(
+        "\n".join(f"{kind} {name}: {key} is back at its default" for key in keys),
+        {"kind": kind, "name": name, "unset": list(keys), "dry_run": dry_run},
+    )
+
+
+def _resource(kind: str, name: str, changes: list[ConfigEntry] | None = None) -> ConfigResource:
+    from confluent_kafka.admin import ConfigResource
+
+    if kind == "broker" and not name.isdigit():
+        raise click.BadParameter(f"{name!r} is not a broker id such as 0", param_hint="NAME")
+    return ConfigResource(kind, name, incremental_configs=changes)
+
+
+def _read(kind: str, name: str, connection: Connection) -> list[ConfigEntry]:
+    resource = _resource(kind, name)
+    futures = connection.admin().describe_configs([resource], request_timeout=connection.timeout_s)
+    entries = settle_one(futures, f"{kind} {name}")
+    return [entries[key] for key in sorted(entries)]
+
+
+def _alter(
+    kind: str,
+    name: str,
+    changes: dict[str, str | None] | dict[str, str],
+    dry_run: bool,
+    connection: Connection,
+) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
+
+    entries = [
+        ConfigEntry(
+            key,
+            value,
+            incremental_operation=AlterConfigOpType.DELETE
+            if value is None
+            else AlterConfigOpType.SET,
+        )
+        for key, value in changes.items()
+    ]
+    futures = connection.admin().incremental_alter_configs(
+        [_resource(kind, name, entries)],
+        validate_only=dry_run,
+        request_timeout=connection.timeout_s,
+    )
+    settle_one(futures, f"{kind} {name}")
+
+
+def _row(entry: ConfigEntry) -> dict[str, Json]:
+    return {
+        "key": entry.name,
+        "value": "(hidden)" if entry.is_sensitive else entry.value,
+        "source": _source(entry),
+        "read_only": entry.is_read_only,
+        "sensitive": entry.is_sensitive,
+    }
+
+
+def _source(entry: ConfigEntry) -> str:
+    from confluent_kafka.admin import ConfigSource
+
+    try:
+        return ConfigSource(entry.source).name.lower()
+    except ValueError:
+        return f"source_{entry.source}"  # newer than this client knows

@@ -1,0 +1,340 @@
+"""`odradek consume`: records of topics of any Kafka cluster, to the end or for as long as it runs.
+
+Without a group it reads by offsets and leaves nothing behind on the cluster; with one it joins,
+shares the partitions with the group's other members and commits what it has printed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli import offsets
+from node.cli.client import Connection, reason, with_connection
+from node.cli.offsets import Place
+from node.cli.output import Output, with_output
+from node.cli.parameters import TopicSelection, moment, topic_selection
+from node.cli.record_text import (
+    fill_template,
+    headers_text,
+    printable,
+    record_to_json,
+    timestamp_text,
+)
+from node.cli.topic import selected_partitions
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import Consumer, Message, TopicPartition
+
+BATCH_RECORDS_MAX = 500
+# How soon a signal or a limit is noticed while nothing arrives.
+POLL_S = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """What a line of text shows beside the value."""
+
+    partitions: bool
+    offsets: bool
+    timestamps: bool
+    keys: bool
+    headers: bool
+
+    def of(self, message: Message) -> list[str]:
+        """The chosen columns of a record, in the order in which one reads them."""
+        columns = []
+        if self.partitions:
+            columns.append(f"{message.topic()}-{message.partition()}")
+        if self.offsets:
+            columns.append(str(message.offset()))
+        if self.timestamps:
+            columns.append(timestamp_text(message))
+        if self.keys:
+            columns.append(printable(message.key()))
+        if self.headers:
+            columns.append(headers_text(message))
+        return columns
+
+
+@dataclass(slots=True)
+class Reading:
+    """How far the reading is: which partitions are ours, which are read to their end."""
+
+    limit: int | None
+    is_following: bool
+    assigned: set[Place] = field(default_factory=set)
+    ended: set[Place] = field(default_factory=set)
+    count: int = 0
+    is_stopped: bool = False
+
+    def is_over(self) -> bool:
+        if self.is_stopped or (self.limit is not None and self.count >= self.limit):
+            return True
+        return not self.is_following and bool(self.assigned) and self.assigned <= self.ended
+
+    def room(self) -> int:
+        """How many records may be asked for: never more than will be printed (and committed)."""
+        left = BATCH_RECORDS_MAX if self.limit is None else self.limit - self.count
+        return min(BATCH_RECORDS_MAX, left)
+
+    def on_assign(self, _consumer: Consumer, places: Sequence[TopicPartition]) -> None:
+        self.assigned |= {(place.topic, place.partition) for place in places}
+
+    def on_revoke(self, _consumer: Consumer, places: Sequence[TopicPartition]) -> None:
+        gone = {(place.topic, place.partition) for place in places}
+        self.assigned -= gone
+        self.ended -= gone
+
+    def stop(self, _signal: int, _frame: FrameType | None) -> None:
+        self.is_stopped = True
+
+
+def start_position(value: str) -> str | int:
+    """`beginning`, `end`, an offset, or -N for the last N of each partition."""
+    if value in ("beginning", "end"):
+        return value
+    try:
+        return int(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is not beginning, end, an OFFSET or -N") from error
+
+
+@click.command()
+@click.argument(
+    "selections", nargs=-1, required=True, type=topic_selection, metavar="TOPIC[:P,P]..."
+)
+@click.option("--follow", "-f", is_flag=True, help="Wait for more records at the end.")
+@click.option(
+    "--from",
+    "start",
+    type=start_position,
+    metavar="beginning|end|OFFSET|-N",
+    help="beginning, end, an offset, or -N for the last N of each partition.  "
+    "[default: beginning; with --group: where the group is]",
+)
+@click.option("--since", type=moment, help="Start at this time; 15m is 15 minutes ago.")
+@click.option("--group", "-g", help="Consume as a member of this group.")
+@click.option("--max-messages", "-n", type=click.IntRange(min=1), help="Stop after so many.")
+@click.option("--keys", "-k", is_flag=True, help="Show keys.")
+@click.option("--headers", "-H", is_flag=True, help="Show headers.")
+@click.option("--timestamps", "-t", is_flag=True, help="Show timestamps.")
+@click.option("--offsets", "show_offsets", is_flag=True, help="Show offsets.")
+@click.option("--partitions", is_flag=True, help="Show topics and partitions.")
+@click.option("--all", "-a", "show_all", is_flag=True, help="Show all of these.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEMPLATE",
+    help=r"A line of {topic} {partition} {offset} {timestamp} {key} {value} {headers} \t \n.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+)
+@with_connection
+@with_output
+def consume(
+    selections: tuple[TopicSelection, ...],
+    follow: bool,
+    start: str | int | None,
+    since: int | None,
+    group: str | None,
+    max_messages: int | None,
+    keys: bool,
+    headers: bool,
+    timestamps: bool,
+    show_offsets: bool,
+    partitions: bool,
+    show_all: bool,
+    template: str | None,
+    isolation: str,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Print the records of topics, up to where they end now or onwards with --follow.
+
+    \b
+    odradek consume orders                     everything there is
+    odradek consume orders -f --from end       what comes from now on
+    odradek consume orders:0 --from -10 -a     the last ten of partition 0, with everything
+    odradek consume orders --since 15m -o json | jq .value
+    """
+    _check_usage(selections, start, since, group, template, output)
+    columns = Columns(
+        partitions=partitions or show_all,
+        offsets=show_offsets or show_all,
+        timestamps=timestamps or show_all,
+        keys=keys or show_all,
+        headers=headers or show_all,
+    )
+    admin = connection.admin()
+    places = selected_partitions(admin, selections, connection)
+    consumer = connection.consumer(
+        {
+            "group.id": group or "odradek-cli",
+            "enable.auto.commit": group is not None,
+            "auto.offset.reset": "latest" if start == "end" else "earliest",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
+    )
+    reading = Reading(limit=max_messages, is_following=follow)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, reading.stop)
+    total = None
+    try:
+        if group is None:
+            total = _assign(connection, consumer, places, start, since, reading)
+        else:
+            topics = [selection.topic for selection in selections]
+            consumer.subscribe(topics, on_assign=reading.on_assign, on_revoke=reading.on_revoke)
+        if follow or output.is_terminal:
+            total = None
+        show = _printer(columns, template, output)
+        if total is None:
+            _read_all(consumer, reading, show, _ignore)
+        else:
+            with output.progress("consumed", total) as advance:
+                _read_all(consumer, reading, show, advance)
+    finally:
+        consumer.close()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _check_usage(
+    selections: tuple[TopicSelection, ...],
+    start: str | int | None,
+    since: int | None,
+    group: str | None,
+    template: str | None,
+    output: Output,
+) -> None:
+    if start is not None and since is not None:
+        raise click.UsageError("Give --from or --since, not both.")
+    if template is not None and output.is_json:
+        raise click.UsageError("Give --format or --output json, not both.")
+    if group is not None:
+        if since is not None or isinstance(start, int):
+            raise click.UsageError(
+                "A group starts where it is; move it with `odradek group reset-offsets`."
+            )
+        if any(selection.partitions for selection in selections):
+            raise click.UsageError("A group is given its partitions: name topics only.")
+
+
+def _assign(
+    connection: Connection,
+    consumer: Consumer,
+    places: list[Place],
+    start: str | int | None,
+    since: int | None,
+    reading: Reading,
+) -> int:
+    """Start reading at the wanted offsets; the number of offsets up to the present ends."""
+    from confluent_kafka import TopicPartition
+
+    admin = connection.admin()
+    starts = offsets.earliest_offsets(admin, places)
+    ends = offsets.latest_offsets(admin, places)
+    if since is not None:
+        found = offsets.offsets_at(admin, places, since)
+        begins = {place: found[place] if found[place] >= 0 else ends[place] for place in places}
+    elif start == "end":
+        begins = ends
+    elif isinstance(start, int):
+        wanted = {place: start if start >= 0 else ends[place] + start for place in places}
+        begins = {p: min(max(wanted[p], starts[p]), ends[p]) for p in places}
+    else:
+        begins = starts
+    reading.assigned = set(places)
+    consumer.assign([TopicPartition(name, number, begins[name, number]) for name, number in places])
+    return sum(ends[place] - begins[place] for place in places)
+
+
+def _read_all(
+    consumer: Consumer,
+    reading: Reading,
+    show: Callable[[Message], None],
+    advance: Callable[[int], None],
+) -> None:
+    from confluent_kafka import KafkaError
+
+    while not reading.is_over():
+        messages = consumer.consume(reading.room(), POLL_S)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                show(message)
+                reading.count += 1
+                if reading.ended:
+                    reading.ended.discard(_place(message))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                reading.ended.add(_place(message))
+            elif error.fatal() or not _is_passing(error.code()):
+                raise click.ClickException(reason(error))
+        if messages:
+            sys.stdout.flush()
+            advance(len(messages))
+
+
+def _is_passing(code: int) -> bool:
+    """Whether librdkafka goes on by itself after this error: brokers come back."""
+    from confluent_kafka import KafkaError
+
+    return code in (
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._TIMED_OUT,
+    )
+
+
+def _place(message: Message) -> Place:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None
+    return topic, partition
+
+
+def _printer(columns: Columns, template: str | None, output: Output) -> Callable[[Message], None]:
+    """The function that prints one record."""
+    stdout = sys.stdout.buffer
+
+    def show_json(message: Message) -> None:
+        output.json_line(record_to_json(message))
+
+    def show_template(message: Message) -> None:
+        assert template is not None
+        stdout.write(fill_template(template, message).encode() + b"\n")
+
+    def show_coloured(message: Message) -> None:
+        line = "".join(click.style(cell, dim=True) + "  " for cell in columns.of(message))
+        stdout.write((line + printable(message.value())).encode() + b"\n")
+
+    def show_plain(message: Message) -> None:
+        # The value as it is: a pipe may well want bytes that are no text.
+        for cell in columns.of(message):
+            stdout.write(cell.encode() + b"\t")
+        value = message.value()
+        stdout.write((b"null" if value is None else value) + b"\n")
+
+    if output.is_json:
+        return show_json
+    if template is not None:
+        return show_template
+    return show_coloured if output.is_terminal else show_plain
+
+
+def _ignore(_count: int) -> None:
+    return None

@@ -1,0 +1,325 @@
+"""`odradek group`: consumer groups, how far behind they are, and moving them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli import offsets
+from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
+from node.cli.completion import complete_group
+from node.cli.offsets import Place
+from node.cli.output import Json, Output, Row, with_output
+from node.cli.parameters import TopicSelection, moment, topic_selection
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+
+NO_OFFSET = -1001  # librdkafka's "nothing committed"
+
+
+@click.group()
+def group() -> None:
+    """List, describe, rewind and delete consumer groups."""
+
+
+@group.command("list")
+@click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice(
+        ["stable", "empty", "dead", "preparing_rebalancing", "completing_rebalancing"]
+    ),
+    help="Only groups in this state.",
+)
+@with_connection
+@with_output
+def list_groups(states: tuple[str, ...], connection: Connection, output: Output) -> None:
+    """List the groups every broker knows."""
+    from confluent_kafka import ConsumerGroupState
+
+    wanted = {ConsumerGroupState[state.upper()] for state in states}
+    admin = connection.admin()
+    listing = admin.list_consumer_groups(
+        request_timeout=connection.timeout_s, **({"states": wanted} if wanted else {})
+    ).result()
+    rows: list[Row] = [
+        {
+            "group": found.group_id,
+            "state": _words(found.state.name),
+            "type": found.type.name.lower(),
+            "simple": found.is_simple_consumer_group,
+        }
+        for found in sorted(listing.valid or [], key=lambda found: found.group_id)
+    ]
+    output.rows(rows, ["group", "state", "type"], empty="No consumer groups.")
+    if listing.errors:
+        raise click.ClickException("; ".join(reason(error.args[0]) for error in listing.errors))
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
+@click.option("--members", "show_members", is_flag=True, help="Show the members instead.")
+@with_connection
+@with_output
+def describe(
+    names: tuple[str, ...], show_members: bool, connection: Connection, output: Output
+) -> None:
+    """Show state, members, committed offsets and lag."""
+    admin = connection.admin()
+    futures = admin.describe_consumer_groups(list(names), request_timeout=connection.timeout_s)
+    answers, refusals = settle(futures)
+    documents = [_document(admin, found, connection) for found in answers.values()]
+    if output.is_json:
+        output.document(documents)
+    for document in documents if not output.is_json else []:
+        members, lag = document["members"], document["offsets"]
+        assert isinstance(members, list)
+        assert isinstance(lag, list)
+        heading = {name: value for name, value in document.items() if not isinstance(value, list)}
+        output.facts({**heading, "members": len(members)})
+        click.echo()
+        if show_members:
+            output.rows(
+                members, ["member", "instance", "client", "host", "assigned"], empty="No members."
+            )
+        else:
+            output.rows(
+                lag,
+                ["topic", "partition", "committed", "end_offset", "lag", "client", "host"],
+                empty="Nothing committed and nothing assigned.",
+            )
+    fail_with(refusals)
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@with_connection
+@with_output
+def delete(names: tuple[str, ...], yes: bool, connection: Connection, output: Output) -> None:
+    """Delete empty groups with their committed offsets."""
+    admin = connection.admin()
+    if not yes:
+        click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+    futures = admin.delete_consumer_groups(list(names), request_timeout=connection.timeout_s)
+    answers, refusals = settle(futures)
+    deleted = list(answers)
+    if deleted:
+        output.done(f"Deleted {', '.join(deleted)}", {"deleted": deleted})
+    fail_with(refusals)
+
+
+@group.command("reset-offsets")
+@click.argument("name", shell_complete=complete_group, metavar="GROUP")
+@click.option(
+    "--topic",
+    "-t",
+    "selections",
+    type=topic_selection,
+    multiple=True,
+    help="What to move.  [default: every partition with a committed offset]",
+)
+@click.option("--to", "end", type=click.Choice(["earliest", "latest"]), help="Either end.")
+@click.option("--to-offset", type=click.IntRange(min=0), help="This offset.")
+@click.option("--to-time", type=moment, help="The first record at or after this time.")
+@click.option("--shift-by", type=int, metavar="N", help="N records forward, or back with -N.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
+@with_connection
+@with_output
+def reset_offsets(
+    name: str,
+    selections: tuple[TopicSelection, ...],
+    end: str | None,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    dry_run: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Move a group to other offsets. Its consumers must be stopped.
+
+    Offsets outside of a partition become its nearest end.
+    """
+    if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
+        raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
+    admin = connection.admin()
+    committed = committed_offsets(admin, name, connection)
+    if selections:
+        metadata = admin.list_topics(timeout=connection.timeout_s)
+        known = offsets.partitions_of(metadata, [selection.topic for selection in selections])
+        places = [place for place in known if any(s.has(*place) for s in selections)]
+    else:
+        places = sorted(committed)
+    if not places:
+        raise click.ClickException(
+            f"group {name!r} has no committed offsets; name what to move with --topic"
+        )
+    starts = offsets.earliest_offsets(admin, places)
+    ends = offsets.latest_offsets(admin, places)
+    targets = _targets(
+        admin,
+        places,
+        end=end,
+        to_offset=to_offset,
+        to_time=to_time,
+        shift_by=shift_by,
+        committed=committed,
+        ends=ends,
+        starts=starts,
+    )
+    rows: list[Row] = [
+        {
+            "topic": place[0],
+            "partition": place[1],
+            "committed": committed.get(place),
+            "new_offset": targets[place],
+            "end_offset": ends[place],
+            "lag": ends[place] - targets[place],
+        }
+        for place in places
+    ]
+    if not dry_run:
+        _commit(admin, name, targets, connection)
+    output.rows(rows, ["topic", "partition", "committed", "new_offset", "end_offset", "lag"])
+    if dry_run:
+        output.hint("Nothing was changed (--dry-run).")
+
+
+def committed_offsets(admin: AdminClient, name: str, connection: Connection) -> dict[Place, int]:
+    """Every committed offset of a group; empty for a group that never committed."""
+    from confluent_kafka import ConsumerGroupTopicPartitions
+
+    futures = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(name)], request_timeout=connection.timeout_s
+    )
+    found = settle_one(futures, f"group {name!r}")
+    return {
+        (place.topic, place.partition): place.offset
+        for place in found.topic_partitions or []
+        if place.offset != NO_OFFSET and place.error is None
+    }
+
+
+def _targets(
+    admin: AdminClient,
+    places: list[Place],
+    *,
+    end: str | None,
+    to_offset: int | None,
+    to_time: int | None,
+    shift_by: int | None,
+    committed: dict[Place, int],
+    starts: dict[Place, int],
+    ends: dict[Place, int],
+) -> dict[Place, int]:
+    if end is not None:
+        return starts if end == "earliest" else ends
+    if to_time is not None:
+        found = offsets.offsets_at(admin, places, to_time)
+        # No record that late: everything is older, so the group goes to the end.
+        return {place: found[place] if found[place] >= 0 else ends[place] for place in places}
+    if to_offset is not None:
+        wanted = dict.fromkeys(places, to_offset)
+    else:
+        assert shift_by is not None
+        missing = [place for place in places if place not in committed]
+        if missing:
+            raise click.ClickException(
+                f"nothing is committed for {missing[0][0]}-{missing[0][1]}: "
+                "--shift-by needs an offset to start from"
+            )
+        wanted = {place: committed[place] + shift_by for place in places}
+    return {place: min(max(wanted[place], starts[place]), ends[place]) for place in places}
+
+
+def _commit(
+    admin: AdminClient, name: str, targets: dict[Place, int], connection: Connection
+) -> None:
+    from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+    wanted = [TopicPartition(topic, number, offset) for (topic, number), offset in targets.items()]
+    futures = admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(name, wanted)], request_timeout=connection.timeout_s
+    )
+    answers, refusals = settle(futures)
+    for error in refusals.values():
+        raise click.ClickException(f"group {name!r}: {reason(error)}. Are its consumers stopped?")
+    for answer in answers.values():
+        refused = [place for place in answer.topic_partitions or [] if place.error is not None]
+        if refused:
+            first = refused[0]
+            raise click.ClickException(
+                f"{len(refused)} of {len(targets)} offsets were refused, "
+                f"{first.topic}-{first.partition}: {reason(first.error)}"
+            )
+
+
+def _check_known(name: str, found: ConsumerGroupDescription, places: list[Place]) -> None:
+    """Kafka answers for a group that never was with a dead, empty one."""
+    if not found.members and not places and found.state.name in ("DEAD", "UNKNOWN"):
+        raise click.ClickException(f"there is no group {name!r}")
+
+
+def _document(
+    admin: AdminClient, found: ConsumerGroupDescription, connection: Connection
+) -> dict[str, Json]:
+    owners = {
+        (place.topic, place.partition): member
+        for member in found.members
+        for place in member.assignment.topic_partitions
+    }
+    committed = committed_offsets(admin, found.group_id, connection)
+    places = sorted({*owners, *committed})
+    _check_known(found.group_id, found, places)
+    ends = offsets.latest_offsets(admin, places, is_committed=False)
+    lag: list[Row] = []
+    for place in places:
+        owner = owners.get(place)
+        offset = committed.get(place)
+        lag.append(
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "committed": offset,
+                "end_offset": ends[place],
+                "lag": None if offset is None else max(0, ends[place] - offset),
+                "member": owner.member_id if owner else None,
+                "client": owner.client_id if owner else None,
+                "host": owner.host if owner else None,
+            }
+        )
+    members: list[Row] = [
+        {
+            "member": member.member_id,
+            "instance": member.group_instance_id,
+            "client": member.client_id,
+            "host": member.host,
+            "assigned": [
+                f"{place.topic}-{place.partition}" for place in member.assignment.topic_partitions
+            ],
+        }
+        for member in found.members
+    ]
+    behind = [row["lag"] for row in lag]
+    return {
+        "group": found.group_id,
+        "state": _words(found.state.name),
+        "type": found.type.name.lower(),
+        "assignor": found.partition_assignor or None,
+        "coordinator": found.coordinator.id if found.coordinator else None,
+        "total_lag": sum(value for value in behind if isinstance(value, int)),
+        "members": members,
+        "offsets": lag,
+    }
+
+
+def _words(name: str) -> str:
+    """`PREPARING_REBALANCING` -> `PreparingRebalance`, Kafka's own spelling of group states."""
+    return "".join(word.capitalize() for word in name.split("_")).replace(
+        "Rebalancing", "Rebalance"
+    )

@@ -1,0 +1,89 @@
+"""The `odradek` command: a table of nouns, each loaded when it is asked for.
+
+Nothing heavier than click is imported here, so that `odradek serve` answers its first request
+soon and `odradek --help` costs nothing. Errors of a broker or of its absence end here: one line
+on stderr and exit code 1; wrong usage exits with 2, as click has it.
+"""
+
+import importlib
+from collections.abc import Mapping
+
+import click
+
+from node.cli import client
+
+# name on the command line -> module and the click command in it
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "topic": ("node.cli.topic", "topic"),
+    "group": ("node.cli.group", "group"),
+    "config": ("node.cli.config", "config"),
+    "broker": ("node.cli.broker", "broker"),
+    "produce": ("node.cli.produce", "produce"),
+    "consume": ("node.cli.consume", "consume"),
+    "bench": ("node.cli.bench", "bench"),
+    "completion": ("node.cli.completion", "completion"),
+}
+
+
+class Commands(click.Group):
+    """A click group whose members are imported when they are named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, attribute = place
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            told = client.explain(error)
+            if told is None:
+                raise
+            raise click.ClickException(told) from error
+
+
+def show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Print the installed version and leave; reads package metadata only when asked."""
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            click.echo(f"odradek {version('odradek')}")
+        except PackageNotFoundError:
+            click.echo("odradek (not installed: run from its source)")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Show the version and exit.",
+)
+def cli() -> None:
+    """A Kafka broker in one command, and the tools to talk to any Kafka.
+
+    \b
+    odradek serve                          a broker on 127.0.0.1:9092
+    echo hello | odradek produce greetings
+    odradek consume greetings --follow
+    """
+
+
+def main() -> None:
+    """Entry point of the wheel's `odradek` script."""
+    cli(prog_name="odradek")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Offsets of many partitions in one question, for the commands that compare them.
+
+Keys are (topic, partition). Ends are exclusive: an end offset is the one the next record gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from node.cli.client import reason
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
+
+Place: TypeAlias = tuple[str, int]
+
+
+def earliest_offsets(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int]:
+    """Log start offset of each partition."""
+    from confluent_kafka.admin import OffsetSpec
+
+    return _ask(admin, dict.fromkeys(places, OffsetSpec.earliest()))
+
+
+def latest_offsets(
+    admin: AdminClient, places: Iterable[Place], *, is_committed: bool = False
+) -> dict[Place, int]:
+    """High watermark of each partition; with `is_committed`, the last stable offset."""
+    from confluent_kafka.admin import OffsetSpec
+
+    return _ask(admin, dict.fromkeys(places, OffsetSpec.latest()), is_committed=is_committed)
+
+
+def offsets_at(admin: AdminClient, places: Iterable[Place], timestamp_ms: int) -> dict[Place, int]:
+    """First offset whose timestamp is `timestamp_ms` or later; -1 where there is none."""
+    from confluent_kafka.admin import OffsetSpec
+
+    return _ask(admin, dict.fromkeys(places, OffsetSpec.for_timestamp(timestamp_ms)))
+
+
+def _ask(
+    admin: AdminClient, specs: Mapping[Place, OffsetSpec], *, is_committed: bool = False
+) -> dict[Place, int]:
+    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+
+    if not specs:
+        return {}
+    futures = admin.list_offsets(
+        {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()},
+        isolation_level=IsolationLevel.READ_COMMITTED
+        if is_committed
+        else IsolationLevel.READ_UNCOMMITTED,
+    )
+    offsets = {}
+    for place, future in futures.items():
+        try:
+            offsets[(place.topic, place.partition)] = future.result().offset
+        except KafkaException as error:
+            raise click.ClickException(
+                f"offsets of {place.topic}-{place.partition}: {reason(error.args[0])}"
+            ) from error
+    return offsets
+
+
+def partitions_of(metadata: ClusterMetadata, topics: Iterable[str]) -> list[Place]:
+    """Every partition of `topics`, in order; an error that names the first unknown topic."""
+    places: list[Place] = []
+    for topic in topics:
+        described = metadata.topics.get(topic)
+        if described is None or described.error is not None:
+            why = reason(described.error) if described is not None else "no such topic"
+            raise click.ClickException(f"topic {topic!r}: {why}")
+        places.extend((topic, number) for number in sorted(described.partitions))
+    return places

@@ -1,0 +1,204 @@
+"""Where a command's data goes: tables on a terminal, plain columns in a pipe, JSON when asked.
+
+Data goes to stdout and nothing else does: progress, hints and errors go to stderr. JSON output is
+complete (no truncation, no rounding) and its keys are the column names of the text output, so
+that a script can be written by looking at a table.
+"""
+
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import ParamSpec, TypeAlias, TypeVar
+
+import click
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
+Row: TypeAlias = Mapping[str, Json]
+
+# How a value is coloured on a terminal: by what it says, whatever the column.
+STYLES: Mapping[str, str] = {
+    "Stable": "green",
+    "Empty": "yellow",
+    "Dead": "red",
+    "PreparingRebalance": "yellow",
+    "CompletingRebalance": "yellow",
+}
+
+
+class Output:
+    """One command's way to print. `is_json` lets a command choose a nested document over tables."""
+
+    def __init__(self, *, is_json: bool) -> None:
+        self.is_json = is_json
+        self.is_terminal = sys.stdout.isatty() and not is_json
+
+    def document(self, value: Json) -> None:
+        """Print one JSON document, indented for a reader on a terminal or in a pipe."""
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def json_line(self, value: Json) -> None:
+        """Print one JSON document on one line: a stream of records (JSON Lines)."""
+        click.echo(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+    def rows(self, rows: Sequence[Row], columns: Sequence[str], *, empty: str = "") -> None:
+        """Print rows as a table of `columns`; JSON gets every key of a row, text these columns.
+
+        `empty` goes to stderr when there are no rows and a person is reading.
+        """
+        if self.is_json:
+            self.document(rows)
+        elif not rows:
+            if empty:
+                self.hint(empty)
+        elif self.is_terminal:
+            self._rich_table(rows, columns)
+        else:
+            self._plain_table(rows, columns)
+
+    def facts(self, facts: Row) -> None:
+        """Print one thing as name and value lines (or one JSON object)."""
+        if self.is_json:
+            self.document(facts)
+            return
+        width = max(len(name) for name in facts)
+        for name, value in facts.items():
+            label = click.style(f"{_title(name):<{width}}", bold=True)
+            click.echo(f"{label}  {_text(value)}")
+
+    def hint(self, text: str) -> None:
+        """Say something to the person at the terminal; never part of the data."""
+        if not self.is_json:
+            click.echo(text, err=True)
+
+    def done(self, text: str, result: Json) -> None:
+        """Report a change made: a sentence for people, `result` for JSON."""
+        if self.is_json:
+            self.document(result)
+        else:
+            click.echo(text)
+
+    def _rich_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for column in columns:
+            table.add_column(
+                _title(column),
+                justify="right" if _is_numeric(rows, column) else "left",
+                overflow="fold",
+            )
+        for row in rows:
+            table.add_row(*(Text(_text(row.get(c)), style=_style(c, row.get(c))) for c in columns))
+        Console().print(table)
+
+    def _plain_table(self, rows: Sequence[Row], columns: Sequence[str]) -> None:
+        numeric = {column for column in columns if _is_numeric(rows, column)}
+        grid = [[_title(column) for column in columns]]
+        grid.extend([_text(row.get(column)) for column in columns] for row in rows)
+        widths = [max(len(line[at]) for line in grid) for at in range(len(columns))]
+        for line in grid:
+            cells = (
+                cell.rjust(width) if column in numeric else cell.ljust(width)
+                for cell, width, column in zip(line, widths, columns, strict=True)
+            )
+            click.echo("  ".join(cells).rstrip())
+
+    @contextmanager
+    def progress(self, description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        """Yield a function to call with the count done since the last call.
+
+        A bar with rate and remaining time on stderr when that is a terminal, nothing otherwise.
+        `total` None: the end is not known.
+        """
+        if self.is_json or not sys.stderr.isatty():
+            yield _ignore
+            return
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        with bar:
+            task = bar.add_task(description, total=total)
+
+            def advance(count: int) -> None:
+                bar.advance(task, count)
+
+            yield advance
+
+
+def with_output(command: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command `--output text|json` and pass it an `output`."""
+
+    @click.option(
+        "--output",
+        "-o",
+        "output_format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Text is a table on a terminal and plain columns in a pipe.",
+    )
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        kwargs["output"] = Output(is_json=kwargs.pop("output_format") == "json")
+        return command(*args, **kwargs)
+
+    return wrapper
+
+
+def _ignore(_count: int) -> None:
+    return None
+
+
+def _title(name: str) -> str:
+    return name.replace("_", " ").upper()
+
+
+def _text(value: Json) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
+    if isinstance(value, str | int):
+        return str(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
+    return ",".join(_text(item) for item in value)
+
+
+def _is_numeric(rows: Sequence[Row], column: str) -> bool:
+    values = [row.get(column) for row in rows]
+    return any(isinstance(value, int | float) for value in values) and all(
+        value is None or isinstance(value, int | float) for value in values
+    )
+
+
+def _style(column: str, value: Json) -> str:
+    if column == "lag" and isinstance(value, int) and value > 0:
+        return "yellow"
+    if column == "error" and value is not None:
+        return "red"
+    return STYLES.get(value, "") if isinstance(value, str) else ""

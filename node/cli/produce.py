@@ -1,0 +1,264 @@
+"""`odradek produce`: records from arguments, a file or stdin into a topic of any Kafka cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from node.cli.client import Connection, reason, with_connection
+from node.cli.completion import complete_topic
+from node.cli.output import Output, with_output
+from node.cli.parameters import moment, pair
+from node.cli.record_text import NewRecord, record_from_json
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import KafkaError, Message, Producer
+
+# How many records are handed over before deliveries are looked at.
+POLL_EVERY = 1000
+ANY_PARTITION = -1
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the records so far."""
+
+    sent: int = 0
+    delivered: dict[int, int] = field(default_factory=dict)
+    failed: int = 0
+    first_failure: str = ""
+
+    def count(self, error: KafkaError | None, message: Message) -> None:
+        """librdkafka's delivery report for one record."""
+        if error is None:
+            partition = message.partition()
+            assert partition is not None
+            self.delivered[partition] = self.delivered.get(partition, 0) + 1
+        else:
+            self.failed += 1
+            self.first_failure = self.first_failure or reason(error)
+
+
+@click.command()
+@click.argument("topic", shell_complete=complete_topic)
+@click.argument("values", nargs=-1, metavar="[VALUE]...")
+@click.option(
+    "--file",
+    "-f",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Read records from this file instead of stdin.",
+)
+@click.option(
+    "--format",
+    "input_format",
+    type=click.Choice(["lines", "json", "raw"]),
+    default="lines",
+    show_default=True,
+    help="One record a line; one JSON object a line (what consume -o json prints); or the whole "
+    "input as one record.",
+)
+@click.option("--key", "-k", help="The key of every record.")
+@click.option("--key-separator", "-K", metavar="TEXT", help="What stands before this is the key.")
+@click.option("--header", "-H", "headers", type=pair, multiple=True, help="May be repeated.")
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="Default: by key.")
+@click.option(
+    "--keep-partitions", is_flag=True, help="With JSON: to the partition that the record names."
+)
+@click.option("--timestamp", type=moment, help="Of every record.  [default: now]")
+@click.option("--empty-is-null", is_flag=True, help="An empty value is null: a tombstone.")
+@click.option(
+    "--compression",
+    "-z",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    show_default=True,
+)
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option("--linger-ms", type=click.FloatRange(min=0), default=5.0, show_default=True)
+@with_connection
+@with_output
+def produce(
+    topic: str,
+    values: tuple[str, ...],
+    file: Path | None,
+    input_format: str,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[tuple[str, str], ...],
+    partition: int | None,
+    keep_partitions: bool,
+    timestamp: int | None,
+    empty_is_null: bool,
+    compression: str,
+    acks: str,
+    linger_ms: float,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Write records to TOPIC: each VALUE, or what stdin or a file holds.
+
+    \b
+    odradek produce greetings hello world
+    odradek produce orders -K : < orders.txt          key:value lines
+    odradek consume a -o json | odradek produce b --format json
+    """
+    if values and file is not None:
+        raise click.UsageError("Give values or --file, not both.")
+    if key is not None and key_separator is not None:
+        raise click.UsageError("Give --key or --key-separator, not both.")
+    producer = connection.producer(
+        {
+            "compression.type": compression,
+            "acks": acks,
+            "linger.ms": linger_ms,
+            # acks=all means "exactly once, in order" here; the others cannot be idempotent.
+            "enable.idempotence": "true" if acks == "all" else "false",
+            "delivery.timeout.ms": int(connection.timeout_s * 1000),
+        }
+    )
+    own = Overrides(
+        key=None if key is None else key.encode(),
+        key_separator=None if key_separator is None else key_separator.encode(),
+        headers=tuple((name, value.encode()) for name, value in headers),
+        partition=partition,
+        keeps_partitions=keep_partitions,
+        timestamp_ms=timestamp,
+        empty_is_null=empty_is_null,
+    )
+    tally = Tally()
+    with output.progress(f"to {topic}", len(values) or None) as advance:
+        for chunk in _in_chunks(_read(values, file, input_format, own)):
+            _send(producer, topic, chunk, tally)
+            advance(len(chunk))
+        left = producer.flush(connection.timeout_s)
+    if left or tally.failed:
+        raise click.ClickException(
+            f"{left + tally.failed} of {tally.sent} records were not delivered to {topic}: "
+            f"{tally.first_failure or 'no answer in time'}"
+        )
+    count = tally.sent
+    if output.is_json:
+        output.document(
+            {
+                "topic": topic,
+                "records": count,
+                "partitions": {str(p): n for p, n in sorted(tally.delivered.items())},
+            }
+        )
+    elif sys.stderr.isatty():
+        where = ", ".join(f"{n} in {p}" for p, n in sorted(tally.delivered.items()))
+        output.hint(f"{count} record{'' if count == 1 else 's'} to {topic} ({where or 'none'})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrides:
+    """What options say about every record; they win over what the input says."""
+
+    key: bytes | None
+    key_separator: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    partition: int | None
+    keeps_partitions: bool
+    timestamp_ms: int | None
+    empty_is_null: bool
+
+    def of_bytes(self, text: bytes) -> NewRecord:
+        """The record of one line, one argument or one whole input."""
+        key, value = self.key, text
+        if self.key_separator is not None:
+            head, separator, tail = text.partition(self.key_separator)
+            if separator:
+                key, value = head, tail
+        return self.of_record(NewRecord(key=key, value=value))
+
+    def of_record(self, record: NewRecord) -> NewRecord:
+        """`record` with the options laid over it."""
+        value = None if self.empty_is_null and not record.value else record.value
+        # A copy of a topic may have another number of partitions: they are not kept unasked.
+        named = record.partition if self.keeps_partitions else ANY_PARTITION
+        return NewRecord(
+            value=value,
+            key=record.key if self.key is None else self.key,
+            headers=[*record.headers, *self.headers],
+            partition=named if self.partition is None else self.partition,
+            timestamp_ms=record.timestamp_ms if self.timestamp_ms is None else self.timestamp_ms,
+        )
+
+
+def _read(
+    values: tuple[str, ...], file: Path | None, input_format: str, own: Overrides
+) -> Iterator[NewRecord]:
+    if values:
+        if input_format == "json":
+            yield from _parse_json((value.encode() for value in values), own)
+        else:
+            yield from (own.of_bytes(value.encode()) for value in values)
+        return
+    if file is None or str(file) == "-":
+        stdin = sys.stdin.buffer
+        if sys.stdin.isatty():
+            click.echo("Type records, one a line; end with Ctrl-D.", err=True)
+        yield from _read_stream(stdin, input_format, own)
+        return
+    with file.open("rb") as stream:
+        yield from _read_stream(stream, input_format, own)
+
+
+def _read_stream(stream: BinaryIO, input_format: str, own: Overrides) -> Iterator[NewRecord]:
+    if input_format == "raw":
+        yield own.of_bytes(stream.read())
+        return
+    lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in stream)
+    if input_format == "json":
+        yield from _parse_json(lines, own)
+    else:
+        yield from (own.of_bytes(line) for line in lines)
+
+
+def _parse_json(lines: Iterable[bytes], own: Overrides) -> Iterator[NewRecord]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            record = record_from_json(line)
+        except ValueError as error:
+            raise click.ClickException(f"line {number} of the input: {error}") from error
+        yield own.of_record(record)
+
+
+def _in_chunks(records: Iterable[NewRecord]) -> Iterator[list[NewRecord]]:
+    chunk: list[NewRecord] = []
+    is_interactive = sys.stdin.isatty()
+    for record in records:
+        chunk.append(record)
+        if len(chunk) == POLL_EVERY or is_interactive:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _send(producer: Producer, topic: str, records: list[NewRecord], tally: Tally) -> None:
+    for record in records:
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    value=record.value,
+                    key=record.key,
+                    partition=record.partition,
+                    headers=list(record.headers) or None,
+                    timestamp=record.timestamp_ms,
+                    on_delivery=tally.count,
+                )
+                break
+            except BufferError:
+                producer.poll(0.1)  # the queue is full: let some of it go first
+        tally.sent += 1
+    producer.poll(0)

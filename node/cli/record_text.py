@@ -1,0 +1,169 @@
+"""Records as text: JSON Lines that `produce` reads and `consume` writes, and line templates.
+
+JSON in and out are the same shape, so `odradek consume a -o json | odradek produce b --format
+json` copies a topic. Bytes that are no UTF-8 travel in a key with `_base64` at its end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from node.cli.output import Json
+from node.cli.parameters import moment_text
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import Message
+
+Headers: TypeAlias = Sequence[tuple[str, bytes | None]]
+
+TIMESTAMP_TYPES = {1: "create_time", 2: "log_append_time"}
+ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0", "\\\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRecord:
+    """A record to produce. Partition -1: by key or at random; timestamp 0: now."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers = ()
+    partition: int = -1
+    timestamp_ms: int = 0
+
+
+def record_to_json(message: Message) -> Json:
+    """The JSON object of a consumed record."""
+    kind, timestamp_ms = message.timestamp()
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": timestamp_ms if kind else None,
+        "timestamp_type": TIMESTAMP_TYPES.get(kind),
+        **_bytes_to_json("key", message.key()),
+        **_bytes_to_json("value", message.value()),
+        "headers": [
+            {"key": name, **_bytes_to_json("value", value)} for name, value in headers_of(message)
+        ],
+    }
+
+
+def record_from_json(line: str | bytes) -> NewRecord:
+    """The record of one JSON line; ValueError says what is wrong with it.
+
+    Known keys: key, value, headers, partition, timestamp; topic, offset and timestamp_type are
+    accepted and ignored, everything else is refused. A key or value that is neither text nor null
+    is written as JSON.
+    """
+    document = json.loads(line)
+    if not isinstance(document, dict):
+        raise ValueError("a record is a JSON object")
+    known = {"topic", "partition", "offset", "timestamp", "timestamp_type", "headers"}
+    known |= {"key", "key_base64", "value", "value_base64"}
+    unknown = sorted(document.keys() - known)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r} (known: {', '.join(sorted(known))})")
+    partition, timestamp_ms = document.get("partition"), document.get("timestamp")
+    if not isinstance(partition, int | None) or not isinstance(timestamp_ms, int | None):
+        raise ValueError("partition and timestamp are whole numbers")
+    return NewRecord(
+        value=_bytes_from_json("value", document),
+        key=_bytes_from_json("key", document),
+        headers=_headers_from_json(document.get("headers")),
+        partition=-1 if partition is None else partition,
+        timestamp_ms=timestamp_ms or 0,
+    )
+
+
+def headers_of(message: Message) -> list[tuple[str, bytes | None]]:
+    """Headers in order; librdkafka gives None for none and text or bytes for values."""
+    headers = message.headers()
+    pairs = headers.items() if isinstance(headers, Mapping) else headers or []
+    return [
+        (name, value.encode() if isinstance(value, str) else value)
+        for name, value in pairs
+        if value is None or isinstance(value, str | bytes)
+    ]
+
+
+def printable(value: bytes | None) -> str:
+    """Bytes for a reader: UTF-8, with escapes for what is none; `null` for None."""
+    return "null" if value is None else value.decode("utf-8", "backslashreplace")
+
+
+def headers_text(message: Message) -> str:
+    """`name=value,name=value`."""
+    return ",".join(f"{name}={printable(value)}" for name, value in headers_of(message))
+
+
+def timestamp_text(message: Message) -> str:
+    """The record's timestamp in ISO 8601, UTC; `-` when it has none."""
+    kind, timestamp_ms = message.timestamp()
+    return (moment_text(timestamp_ms) if kind else None) or "-"
+
+
+def fill_template(template: str, message: Message) -> str:
+    r"""A line from `template`: {topic} {partition} {offset} {timestamp} {key} {value} {headers}.
+
+    `\n`, `\t`, `\0` and `\\` are escapes; other braces stay as they are, so that a template may
+    itself be JSON.
+    """
+    fields = {
+        "topic": lambda: message.topic() or "",
+        "partition": lambda: str(message.partition()),
+        "offset": lambda: str(message.offset()),
+        "timestamp": lambda: timestamp_text(message),
+        "key": lambda: printable(message.key()),
+        "value": lambda: printable(message.value()),
+        "headers": lambda: headers_text(message),
+    }
+
+    def replace(match: re.Match[str]) -> str:
+        return fields[match[1]]() if match[1] else ESCAPES[match[0]]
+
+    return re.sub(r"\{(" + "|".join(fields) + r")\}|\\[nt0\\]", replace, template)
+
+
+def _bytes_to_json(name: str, value: bytes | None) -> dict[str, Json]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": b64encode(value).decode()}
+
+
+def _bytes_from_json(name: str, document: Mapping[str, Json]) -> bytes | None:
+    encoded = document.get(f"{name}_base64")
+    if encoded is not None:
+        if not isinstance(encoded, str):
+            raise ValueError(f"{name}_base64 is text")
+        return b64decode(encoded, validate=True)
+    value = document.get(name)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _headers_from_json(headers: Json) -> list[tuple[str, bytes | None]]:
+    if headers is None:
+        return []
+    if isinstance(headers, Mapping):
+        return [(name, _bytes_from_json(name, headers)) for name in headers]
+    if not isinstance(headers, list):
+        raise ValueError("headers are a list of {key, value} or an object")
+    pairs = []
+    for header in headers:
+        name = header.get("key") if isinstance(header, Mapping) else None
+        if not isinstance(header, Mapping) or not isinstance(name, str):
+            raise ValueError("a header is an object with key and value")
+        pairs.append((name, _bytes_from_json("value", header)))
+    return pairs
