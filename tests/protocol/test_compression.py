@@ -218,9 +218,8 @@ def test_bombs_are_refused_without_the_memory_they_ask_for() -> None:
     }
     program = """
 import resource, sys
-from protocol.compression import Codec, decompress
+from protocol.compression import Codec, compress, decompress
 from protocol.errors import ProtocolError
-from tests.support.twins import aiokafka_codec, kafka_codec
 lengths = [int(text) for text in sys.argv[1:]]
 for codec in Codec:
     decompress(codec, compress(codec, b'loads the codec'))
