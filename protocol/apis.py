@@ -1,0 +1,309 @@
+"""The one table of the wire: every API that is spoken, its messages and its versions.
+
+Whatever needs to know which versions exist asks here: the codec, the answer to ApiVersions, the
+page of supported versions and the tests that go over all of them. The ranges begin where the
+protocol began, not where Kafka 4 cut it off: old clients are real. APIs that only Kafka's own
+brokers and controllers speak among themselves are missing; our nodes have a bus for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+from protocol.messages import (
+    acls,
+    cluster,
+    configs,
+    fetch,
+    group_offsets,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    quotas,
+    sasl,
+    share,
+    streams,
+    telemetry,
+    tokens,
+    topics,
+    transactions,
+)
+
+
+class ApiKey(IntEnum):
+    """The number that opens every request."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
+    DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: the versions `[min_version, max_version]` (both served) and its two messages.
+
+    From `flexible_since` on lengths are variable-size, structs end in tagged fields (KIP-482) and
+    the headers are a version newer; None if no version is flexible.
+    """
+
+    key: ApiKey
+    min_version: int
+    max_version: int
+    flexible_since: int | None
+    request: type
+    response: type
+
+    @property
+    def name(self) -> str:
+        """Kafka's name of the API, as in `OffsetForLeaderEpoch`."""
+        return self.request.__name__.removesuffix("Request")
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` uses the compact encodings and tagged fields."""
+        return self.flexible_since is not None and version >= self.flexible_since
+
+    def request_header_version(self, version: int) -> int:
+        """2 with tagged fields, else 1. Also right for versions that are too new for us."""
+        return 2 if self.is_flexible(version) else 1
+
+    def response_header_version(self, version: int) -> int:
+        """1 with tagged fields, else 0; for ApiVersions always 0.
+
+        A client that asks in a version the broker lacks must be able to read the answer before
+        it knows any version of the broker (KIP-511).
+        """
+        return 1 if self.is_flexible(version) and self.key is not ApiKey.API_VERSIONS else 0
+
+
+# Two lines a row: what is spoken in which versions, from where on flexibly, and the messages.
+# fmt: off
+_TABLE: Final = (
+    Api(ApiKey.PRODUCE, 0, 13, 9,
+        produce.ProduceRequest, produce.ProduceResponse),
+    Api(ApiKey.FETCH, 0, 18, 12,
+        fetch.FetchRequest, fetch.FetchResponse),
+    Api(ApiKey.LIST_OFFSETS, 0, 11, 6,
+        offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
+    Api(ApiKey.METADATA, 0, 13, 9,
+        metadata.MetadataRequest, metadata.MetadataResponse),
+    Api(ApiKey.OFFSET_COMMIT, 0, 10, 8,
+        group_offsets.OffsetCommitRequest, group_offsets.OffsetCommitResponse),
+    Api(ApiKey.OFFSET_FETCH, 0, 10, 6,
+        group_offsets.OffsetFetchRequest, group_offsets.OffsetFetchResponse),
+    Api(ApiKey.FIND_COORDINATOR, 0, 6, 3,
+        groups.FindCoordinatorRequest, groups.FindCoordinatorResponse),
+    Api(ApiKey.JOIN_GROUP, 0, 9, 6,
+        groups.JoinGroupRequest, groups.JoinGroupResponse),
+    Api(ApiKey.HEARTBEAT, 0, 4, 4,
+        groups.HeartbeatRequest, groups.HeartbeatResponse),
+    Api(ApiKey.LEAVE_GROUP, 0, 5, 4,
+        groups.LeaveGroupRequest, groups.LeaveGroupResponse),
+    Api(ApiKey.SYNC_GROUP, 0, 5, 4,
+        groups.SyncGroupRequest, groups.SyncGroupResponse),
+    Api(ApiKey.DESCRIBE_GROUPS, 0, 6, 5,
+        groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
+    Api(ApiKey.LIST_GROUPS, 0, 5, 3,
+        groups.ListGroupsRequest, groups.ListGroupsResponse),
+    Api(ApiKey.SASL_HANDSHAKE, 0, 1, None,
+        sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse),
+    Api(ApiKey.API_VERSIONS, 0, 5, 3,
+        metadata.ApiVersionsRequest, metadata.ApiVersionsResponse),
+    Api(ApiKey.CREATE_TOPICS, 0, 7, 5,
+        topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+    Api(ApiKey.DELETE_TOPICS, 0, 6, 4,
+        topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+    Api(ApiKey.DELETE_RECORDS, 0, 2, 2,
+        offsets.DeleteRecordsRequest, offsets.DeleteRecordsResponse),
+    Api(ApiKey.INIT_PRODUCER_ID, 0, 5, 2,
+        transactions.InitProducerIdRequest, transactions.InitProducerIdResponse),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, 0, 4, 4,
+        offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, 0, 5, 3,
+        transactions.AddPartitionsToTxnRequest, transactions.AddPartitionsToTxnResponse),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, 3,
+        transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse),
+    Api(ApiKey.END_TXN, 0, 5, 3,
+        transactions.EndTxnRequest, transactions.EndTxnResponse),
+    Api(ApiKey.WRITE_TXN_MARKERS, 0, 2, 1,
+        transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
+    Api(ApiKey.TXN_OFFSET_COMMIT, 0, 6, 3,
+        transactions.TxnOffsetCommitRequest, transactions.TxnOffsetCommitResponse),
+    Api(ApiKey.DESCRIBE_ACLS, 0, 3, 2,
+        acls.DescribeAclsRequest, acls.DescribeAclsResponse),
+    Api(ApiKey.CREATE_ACLS, 0, 3, 2,
+        acls.CreateAclsRequest, acls.CreateAclsResponse),
+    Api(ApiKey.DELETE_ACLS, 0, 3, 2,
+        acls.DeleteAclsRequest, acls.DeleteAclsResponse),
+    Api(ApiKey.DESCRIBE_CONFIGS, 0, 4, 4,
+        configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
+    Api(ApiKey.ALTER_CONFIGS, 0, 2, 2,
+        configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, 2,
+        cluster.AlterReplicaLogDirsRequest, cluster.AlterReplicaLogDirsResponse),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, 0, 5, 2,
+        cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse),
+    Api(ApiKey.SASL_AUTHENTICATE, 0, 2, 2,
+        sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse),
+    Api(ApiKey.CREATE_PARTITIONS, 0, 3, 2,
+        topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+    Api(ApiKey.CREATE_DELEGATION_TOKEN, 0, 3, 2,
+        tokens.CreateDelegationTokenRequest, tokens.CreateDelegationTokenResponse),
+    Api(ApiKey.RENEW_DELEGATION_TOKEN, 0, 2, 2,
+        tokens.RenewDelegationTokenRequest, tokens.RenewDelegationTokenResponse),
+    Api(ApiKey.EXPIRE_DELEGATION_TOKEN, 0, 2, 2,
+        tokens.ExpireDelegationTokenRequest, tokens.ExpireDelegationTokenResponse),
+    Api(ApiKey.DESCRIBE_DELEGATION_TOKEN, 0, 3, 2,
+        tokens.DescribeDelegationTokenRequest, tokens.DescribeDelegationTokenResponse),
+    Api(ApiKey.DELETE_GROUPS, 0, 3, 2,
+        groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
+    Api(ApiKey.ELECT_LEADERS, 0, 2, 2,
+        cluster.ElectLeadersRequest, cluster.ElectLeadersResponse),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, 1,
+        configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, 0,
+        cluster.AlterPartitionReassignmentsRequest, cluster.AlterPartitionReassignmentsResponse),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, 0,
+        cluster.ListPartitionReassignmentsRequest, cluster.ListPartitionReassignmentsResponse),
+    Api(ApiKey.OFFSET_DELETE, 0, 0, None,
+        group_offsets.OffsetDeleteRequest, group_offsets.OffsetDeleteResponse),
+    Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, 0, 1, 1,
+        quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
+    Api(ApiKey.ALTER_CLIENT_QUOTAS, 0, 1, 1,
+        quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
+    Api(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, 0, 0,
+        quotas.DescribeUserScramCredentialsRequest, quotas.DescribeUserScramCredentialsResponse),
+    Api(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, 0,
+        quotas.AlterUserScramCredentialsRequest, quotas.AlterUserScramCredentialsResponse),
+    Api(ApiKey.DESCRIBE_QUORUM, 0, 2, 0,
+        cluster.DescribeQuorumRequest, cluster.DescribeQuorumResponse),
+    Api(ApiKey.UPDATE_FEATURES, 0, 2, 0,
+        cluster.UpdateFeaturesRequest, cluster.UpdateFeaturesResponse),
+    Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, 0,
+        metadata.DescribeClusterRequest, metadata.DescribeClusterResponse),
+    Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, 0,
+        transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
+    Api(ApiKey.UNREGISTER_BROKER, 0, 0, 0,
+        cluster.UnregisterBrokerRequest, cluster.UnregisterBrokerResponse),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, 0, 0, 0,
+        transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse),
+    Api(ApiKey.LIST_TRANSACTIONS, 0, 2, 0,
+        transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
+    Api(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, 1, 0,
+        groups.ConsumerGroupHeartbeatRequest, groups.ConsumerGroupHeartbeatResponse),
+    Api(ApiKey.CONSUMER_GROUP_DESCRIBE, 0, 1, 0,
+        groups.ConsumerGroupDescribeRequest, groups.ConsumerGroupDescribeResponse),
+    Api(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, 0, 0,
+        telemetry.GetTelemetrySubscriptionsRequest, telemetry.GetTelemetrySubscriptionsResponse),
+    Api(ApiKey.PUSH_TELEMETRY, 0, 0, 0,
+        telemetry.PushTelemetryRequest, telemetry.PushTelemetryResponse),
+    Api(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, 0,
+        configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, 0,
+        metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse),
+    Api(ApiKey.SHARE_GROUP_HEARTBEAT, 1, 1, 0,
+        share.ShareGroupHeartbeatRequest, share.ShareGroupHeartbeatResponse),
+    Api(ApiKey.SHARE_GROUP_DESCRIBE, 1, 1, 0,
+        share.ShareGroupDescribeRequest, share.ShareGroupDescribeResponse),
+    Api(ApiKey.SHARE_FETCH, 1, 2, 0,
+        share.ShareFetchRequest, share.ShareFetchResponse),
+    Api(ApiKey.SHARE_ACKNOWLEDGE, 1, 2, 0,
+        share.ShareAcknowledgeRequest, share.ShareAcknowledgeResponse),
+    Api(ApiKey.ADD_RAFT_VOTER, 0, 1, 0,
+        cluster.AddRaftVoterRequest, cluster.AddRaftVoterResponse),
+    Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0,
+        cluster.RemoveRaftVoterRequest, cluster.RemoveRaftVoterResponse),
+    Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0,
+        streams.StreamsGroupHeartbeatRequest, streams.StreamsGroupHeartbeatResponse),
+    Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0,
+        streams.StreamsGroupDescribeRequest, streams.StreamsGroupDescribeResponse),
+    Api(ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, 0, 1, 0,
+        share.DescribeShareGroupOffsetsRequest, share.DescribeShareGroupOffsetsResponse),
+    Api(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, 0, 0,
+        share.AlterShareGroupOffsetsRequest, share.AlterShareGroupOffsetsResponse),
+    Api(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, 0, 0,
+        share.DeleteShareGroupOffsetsRequest, share.DeleteShareGroupOffsetsResponse),
+    Api(ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE, 0, 0, 0,
+        streams.StreamsGroupTopologyDescriptionUpdateRequest,
+        streams.StreamsGroupTopologyDescriptionUpdateResponse),
+    Api(ApiKey.UNREGISTER_CONTROLLER, 0, 0, 0,
+        cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
+)
+# fmt: on
+
+APIS: Final[Mapping[int, Api]] = MappingProxyType({int(api.key): api for api in _TABLE})
