@@ -1,0 +1,54 @@
+# The verbs of this repository. Each makes its own environment in .venv and needs nothing but
+# Python 3.11 or newer and a package index.
+.DELETE_ON_ERROR:
+.PHONY: check serve test lint types format-check fix bench conformance clean
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PACKAGES := protocol storage cluster coordinator node
+ARGS ?=
+
+check: format-check lint types test
+
+.venv/.made:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	@touch $@
+
+.venv/.serve: .venv/.made pyproject.toml
+	$(PIP) --editable .
+	@touch $@
+
+.venv/.test: .venv/.made pyproject.toml
+	$(PIP) --editable '.[test]'
+	@touch $@ .venv/.serve
+
+serve: .venv/.serve
+	$(BIN)/odradek serve $(ARGS)
+
+test: .venv/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+conformance: .venv/.test
+	$(BIN)/python -m pytest tests/conformance $(ARGS)
+
+format-check: .venv/.test
+	$(BIN)/ruff format --check .
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+
+types: .venv/.test
+	$(BIN)/mypy
+
+fix: .venv/.test
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.test
+	$(BIN)/python -m bench.side_by_side $(ARGS)
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

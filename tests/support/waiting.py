@@ -1,0 +1,30 @@
+"""Waiting for a condition with a deadline: the only way in which tests let time pass."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_S = 0.005
+
+
+def wait_until(condition: Callable[[], T], *, timeout_s: float = 10.0, what: str = "") -> T:
+    """The first truthy value of `condition`; AssertionError that names `what` after the deadline.
+
+    An exception of the condition counts as "not yet" and is shown when time is up.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        failure: Exception | None = None
+        try:
+            value = condition()
+        except Exception as error:
+            failure = error
+        else:
+            if value:
+                return value
+        if time.monotonic() > deadline:
+            name = what or getattr(condition, "__name__", "condition")
+            raise AssertionError(f"not within {timeout_s} s: {name}") from failure
+        time.sleep(POLL_S)
