@@ -206,7 +206,7 @@ def _response(fetch: SessionFetch, turn: _Round, version: int) -> FetchResponse:
         if fetch.session is not None:
             is_news = has_news(
                 wanted,
-                has_records=bool(data.records) or data.diverging_epoch.epoch >= 0,
+                has_records=bool(data.records) or data.diverging_epoch is not None,
                 error_code=data.error_code,
                 high_watermark=data.high_watermark,
                 log_start_offset=data.log_start_offset,

@@ -50,7 +50,9 @@ async def handle_produce(
         error = refusal or _topic_error(topic, topic_data.name, by_id, context, services)
         partitions: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
-            partition = PartitionProduceResponse(index=data.index, error_code=error)
+            partition = PartitionProduceResponse(
+                index=data.index, error_code=error, base_offset=-1
+            )
             partitions.append(partition)
             if error is ErrorCode.NONE and topic is not None:
                 reply = _append(topic, data, acks, context, services)

@@ -1,0 +1,96 @@
+"""Links over real ipc sockets: greetings after every connection, a missing peer is told on send."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from node.bus.endpoint import Link, bind_endpoint, drain, drain_with_identity, ipc_address
+
+DEADLINE_MS = 5_000
+
+
+@pytest.fixture
+def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
+    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield made
+    made.term()
+
+
+def _await_connected(link: Link) -> bool:
+    return bool(link.monitor.poll(DEADLINE_MS)) and link.take_connected()
+
+
+def test_link_tells_of_every_connection_once(
+    context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
+) -> None:
+    address = ipc_address(tmp_path, "a")
+    link = Link(context, address, b"worker-0")
+    assert not link.take_connected()
+    with bind_endpoint(context, address):
+        assert _await_connected(link)
+        assert not link.take_connected()
+    with bind_endpoint(context, address):
+        assert _await_connected(link)
+    link.close()
+
+
+def test_messages_carry_the_identity_of_their_sender(
+    context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
+) -> None:
+    address = ipc_address(tmp_path, "b")
+    bound = bind_endpoint(context, address)
+    link = Link(context, address, b"worker-7")
+    assert _await_connected(link)
+    link.socket.send(b"one")
+    assert bound.poll(DEADLINE_MS)
+    assert list(drain_with_identity(bound)) == [(b"worker-7", b"one")]
+    bound.send_multipart((b"worker-7", b"two"))
+    assert link.socket.poll(DEADLINE_MS)
+    assert list(drain(link.socket)) == [b"two"]
+    link.close()
+    bound.close(0)
+
+
+def test_sending_to_a_peer_that_is_away_is_an_error(
+    context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
+) -> None:
+    bound = bind_endpoint(context, ipc_address(tmp_path, "c"))
+    with pytest.raises(zmq.ZMQError) as caught:
+        bound.send_multipart((b"worker-1", b"x"), zmq.NOBLOCK)
+    assert caught.value.errno == zmq.EHOSTUNREACH
+    bound.close(0)
+
+
+def test_link_to_nobody_refuses_instead_of_collecting(
+    context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
+) -> None:
+    link = Link(context, ipc_address(tmp_path, "d"), b"worker-0")
+    with pytest.raises(zmq.Again):
+        link.socket.send(b"lost", zmq.NOBLOCK)
+    link.close()
+
+
+def test_newcomer_takes_the_identity_over(
+    context: "zmq.Context[zmq.Socket[bytes]]", tmp_path: Path
+) -> None:
+    address = ipc_address(tmp_path, "e")
+    bound = bind_endpoint(context, address)
+    old = Link(context, address, b"worker-0")
+    assert _await_connected(old)
+    new = Link(context, address, b"worker-0")
+    assert _await_connected(new)
+    new.socket.send(b"here")
+    assert bound.poll(DEADLINE_MS)
+    assert list(drain_with_identity(bound)) == [(b"worker-0", b"here")]
+    bound.send_multipart((b"worker-0", b"for the new one"))
+    assert new.socket.poll(DEADLINE_MS)
+    old.close()
+    new.close()
+    bound.close(0)
+
+
+def test_run_folder_that_is_too_long_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="too long for a Unix socket"):
+        ipc_address(tmp_path / ("x" * 120), "router-0")

@@ -1,0 +1,56 @@
+"""Bus messages: unions survive the way, newer and older neighbours understand each other."""
+
+import msgspec
+
+from node.bus.messages import (
+    Append,
+    Appended,
+    Failed,
+    FromController,
+    MetadataRecords,
+    Submitted,
+    ToController,
+    ToRouter,
+    ToWorker,
+    WorkerGreeting,
+)
+from protocol.errors import ErrorCode
+
+
+def test_a_turn_of_mixed_messages_survives_the_way() -> None:
+    sent: list[ToRouter] = [
+        WorkerGreeting(3, 12345678901234567),
+        Appended(1, 0, 42, -1, 7, ((0, "no key"),), "bad"),
+        Failed(2, ErrorCode.KAFKA_STORAGE_ERROR),
+    ]
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=list[ToRouter])
+    assert decoded == sent
+
+
+def test_field_added_at_the_end_is_skipped_by_an_older_reader() -> None:
+    newer = msgspec.msgpack.encode([[3, 9, 1, 2, 4096, 80, -1, -1, 13, "added later"]])
+    assert msgspec.msgpack.decode(newer, type=list[ToWorker]) == [
+        Append(request_id=9, store=1, number=2, arena_offset=4096, length=80)
+    ]
+
+
+def test_field_missing_at_the_end_takes_its_default() -> None:
+    older = msgspec.msgpack.encode([[6, 5]])
+    (decoded,) = msgspec.msgpack.decode(older, type=list[ToRouter])
+    assert isinstance(decoded, Appended)
+    assert decoded.base_offset == -1
+
+
+def test_every_tag_is_used_once() -> None:
+    tags = [
+        kind.__struct_config__.tag
+        for union in (ToWorker, ToRouter, ToController, FromController)
+        for kind in union.__args__
+    ]
+    assert len(tags) == len(set(tags))
+
+
+def test_binary_payloads_are_not_text() -> None:
+    sent: list[FromController] = [MetadataRecords(4, (b"\xff\x00",)), Submitted(1, 0, b"\x80")]
+    decoded = msgspec.msgpack.decode(msgspec.msgpack.encode(sent), type=list[FromController])
+    assert decoded == sent

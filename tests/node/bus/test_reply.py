@@ -1,0 +1,129 @@
+"""Replies and the trampoline: in place, exactly once, with asyncio's futures beside."""
+
+import asyncio
+
+import pytest
+
+from node.bus.reply import Reply, drive
+
+
+class _Ended:
+    """Records how a driven coroutine ended."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, BaseException | None]] = []
+
+    def __call__(self, value: object, error: BaseException | None) -> None:
+        self.calls.append((value, error))
+
+
+def test_coroutine_that_never_waits_ends_inside_the_call() -> None:
+    async def answer() -> int:
+        return 7
+
+    ended = _Ended()
+    drive(answer(), ended)
+    assert ended.calls == [(7, None)]
+
+
+def test_reply_resumes_the_coroutine_in_the_turn_that_resolves_it() -> None:
+    reply: Reply[str] = Reply()
+
+    async def wait() -> str:
+        return "got " + await reply
+
+    ended = _Ended()
+    drive(wait(), ended)
+    assert ended.calls == []
+    reply.resolve("it")
+    assert ended.calls == [("got it", None)]
+
+
+def test_reply_that_is_already_there_is_awaited_without_waiting() -> None:
+    reply: Reply[int] = Reply()
+    reply.resolve(3)
+
+    async def wait() -> int:
+        return await reply
+
+    ended = _Ended()
+    drive(wait(), ended)
+    assert ended.calls == [(3, None)]
+
+
+def test_second_value_is_ignored() -> None:
+    reply: Reply[int] = Reply()
+    reply.resolve(1)
+    reply.resolve(2)
+    reply.fail(ValueError())
+    assert reply.result() == 1
+
+
+def test_failure_is_raised_where_it_is_awaited() -> None:
+    reply: Reply[int] = Reply()
+
+    async def wait() -> str:
+        try:
+            await reply
+        except LookupError as error:
+            return str(error)
+        return "nothing"
+
+    ended = _Ended()
+    drive(wait(), ended)
+    reply.fail(LookupError("gone"))
+    assert ended.calls == [("gone", None)]
+
+
+def test_error_of_the_coroutine_reaches_finish_once() -> None:
+    reply: Reply[int] = Reply()
+
+    async def wait() -> None:
+        await reply
+        raise RuntimeError("broken")
+
+    ended = _Ended()
+    drive(wait(), ended)
+    reply.resolve(0)
+    ((value, error),) = ended.calls
+    assert value is None
+    assert isinstance(error, RuntimeError)
+
+
+def test_replies_awaited_in_turn_arrive_in_any_order() -> None:
+    replies = [Reply[int]() for _ in range(3)]
+
+    async def wait() -> list[int]:
+        return [await reply for reply in replies]
+
+    ended = _Ended()
+    drive(wait(), ended)
+    replies[2].resolve(2)
+    replies[0].resolve(0)
+    assert ended.calls == []
+    replies[1].resolve(1)
+    assert ended.calls == [([0, 1, 2], None)]
+
+
+def test_futures_and_sleeps_of_asyncio_can_be_awaited() -> None:
+    async def main() -> object:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[object] = loop.create_future()
+        value: asyncio.Future[int] = loop.create_future()
+
+        async def handler() -> int:
+            await asyncio.sleep(0)
+            return await value + 1
+
+        drive(handler(), lambda result, error: done.set_result(error or result))
+        loop.call_soon(value.set_result, 41)
+        return await done
+
+    assert asyncio.run(main()) == 42
+
+
+def test_result_before_the_value_has_no_meaning_but_after_failure_raises() -> None:
+    reply: Reply[int] = Reply()
+    reply.fail(OSError("no"))
+    with pytest.raises(OSError, match="no"):
+        reply.result()

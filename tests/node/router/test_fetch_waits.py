@@ -1,0 +1,94 @@
+"""Long polls: woken by notices and deadlines, nothing missed in between, nothing left behind."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from node.router.fetch_waits import FetchWaits
+
+
+def _run(scenario: Callable[[FetchWaits, list[tuple[int, int]]], Awaitable[None]]) -> None:
+    async def main() -> None:
+        flags: list[tuple[int, int]] = []
+        waits = FetchWaits(
+            asyncio.get_running_loop(), lambda store, number: flags.append((store, number))
+        )
+        await scenario(waits, flags)
+
+    asyncio.run(main())
+
+
+def _never() -> bool:
+    return False
+
+
+def test_notice_wakes_whoever_waits_for_the_partition_and_nobody_else() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        first = waits.park([(0, 1), (0, 2)], 60_000, _never)
+        second = waits.park([(0, 2)], 60_000, _never)
+        other = waits.park([(1, 2)], 60_000, _never)
+        assert flags == [(0, 1), (0, 2), (1, 2)]
+        waits.on_advanced(0, (2,))
+        assert first.result() is True
+        assert second.result() is True
+        assert not other.is_done
+        assert waits.parked_count == 1
+
+    _run(scenario)
+
+
+def test_deadline_answers_false() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        late = waits.park([(0, 1)], 60_000, _never)
+        soon = waits.park([(0, 1)], 1, _never)
+        assert await asyncio.wait_for(_value(soon), 5) is False
+        assert not late.is_done
+
+    _run(scenario)
+
+
+async def _value(reply: object) -> object:
+    from node.bus.reply import Reply, drive
+
+    assert isinstance(reply, Reply)
+    done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> object:
+        return await reply
+
+    drive(wait(), lambda value, error: done.set_result(error or value))
+    return await done
+
+
+def test_append_between_the_look_and_the_flag_is_not_missed() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        order: list[str] = []
+
+        def has_moved() -> bool:
+            order.append(f"asked after {len(flags)} flags")
+            return True
+
+        reply = waits.park([(0, 1), (3, 4)], 60_000, has_moved)
+        assert reply.result() is True
+        assert order == ["asked after 2 flags"]
+        assert waits.parked_count == 0
+
+    _run(scenario)
+
+
+def test_partition_is_flagged_again_after_its_notice() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        waits.park([(0, 1)], 60_000, _never)
+        waits.on_advanced(0, (1,))
+        waits.park([(0, 1)], 60_000, _never)
+        assert flags == [(0, 1), (0, 1)]
+
+    _run(scenario)
+
+
+def test_new_metadata_wakes_everyone() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        parked = [waits.park([(0, number)], 60_000, _never) for number in range(5)]
+        waits.wake_all()
+        assert all(reply.result() is True for reply in parked)
+
+    _run(scenario)
