@@ -1,0 +1,211 @@
+"""From one image to the next: records are collected, then applied in one go.
+
+The cost of `replay` is that of the record; the cost of `apply` is one copy of each mapping that was
+touched, however many records touched it. So a batch of a thousand new topics copies the table of
+topics once. What no record touched is shared with the old image, object for object.
+
+Replay trusts its records: they were checked by the controller that wrote them. One that cannot
+apply (a partition of an unknown topic) breaks the invariant that all nodes read the same log,
+and raises.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import assert_never
+
+from cluster.metadata.image import (
+    BrokerImage,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigsImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from cluster.metadata.records import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ClusterCreated,
+    ConfigChanged,
+    FeatureLevelChanged,
+    PartitionChanged,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from protocol.types import Uuid
+
+
+class MetadataInvariantError(AssertionError):
+    """The metadata log contradicts itself: a fault of ours, not of any client."""
+
+
+class _ChangedTopic:
+    """A topic some of whose partitions are being replaced."""
+
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: Uuid, partitions: Iterable[PartitionImage]) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.partitions = list(partitions)
+
+
+class MetadataDelta:
+    """The changes upon one image. Single use: replay records, then apply."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._cluster_id = image.cluster_id
+        self._next_producer_id = image.next_producer_id
+        self._changed_topics: dict[Uuid, _ChangedTopic] = {}
+        self._deleted_topics: dict[Uuid, TopicImage] = {}
+        self._brokers: dict[int, BrokerImage] | None = None
+        self._features: dict[str, int] | None = None
+        self._configs: dict[ConfigResource, dict[str, str]] = {}
+
+    def replay(self, record: Record) -> None:
+        """Take one record in."""
+        match record:
+            case PartitionChanged(topic_id, partition, state):
+                self._topic(topic_id).partitions[partition] = state
+            case PartitionsAdded(topic_id, first, partitions):
+                topic = self._topic(topic_id)
+                if first != len(topic.partitions):
+                    raise MetadataInvariantError(
+                        f"partitions of {topic.name} from {first} on, but it has"
+                        f" {len(topic.partitions)}"
+                    )
+                topic.partitions.extend(partitions)
+            case TopicCreated(name, topic_id):
+                self._changed_topics[topic_id] = _ChangedTopic(name, topic_id, ())
+            case TopicDeleted(topic_id):
+                self._delete_topic(topic_id)
+            case ConfigChanged():
+                self._change_config(record)
+            case ProducerIdsAllocated():
+                self._next_producer_id = record.next_producer_id
+            case BrokerRegistered() | BrokerChanged() | BrokerUnregistered():
+                self._change_broker(record)
+            case FeatureLevelChanged(name, level):
+                if self._features is None:
+                    self._features = dict(self._image.features)
+                if level:
+                    self._features[name] = level
+                else:
+                    self._features.pop(name, None)
+            case ClusterCreated(cluster_id):
+                self._cluster_id = cluster_id
+            case _:
+                assert_never(record)
+
+    def apply(self, offset: int) -> MetadataImage:
+        """The image after all that was replayed; `offset` is its place in the log."""
+        image = self._image
+        topics_by_name, topics_by_id = self._applied_topics()
+        return MetadataImage(
+            offset=offset,
+            cluster_id=self._cluster_id,
+            brokers=image.brokers if self._brokers is None else self._brokers,
+            topics_by_name=topics_by_name,
+            topics_by_id=topics_by_id,
+            configs=self._applied_configs(),
+            features=image.features if self._features is None else self._features,
+            next_producer_id=self._next_producer_id,
+        )
+
+    def _topic(self, topic_id: Uuid) -> _ChangedTopic:
+        topic = self._changed_topics.get(topic_id)
+        if topic is None:
+            old = self._image.topics_by_id.get(topic_id)
+            if old is None or topic_id in self._deleted_topics:
+                raise MetadataInvariantError(f"no topic has the id {topic_id.hex()}")
+            topic = _ChangedTopic(old.name, topic_id, old.partitions)
+            self._changed_topics[topic_id] = topic
+        return topic
+
+    def _delete_topic(self, topic_id: Uuid) -> None:
+        topic = self._topic(topic_id)
+        del self._changed_topics[topic_id]
+        old = self._image.topics_by_id.get(topic_id)
+        if old is not None:
+            self._deleted_topics[topic_id] = old
+        self._configs[ConfigResource(ConfigResourceType.TOPIC, topic.name)] = {}
+
+    def _change_config(self, record: ConfigChanged) -> None:
+        resource = ConfigResource(record.resource_type, record.resource_name)
+        configs = self._configs.get(resource)
+        if configs is None:
+            configs = dict(self._image.configs.get(resource, {}))
+            self._configs[resource] = configs
+        if record.value is None:
+            configs.pop(record.key, None)
+        else:
+            configs[record.key] = record.value
+
+    def _change_broker(self, record: BrokerRegistered | BrokerChanged | BrokerUnregistered) -> None:
+        if self._brokers is None:
+            self._brokers = dict(self._image.brokers)
+        match record:
+            case BrokerRegistered():
+                self._brokers[record.broker_id] = BrokerImage(
+                    broker_id=record.broker_id,
+                    broker_epoch=record.broker_epoch,
+                    incarnation_id=record.incarnation_id,
+                    listeners=record.listeners,
+                    rack=record.rack,
+                    features=record.features,
+                    is_fenced=record.is_fenced,
+                    is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+                )
+            case BrokerChanged(broker_id):
+                old = self._brokers.get(broker_id)
+                if old is None:
+                    raise MetadataInvariantError(f"broker {broker_id} is not registered")
+                self._brokers[broker_id] = BrokerImage(
+                    broker_id=old.broker_id,
+                    broker_epoch=old.broker_epoch,
+                    incarnation_id=old.incarnation_id,
+                    listeners=old.listeners,
+                    rack=old.rack,
+                    features=old.features,
+                    is_fenced=record.is_fenced,
+                    is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+                )
+            case BrokerUnregistered(broker_id):
+                self._brokers.pop(broker_id, None)
+
+    def _applied_topics(self) -> tuple[Mapping[str, TopicImage], Mapping[Uuid, TopicImage]]:
+        image = self._image
+        if not self._changed_topics and not self._deleted_topics:
+            return image.topics_by_name, image.topics_by_id
+        by_name = dict(image.topics_by_name)
+        by_id = dict(image.topics_by_id)
+        # Deletions first: a topic may have been created anew under the same name.
+        for topic_id, old in self._deleted_topics.items():
+            del by_id[topic_id]
+            del by_name[old.name]
+        for topic_id, changed in self._changed_topics.items():
+            topic = TopicImage(changed.name, topic_id, tuple(changed.partitions))
+            by_id[topic_id] = topic
+            by_name[changed.name] = topic
+        return by_name, by_id
+
+    def _applied_configs(self) -> ConfigsImage:
+        if not self._configs:
+            return self._image.configs
+        if all(
+            not configs and resource not in self._image.configs
+            for resource, configs in self._configs.items()
+        ):
+            # Topics without configs were deleted: keep the old object and what was derived from it.
+            return self._image.configs
+        by_resource = dict(self._image.configs)
+        for resource, configs in self._configs.items():
+            if configs:
+                by_resource[resource] = configs
+            else:
+                by_resource.pop(resource, None)
+        return ConfigsImage(by_resource)

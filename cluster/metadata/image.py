@@ -1,0 +1,188 @@
+"""What the cluster's metadata says at one point of its log: brokers, topics, partitions, configs.
+
+A `MetadataImage` never changes. Every process of a node holds one and replaces it when further
+records are committed, so that whoever reads an image for the length of a request sees one
+consistent state, and "what changed" is a comparison by identity: what two images share is the
+same object in both. Images are made by `delta.MetadataDelta` and written out by `snapshot`;
+nothing else constructs them but tests. `offset` counts the applied entries of the metadata log.
+"""
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from protocol.types import ZERO_UUID, Uuid
+
+NO_LEADER: Final = -1
+"""The leader of a partition that has none just now."""
+
+
+class ConfigResourceType(IntEnum):
+    """What a configuration belongs to, with the numbers of the wire."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One configured thing. The broker named "" stands for all brokers of the cluster."""
+
+    type: int
+    name: str
+
+
+class PartitionImage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One partition: who holds it, who leads it, and who may.
+
+    `replicas` is in order of preference. `elr` are the eligible leader replicas,
+    `last_known_elr` the last ones known when the ISR became empty (KIP-966); both stay empty
+    until there are followers. `partition_epoch` grows with every change, `leader_epoch` with
+    every change of leader. The struct travels inside records: fields may only be added at the
+    end, with a default.
+    """
+
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+
+class TopicImage(msgspec.Struct, frozen=True, gc=False):
+    """One topic; the index of a partition in the tuple is its number."""
+
+    name: str
+    topic_id: Uuid
+    partitions: tuple[PartitionImage, ...]
+
+
+class Listener(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An address at which clients reach a broker. Fields may only be added at the end.
+
+    An empty host or port 0 means that nothing was advertised: whoever answers a client puts the
+    address at which that client reached it.
+    """
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+class FeatureRange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The levels of one feature that a broker's release understands, both ends included."""
+
+    name: str
+    min_level: int
+    max_level: int
+
+
+class BrokerImage(msgspec.Struct, frozen=True):
+    """One registered broker. `broker_epoch` is that of its latest registration.
+
+    `incarnation_id` is made anew by each start of the broker, so that a second broker of the
+    same id can be told from the first one restarted. A fenced broker leads nothing and is shown
+    to no client.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: Uuid = ZERO_UUID
+    listeners: tuple[Listener, ...] = ()
+    rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
+    is_fenced: bool = False
+    is_in_controlled_shutdown: bool = False
+
+    def listener(self, name: str) -> Listener | None:
+        """The listener of that name, or None if the broker has none."""
+        for listener in self.listeners:
+            if listener.name == name:
+                return listener
+        return None
+
+
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
+    """What was configured dynamically, by resource: texts as they were given, without defaults.
+
+    `derived` is a place for what is computed from these configs and nothing else that moves; it
+    lives and dies with them. `settings` keeps its typed results there.
+    """
+
+    __slots__ = ("_by_resource", "derived")
+
+    def __init__(self, by_resource: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+        self._by_resource = by_resource
+        self.derived: dict[object, object] = {}
+
+    def __getitem__(self, resource: ConfigResource) -> Mapping[str, str]:
+        return self._by_resource[resource]
+
+    def __iter__(self) -> Iterator[ConfigResource]:
+        return iter(self._by_resource)
+
+    def __len__(self) -> int:
+        return len(self._by_resource)
+
+    def of(self, resource_type: ConfigResourceType, name: str) -> Mapping[str, str]:
+        """The configs of one resource; empty if nothing was set."""
+        return self._by_resource.get(ConfigResource(resource_type, name), _NOTHING)
+
+
+class MetadataImage(msgspec.Struct, frozen=True, eq=False):
+    """All of it. Mappings are never written to, also not by whoever made the image."""
+
+    offset: int
+    cluster_id: str
+    brokers: Mapping[int, BrokerImage]
+    topics_by_name: Mapping[str, TopicImage]
+    topics_by_id: Mapping[Uuid, TopicImage]
+    configs: ConfigsImage
+    features: Mapping[str, int]
+    next_producer_id: int
+
+    @classmethod
+    def empty(cls) -> "MetadataImage":
+        """The image before the first record."""
+        return cls(
+            offset=0,
+            cluster_id="",
+            brokers={},
+            topics_by_name={},
+            topics_by_id={},
+            configs=ConfigsImage({}),
+            features={},
+            next_producer_id=0,
+        )
+
+    def partition(self, topic_id: Uuid, partition: int) -> PartitionImage | None:
+        """One partition by its topic's id, or None if there is no such topic or number."""
+        topic = self.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+    def has_same_content(self, other: "MetadataImage") -> bool:
+        """Whether both say the same, whatever their offsets and however they came about."""
+        return (
+            self.cluster_id == other.cluster_id
+            and self.brokers == other.brokers
+            and self.topics_by_id == other.topics_by_id
+            and self.topics_by_name == other.topics_by_name
+            and dict(self.configs) == dict(other.configs)
+            and self.features == other.features
+            and self.next_producer_id == other.next_producer_id
+        )

@@ -1,0 +1,157 @@
+"""The records of the metadata log: the only thing that changes an image, and their bytes.
+
+A record says what is true from now on, never what to do. The log's entry is a msgpack list of
+records, all of one command, so that a command takes effect whole or not at all. Each record is
+an array that starts with its tag. An older release skips a tag that it does not know and fields
+that it does not know at the end of a record; therefore a new record that matters to all may only
+be written once a feature level says that every node understands it. Tags are never reused.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from protocol.types import Uuid
+
+
+class ClusterCreated(msgspec.Struct, frozen=True, array_like=True, tag=1):
+    """The cluster has its id; the first record of every log."""
+
+    cluster_id: str
+
+
+class FeatureLevelChanged(msgspec.Struct, frozen=True, array_like=True, tag=2):
+    """The finalized level of a feature; level 0 takes it away."""
+
+    name: str
+    level: int
+
+
+class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """A broker has started and said who it is; replaces its former registration."""
+
+    broker_id: int
+    broker_epoch: int
+    incarnation_id: Uuid
+    listeners: tuple[Listener, ...]
+    rack: str | None = None
+    features: tuple[FeatureRange, ...] = ()
+    is_fenced: bool = False
+    is_in_controlled_shutdown: bool = False
+
+
+class BrokerChanged(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A registered broker was fenced, unfenced or began to shut down."""
+
+    broker_id: int
+    is_fenced: bool
+    is_in_controlled_shutdown: bool
+
+
+class BrokerUnregistered(msgspec.Struct, frozen=True, array_like=True, tag=5):
+    """A broker is gone for good."""
+
+    broker_id: int
+
+
+class TopicCreated(msgspec.Struct, frozen=True, array_like=True, tag=6):
+    """A topic exists, still without partitions; `PartitionsAdded` follows in the same entry."""
+
+    name: str
+    topic_id: Uuid
+
+
+class PartitionsAdded(msgspec.Struct, frozen=True, array_like=True, tag=7):
+    """The topic's partitions from number `first` on. `first` is the count of those before."""
+
+    topic_id: Uuid
+    first: int
+    partitions: tuple[PartitionImage, ...]
+
+
+class PartitionChanged(msgspec.Struct, frozen=True, array_like=True, tag=8):
+    """One partition's whole new state."""
+
+    topic_id: Uuid
+    partition: int
+    state: PartitionImage
+
+
+class TopicDeleted(msgspec.Struct, frozen=True, array_like=True, tag=9):
+    """The topic is gone, with its partitions and its configs."""
+
+    topic_id: Uuid
+
+
+class ConfigChanged(msgspec.Struct, frozen=True, array_like=True, tag=10):
+    """A dynamic config was set, or taken away where the value is null."""
+
+    resource_type: int
+    resource_name: str
+    key: str
+    value: str | None
+
+
+class ProducerIdsAllocated(msgspec.Struct, frozen=True, array_like=True, tag=11):
+    """Producer ids below `next_producer_id` belong to somebody."""
+
+    broker_id: int
+    broker_epoch: int
+    next_producer_id: int
+
+
+Record: TypeAlias = (
+    ClusterCreated
+    | FeatureLevelChanged
+    | BrokerRegistered
+    | BrokerChanged
+    | BrokerUnregistered
+    | TopicCreated
+    | PartitionsAdded
+    | PartitionChanged
+    | TopicDeleted
+    | ConfigChanged
+    | ProducerIdsAllocated
+)
+
+_KNOWN_TAGS = frozenset(range(1, 12))
+_encoder = msgspec.msgpack.Encoder()
+_record_decoder: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
+_entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(list[Record])
+_raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+
+
+def encode_record(record: Record) -> bytes:
+    """One record's bytes."""
+    return _encoder.encode(record)
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """The bytes of one entry of the log: all records of one command."""
+    return _encoder.encode(records)
+
+
+def decode_record(data: bytes | memoryview) -> Record | None:
+    """One record, or None if only a newer release knows its tag; ValueError if it is malformed."""
+    try:
+        return _record_decoder.decode(data)
+    except msgspec.ValidationError:
+        if _is_unknown(data):
+            return None
+        raise
+
+
+def decode_records(data: bytes | memoryview) -> list[Record]:
+    """The records of one entry that this release knows; ValueError if one is malformed."""
+    try:
+        return _entry_decoder.decode(data)
+    except msgspec.ValidationError:
+        records = (decode_record(raw) for raw in _raw_entry_decoder.decode(data))
+        return [record for record in records if record is not None]
+
+
+def _is_unknown(data: bytes | memoryview) -> bool:
+    fields = msgspec.msgpack.decode(data, type=list[msgspec.Raw])
+    return bool(fields) and msgspec.msgpack.decode(fields[0], type=int) not in _KNOWN_TAGS
