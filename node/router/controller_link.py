@@ -14,19 +14,16 @@ import msgspec
 import zmq
 
 from cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
-from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import decode_record
 from node.bus.endpoint import Link, drain, encode
 from node.bus.messages import (
     Applied,
     Follow,
     FromController,
-    MetadataRecords,
-    MetadataSnapshot,
     Submit,
     Submitted,
 )
+from node.bus.metadata_feed import apply_metadata
 from node.bus.reply import Reply
 from protocol.errors import ApiError, ErrorCode
 
@@ -119,37 +116,17 @@ class ControllerLink:
 
     def _receive(self) -> None:
         for payload in drain(self._link.socket):
-            submitted: list[Submitted] = []
-            delta: MetadataDelta | None = None
             for message in self._decode(payload):
-                if type(message) is Submitted:
-                    submitted.append(message)
-                elif type(message) is MetadataSnapshot:
-                    delta = MetadataDelta(MetadataImage.empty())
-                    for record in message.records:
-                        delta.replay(decode_record(record))
-                    self._replace(delta.apply(message.offset))
-                    delta = None
-                elif type(message) is MetadataRecords:
-                    self._apply(message)
-            for answer in submitted:
-                reply = self._pending.pop(answer.request_id, None)
-                if reply is not None:
-                    reply.resolve(answer)
-
-    def _apply(self, message: MetadataRecords) -> None:
-        have = self.image.offset
-        end = message.base_offset + len(message.records)
-        if end <= have:
-            return
-        if message.base_offset > have:
-            # Something was missed: ask again from where we stand.
-            self._send([Follow(self._process, self._incarnation, have)])
-            return
-        delta = MetadataDelta(self.image)
-        for record in message.records[have - message.base_offset :]:
-            delta.replay(decode_record(record))
-        self._replace(delta.apply(end))
+                if isinstance(message, Submitted):
+                    reply = self._pending.pop(message.request_id, None)
+                    if reply is not None:
+                        reply.resolve(message)
+                    continue
+                image = apply_metadata(self.image, message)
+                if image is None:
+                    self._send([Follow(self._process, self._incarnation, self.image.offset)])
+                elif image is not self.image:
+                    self._replace(image)
 
     def _replace(self, image: MetadataImage) -> None:
         old, self.image = self.image, image

@@ -80,6 +80,8 @@ class Fanout:
         self._next_id = 0
         self._is_flush_due = False
         self._sweep: asyncio.TimerHandle | None = None
+        self.after_answers: Callable[[], None] = lambda: None
+        """Called when a turn's answers have been delivered: responses can be written now."""
         loop.add_reader(self._socket.getsockopt(zmq.FD), self._receive)
         self._receive()
 
@@ -182,17 +184,20 @@ class Fanout:
         worker.queue.clear()
 
     def _receive(self) -> None:
+        is_any = False
         received = True
         while received:
             received = False
             for identity, payload in drain_with_identity(self._socket):
-                received = True
+                received = is_any = True
                 worker = self._by_identity.get(identity)
                 if worker is None:
                     log.error("a stranger called %r spoke on the worker bus", identity)
                     continue
                 for message in self._decode(payload):
                     self._on_message(worker, message)
+        if is_any:
+            self.after_answers()
 
     def _on_message(self, worker: _Worker, message: ToRouter) -> None:
         if type(message) is Advanced:

@@ -18,7 +18,7 @@ import uvloop
 import zmq
 
 from cluster.metadata.image import MetadataImage
-from cluster.metadata.settings import broker_settings
+from cluster.metadata.settings import BrokerSettings, broker_settings
 from node.bus.arena import Arena
 from node.bus.endpoint import ipc_address
 from node.config import NodeConfig
@@ -32,9 +32,13 @@ from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs
-from node.wire.listener import Listener
+from node.wire.connection import Wire
+from node.wire.listener import Listener, Sweeper, drain
 
 log = logging.getLogger(__name__)
+
+DRAIN_TIMEOUT_S = 5.0
+"""How long clients may take to fetch their last responses when the node stops."""
 
 
 class RouterProcess:
@@ -96,40 +100,52 @@ class RouterProcess:
         )
         self._coordinators = Coordinators(self._services, loop)
         self._services.coordinators = self._coordinators
-        self._dispatcher = Dispatcher(self._services, self._arena.view)
-        self._listener: Listener | None = None
+        dispatcher = Dispatcher(self._services, self._arena.view)
+        self._wire = Wire(loop=loop, arena=self._arena, on_request=dispatcher.on_request)
+        fanout.after_answers = self._wire.outbox.flush
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
         await self._link.first_image()
-        self._listener = Listener(
-            config=self._config,
-            arena=self._arena,
-            on_request=self._dispatcher.on_request,
-            settings=self._settings,
-        )
-        await self._listener.start()
-        self._supervisor.watch(self._loop, self._stop)
+        listeners = [
+            Listener(self._wire, name=listener.name, host=listener.host, port=listener.port)
+            for listener in self._config.listeners
+        ]
+        for listener in listeners:
+            await listener.start(reuse_port=self._config.router_count > 1)
+        sweeper = Sweeper(self._wire)
+        self._supervisor.watch(self._loop, self._stopped.set)
         self._supervisor.ready()
         await self._stopped.wait()
-        await self._listener.drain()
+        for listener in listeners:
+            listener.stop()
+        cut_off = await drain(self._wire, timeout_s=DRAIN_TIMEOUT_S)
+        if cut_off:
+            log.warning("%d connections did not finish in time", cut_off)
+        sweeper.stop()
 
-    def _settings(self):  # noqa: ANN202 - whatever broker_settings returns
+    def _settings(self) -> BrokerSettings:
         return broker_settings(
             self._services.image, self._config.node_id, self._config.static_configs
         )
 
-    def _stop(self) -> None:
-        self._stopped.set()
-
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         services = self._services
         services.image = new
+        if old.configs is not new.configs or old.offset == 0:
+            self._apply_settings(self._settings())
         for topic_id, topic in old.topics_by_id.items():
             if topic_id not in new.topics_by_id:
                 services.logs.forget_topic(topic_id, len(topic.partitions))
         self._coordinators.on_image(old, new)
         services.fetch_waits.wake_all()
+
+    def _apply_settings(self, settings: BrokerSettings) -> None:
+        wire = self._wire.settings
+        wire.request_bytes_max = settings.socket_request_max_bytes
+        wire.connections_max = settings.max_connections
+        wire.connections_per_ip_max = settings.max_connections_per_ip
+        wire.connections_idle_ms_max = settings.connections_max_idle_ms
 
 
 def now_ms() -> int:

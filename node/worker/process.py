@@ -14,9 +14,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import decode_records
 from node.bus.arena import Arena
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
@@ -30,6 +28,7 @@ from node.bus.messages import (
     ToWorker,
     WorkerGreeting,
 )
+from node.bus.metadata_feed import apply_metadata
 from node.config import NodeConfig
 from node.observability import ChildLink, configure_logging
 from node.worker.partitions import Partitions
@@ -174,22 +173,12 @@ class WorkerProcess:
         image = self._image
         for payload in drain(self._controller.socket):
             for message in self._decode_metadata(payload):
-                if type(message) is MetadataSnapshot:
-                    delta = MetadataDelta(MetadataImage.empty())
-                    for entry in message.records:
-                        for record in decode_records(entry):
-                            delta.replay(record)
-                    image = delta.apply(message.offset)
-                elif type(message) is MetadataRecords:
-                    applied = image.offset - message.base_offset
-                    if applied < 0:
+                if isinstance(message, MetadataRecords | MetadataSnapshot):
+                    applied = apply_metadata(image, message)
+                    if applied is None:
                         self._follow()
-                        return
-                    delta = MetadataDelta(image)
-                    for entry in message.records[applied:]:
-                        for record in decode_records(entry):
-                            delta.replay(record)
-                    image = delta.apply(message.base_offset + len(message.records))
+                    else:
+                        image = applied
         if image is not self._image:
             is_first = self._image.offset == 0
             self._image = image
