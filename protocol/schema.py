@@ -53,7 +53,7 @@ class _Unset(Enum):
 
 
 UNSET: Final = _Unset.UNSET
-Scalar = int | float | str | bytes | None
+Scalar = int | float | str | bytes | memoryview | None
 
 
 class Versions(TypedDict, total=False):
