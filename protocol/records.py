@@ -26,8 +26,7 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from crc32c import crc32c
-
+from protocol.checksum import crc32c
 from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
 from protocol.errors import ProtocolError
 

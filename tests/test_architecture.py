@@ -1,0 +1,431 @@
+"""The floors of ARCHITECTURE.md, read from the imports: who may stand on whom.
+
+Every rule is a function from a module (its name and its syntax tree) or from the tree of files to
+sentences that say what is wrong; each rule is tested once against this repository and once against
+an example that breaks it. An import counts wherever it stands: at the top, in a function, under
+TYPE_CHECKING.
+"""
+
+import ast
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+
+# What each floor may import of ours. Longer names win: a package or a single module.
+FLOORS: Final[Mapping[str, frozenset[str]]] = {
+    "protocol": frozenset({"protocol"}),
+    "storage": frozenset({"storage", "protocol"}),
+    "cluster": frozenset({"cluster", "protocol"}),
+    "coordinator": frozenset({"coordinator", "protocol", "cluster.metadata"}),
+    "node": frozenset({"node", "coordinator", "cluster", "storage", "protocol"}),
+    "pipeline": frozenset({"pipeline"}),
+}
+
+# The homes of each package that is not ours; anything else is in no product module.
+HOMES: Final[Mapping[str, frozenset[str]]] = {
+    "crc32c": frozenset({"protocol.checksum"}),
+    "cramjam": frozenset({"protocol.compression"}),
+    "lmdb": frozenset({"storage"}),
+    "msgspec": frozenset({"storage", "cluster", "coordinator", "node"}),
+    "zmq": frozenset({"node"}),
+    "uvloop": frozenset({"node"}),
+    "click": frozenset({"node", "pipeline"}),
+    "rich": frozenset({"node.cli"}),
+    "confluent_kafka": frozenset({"node.cli", "pipeline"}),
+    "pytest": frozenset({"node.pytest_plugin"}),
+    "pyspark": frozenset({"pipeline"}),
+    "pyarrow": frozenset({"pipeline"}),
+}
+
+# What of the standard library a floor must do without: pure floors have no clock, no chance and no
+# loop, storage has no loop.
+FORBIDDEN: Final[Mapping[str, frozenset[str]]] = {
+    "protocol": frozenset({"asyncio", "random", "selectors", "socket", "threading", "time"}),
+    "storage": frozenset({"asyncio", "selectors", "socket"}),
+    "cluster": frozenset({"asyncio", "random", "selectors", "socket", "threading", "time"}),
+    "coordinator": frozenset({"asyncio", "random", "selectors", "socket", "threading", "time"}),
+}
+
+LINES_MAX: Final = 600
+BANNED_NAMES: Final = frozenset({"common", "utils", "util", "core", "helpers"})
+UNTRACKED: Final = frozenset({"build", "dist", "data", "node_modules", "__pycache__"})
+# Rooms of the test folder that mirror no module.
+FREE_TEST_ROOMS: Final = frozenset({"e2e", "conformance", "simulation", "support"})
+# `python -O` in a script, in a Dockerfile's list, or by the environment.
+OPTIMISED: Final = re.compile(
+    r"""python[\w.]*["',\s]+(?:-[a-zA-Z]+["',\s]+)*-[a-zA-Z]*O\b|PYTHONOPTIMIZE"""
+)
+OPTIMISED_ARGUMENT: Final = re.compile(r"-[bBdEhiIqsSuvVx]*OO?$")
+COMPUTED: Final = "<computed>"
+
+
+class Module(NamedTuple):
+    """A product module: its dotted name, its text and what Python makes of it."""
+
+    name: str
+    source: str
+    tree: ast.Module
+    is_package: bool = False
+
+
+def module_from(name: str, source: str) -> Module:
+    return Module(name, source, ast.parse(source))
+
+
+@cache
+def product_modules() -> tuple[Module, ...]:
+    modules = []
+    for floor in FLOORS:
+        for path in sorted((ROOT / floor).rglob("*.py")):
+            is_package = path.name == "__init__.py"
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if is_package else parts)
+            source = path.read_text()
+            modules.append(Module(name, source, ast.parse(source, str(path)), is_package))
+    return tuple(modules)
+
+
+def imports_of(module: Module) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything the module imports, relative names made absolute.
+
+    `from a import b` gives `a.b`: whether b is a module or something in one is not known here.
+    """
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = module.name.split(".")
+                above = above[: len(above) - node.level + module.is_package]
+                base = ".".join([*above, *([base] if base else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args:
+            # importlib.import_module("x") and __import__("x") are arrows too.
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else None
+            called = node.func.id if isinstance(node.func, ast.Name) else called
+            name = node.args[0]
+            if called in ("import_module", "__import__"):
+                is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
+                yield node.lineno, str(name.value) if is_text else COMPUTED  # type: ignore[attr-defined]  # is_text says so
+
+
+def lies_in(name: str, homes: Iterable[str]) -> bool:
+    return any(name == home or name.startswith(f"{home}.") for home in homes)
+
+
+def wrong_arrows(module: Module) -> list[str]:
+    """Imports of ours that the floor of this module must not make.
+
+    Only the top floor, from which all is in reach, may compute what it imports.
+    """
+    floor = module.name.partition(".")[0]
+    return [
+        f"{module.name}:{line} must not import {name}"
+        for line, name in imports_of(module)
+        if (name.partition(".")[0] in FLOORS and not lies_in(name, FLOORS[floor]))
+        or (name == COMPUTED and floor != "node")
+    ]
+
+
+def strangers(module: Module) -> list[str]:
+    """Third-party imports outside their home, and those that have none."""
+    found = []
+    for line, name in imports_of(module):
+        package = name.partition(".")[0]
+        if package in sys.stdlib_module_names or package in FLOORS or package == COMPUTED:
+            continue
+        if not lies_in(module.name, HOMES.get(package, ())):
+            found.append(f"{module.name}:{line} is no home of {package}")
+    return found
+
+
+def impurities(module: Module) -> list[str]:
+    """Clocks, chance, sockets and loops on floors that are told everything."""
+    banned = FORBIDDEN.get(module.name.partition(".")[0], frozenset())
+    return [
+        f"{module.name}:{line} must do without {name.partition('.')[0]}"
+        for line, name in imports_of(module)
+        if name.partition(".")[0] in banned
+    ]
+
+
+def giants(module: Module) -> list[str]:
+    count = module.source.count("\n")
+    return [f"{module.name} has {count} lines: find the seam"] if count > LINES_MAX else []
+
+
+def optimisations(module: Module) -> list[str]:
+    """`-O` as an argument: assertions stay on."""
+    return [
+        f"{module.name}:{node.lineno} runs Python with {node.value!r}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and (OPTIMISED_ARGUMENT.match(node.value) or OPTIMISED.search(node.value))
+    ]
+
+
+def is_declaration(module: Module) -> bool:
+    """Whether there is nothing to run: no function, no method, no loop, only names and shapes."""
+    runs = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.For, ast.While)
+    return not any(isinstance(node, runs) for node in ast.walk(module.tree))
+
+
+def test_file_of(name: str) -> str:
+    """The mirror of a module, relative to the root."""
+    *rooms, last = name.split(".")
+    return "/".join(["tests", *rooms, f"test_{last}.py"])
+
+
+test_file_of.__test__ = False  # type: ignore[attr-defined]  # a name that pytest would collect
+
+
+def without_mirror(modules: Iterable[Module], files: frozenset[str]) -> list[str]:
+    """Modules with something to run and no test file of their name."""
+    return [
+        f"{module.name} has no {test_file_of(module.name)}"
+        for module in modules
+        if not module.is_package
+        and not module.name.endswith("__main__")
+        and not is_declaration(module)
+        and test_file_of(module.name) not in files
+    ]
+
+
+def orphans(files: frozenset[str]) -> list[str]:
+    """Test files in a mirroring room whose module is gone; those at the top mirror nothing."""
+    found = []
+    for file in sorted(files):
+        top, *rooms = file.split("/")[:-1] or [""]
+        name = file.rpartition("/")[2]
+        if top != "tests" or not rooms or rooms[0] in FREE_TEST_ROOMS:
+            continue
+        if name.startswith("test_"):
+            module = "/".join([*rooms, name.removeprefix("test_")])
+            if module not in files:
+                found.append(f"{file} has no {module}")
+    return found
+
+
+def banned_names(files: frozenset[str]) -> list[str]:
+    """Folders and modules named for being of use instead of for what they are."""
+    return [
+        f"{file}: say what it is"
+        for file in sorted(files)
+        if BANNED_NAMES & set(file.removesuffix(".py").split("/"))
+    ]
+
+
+def circles(modules: Iterable[Module]) -> list[str]:
+    """Modules that import each other, over any number of others."""
+    known = {module.name: module for module in modules}
+    arrows: dict[str, set[str]] = {}
+    for name, module in known.items():
+        targets = set()
+        for _, imported in imports_of(module):
+            target = imported if imported in known else imported.rpartition(".")[0]
+            if target in known and not known[target].is_package:
+                targets.add(target)
+        arrows[name] = targets - {name}
+    # Take away what imports nothing that is left, until nothing changes: circles remain, and what
+    # stands on them; then the same from above.
+    while True:
+        pointed_at = {target for targets in arrows.values() for target in targets}
+        kept = {name for name in arrows if arrows[name] and name in pointed_at}
+        if len(kept) == len(arrows):
+            return [f"{name} stands in a circle with {sorted(arrows[name])}" for name in arrows]
+        arrows = {name: arrows[name] & kept for name in kept}
+
+
+@cache
+def repository_files() -> frozenset[str]:
+    """Every file of the tree that is ours, relative to the root: no hidden folders, no builds."""
+    found = []
+    for folder, below, files in os.walk(ROOT):
+        below[:] = [
+            name
+            for name in below
+            if name not in UNTRACKED and (not name.startswith(".") or name == ".ci")
+        ]
+        place = Path(folder).relative_to(ROOT)
+        found += [(place / file).as_posix() for file in files]
+    return frozenset(found)
+
+
+def is_readable(file: str) -> bool:
+    """Whether a file is one that could start Python."""
+    return file.endswith((".sh", ".yaml", ".yml", ".toml", ".cfg", ".tpl", ".service")) or (
+        file.rpartition("/")[2] in ("Makefile", "Dockerfile", "run")
+    )
+
+
+def assert_none(faults: Iterable[str]) -> None:
+    if text := "\n".join(faults):
+        pytest.fail(text, pytrace=False)
+
+
+@pytest.mark.parametrize("rule", [wrong_arrows, strangers, impurities, giants, optimisations])
+def test_every_module_keeps_the_rule(rule: Callable[[Module], list[str]]) -> None:
+    assert_none(fault for module in product_modules() for fault in rule(module))
+
+
+def test_every_module_has_its_test_file() -> None:
+    assert_none(without_mirror(product_modules(), repository_files()))
+
+
+def test_every_test_file_has_its_module() -> None:
+    assert_none(orphans(repository_files()))
+
+
+def test_nothing_is_named_for_being_of_use() -> None:
+    assert_none(banned_names(repository_files()))
+
+
+def test_no_modules_import_each_other() -> None:
+    assert_none(circles(product_modules()))
+
+
+def test_nothing_starts_python_without_assertions() -> None:
+    files = [file for file in repository_files() if is_readable(file)]
+    assert_none(file for file in files if OPTIMISED.search((ROOT / file).read_text()))
+
+
+def test_every_package_stands_on_a_known_floor() -> None:
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages - set(FLOORS) - {"tests"} == set()
+    assert packages >= {"protocol", "storage", "cluster", "coordinator", "node"}
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "is_allowed"),
+    [
+        ("protocol.records", "import storage.store", False),
+        ("protocol.records", "from protocol import errors", True),
+        ("storage.store", "from protocol.records import read_header", True),
+        ("storage.store", "from cluster.metadata.image import MetadataImage", False),
+        ("cluster.controller.topics", "from protocol.errors import ErrorCode", True),
+        ("cluster.controller.topics", "def f():\n    import storage.layout", False),
+        ("coordinator.runtime", "from cluster.metadata.image import MetadataImage", True),
+        ("coordinator.runtime", "from cluster.metadata import image", True),
+        ("coordinator.runtime", "from cluster.controller.commands import CreateTopics", False),
+        ("coordinator.runtime", "from cluster import controller", False),
+        ("coordinator.runtime", "if TYPE_CHECKING:\n    from node.router import context", False),
+        ("coordinator.runtime", "importlib.import_module('node.router')", False),
+        ("coordinator.runtime", "importlib.import_module(name)", False),
+        ("node.cli.main", "importlib.import_module(name)", True),
+        ("node.router.process", "import coordinator.runtime, storage.reader", True),
+        ("node.router.process", "from pipeline import sources", False),
+        ("node.router.process", "from ..worker import process", True),
+        ("protocol.records", "from ..storage import store", False),
+        ("pipeline.sources", "from protocol import records", False),
+    ],
+)
+def test_arrows_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
+    assert (wrong_arrows(module_from(importer, line)) == []) == is_allowed
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "is_allowed"),
+    [
+        ("protocol.compression", "import cramjam", True),
+        ("storage.append", "from crc32c import crc32c", False),
+        ("storage.append", "from protocol.checksum import crc32c", True),
+        ("storage.segment", "import lmdb", True),
+        ("node.worker.process", "import lmdb", False),
+        ("cluster.metadata.records", "import msgspec", True),
+        ("protocol.codec", "import msgspec", False),
+        ("node.bus.endpoint", "import zmq", True),
+        ("storage.store", "import zmq", False),
+        ("node.pytest_plugin", "import pytest", True),
+        ("node.supervisor", "import pytest", False),
+        ("node.cli.topics", "from rich.table import Table", True),
+        ("node.supervisor", "import rich", False),
+        ("node.supervisor", "import click", True),
+        ("node.router.process", "from confluent_kafka import Producer", False),
+        ("node.router.process", "import numpy", False),
+        ("node.router.process", "import os, struct, asyncio", True),
+    ],
+)
+def test_strangers_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
+    assert (strangers(module_from(importer, line)) == []) == is_allowed
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "is_allowed"),
+    [
+        ("cluster.raft.node", "import random", False),
+        ("coordinator.timers", "from time import monotonic", False),
+        ("storage.store", "import asyncio", False),
+        ("storage.store", "import time", True),
+        ("protocol.codec", "import asyncio.streams", False),
+        ("node.supervisor", "import asyncio, time, random", True),
+    ],
+)
+def test_impurities_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
+    assert (impurities(module_from(importer, line)) == []) == is_allowed
+
+
+def test_a_giant_is_found_at_601_lines() -> None:
+    assert giants(module_from("node.x", "pass\n" * 600)) == []
+    assert len(giants(module_from("node.x", "pass\n" * 601))) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_optimised"),
+    [
+        ("exec python -O -m node", True),
+        ("python3.11 -u -OO -m node", True),
+        ('ENTRYPOINT ["python", "-u", "-OO", "-m", "node"]', True),
+        ("ENV PYTHONOPTIMIZE=1", True),
+        ("python -m node", False),
+        ("curl -O https://example.org/python", False),
+        ("python tool.py -Output", False),
+    ],
+)
+def test_optimised_python_is_found_in_scripts(text: str, is_optimised: bool) -> None:
+    assert bool(OPTIMISED.search(text)) == is_optimised
+
+
+def test_optimised_python_is_found_in_arguments() -> None:
+    assert optimisations(module_from("node.x", "run([executable, '-OO', '-m', 'node'])"))
+    assert optimisations(module_from("node.x", "run(env={'PYTHONOPTIMIZE': '1'})"))
+    assert not optimisations(module_from("node.x", "run([executable, '-m', 'node', '-OS'])"))
+
+
+def test_a_module_with_something_to_run_needs_its_mirror() -> None:
+    runs = module_from("node.wire.framing", "def f(): ...")
+    shapes = module_from("node.bus.messages", "class M:\n    x: int = 0\n")
+    main = module_from("node.__main__", "def f(): ...")
+    assert len(without_mirror([runs, shapes, main], frozenset())) == 1
+    assert without_mirror([runs], frozenset({"tests/node/wire/test_framing.py"})) == []
+
+
+def test_an_orphaned_test_file_is_found() -> None:
+    files = frozenset({"protocol/records.py", "tests/protocol/test_records.py"})
+    assert orphans(files) == []
+    assert orphans(files | {"tests/protocol/test_gone.py"}) != []
+    assert orphans(files | {"tests/e2e/test_serve.py", "tests/test_packaging.py"}) == []
+    assert orphans(files | {"tests/storage/tearing.py"}) == []
+
+
+def test_names_that_say_nothing_are_found() -> None:
+    assert banned_names(frozenset({"node/utils/x.py", "storage/common.py"})) != []
+    assert banned_names(frozenset({"node/cli/main.py", "docs/commons.md"})) == []
+
+
+def test_circles_are_found_and_chains_are_not() -> None:
+    a = module_from("node.a", "from node import b")
+    b = module_from("node.b", "import node.c")
+    c = module_from("node.c", "from node.a import something")
+    leaf = module_from("node.d", "import node.a")
+    assert circles([a, b, leaf]) == []
+    assert len(circles([a, b, c, leaf])) == 3
