@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
-import crc32c
 import lmdb
 import msgspec
+
+from protocol.checksum import crc32c
 
 _KEY = struct.Struct(">QI")  # index, number of the piece
 _ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; stands before piece 0
@@ -340,7 +341,7 @@ class MetadataLog:
         checksum = 0
         size = 0
         for chunk in self.iter_snapshot():
-            checksum = crc32c.crc32c(chunk, checksum)
+            checksum = crc32c(chunk, checksum)
             size += len(chunk)
         if (size, checksum) != (mark.size, mark.checksum):
             raise MetadataLogError(f"{path} is spoiled: restore it or let the node join anew")
@@ -395,7 +396,7 @@ class SnapshotWriter:
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)
         self._size += len(chunk)
-        self._checksum = crc32c.crc32c(chunk, self._checksum)
+        self._checksum = crc32c(chunk, self._checksum)
 
     def commit(self) -> SnapshotMark:
         """Atomic and durable: bytes, then name, then mark, each on the disk before the next."""

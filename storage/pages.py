@@ -1,0 +1,251 @@
+"""LMDB's page format (0.9, data version 1), read without LMDB.
+
+A file whose unsynced pages were lost by a power cut is poison to LMDB: it has no checksums, follows
+whatever page number it finds and dies of SIGBUS or SIGSEGV. Here the same bytes are only data:
+every page number, length and order is checked before it is believed, and what does not hold raises
+PageError. Used by recovery (check.py, salvage.py) on files that no process has open for writing.
+
+Layouts, little-endian, sizes in bytes (lmdb's mdb.c: MDB_page, MDB_meta, MDB_db, MDB_node):
+
+    page    number 8, pad 2, flags 2, lower 2, upper 2  (overflow: page count 4 instead of the last
+    two) meta    page head, magic 4, version 4, address 8, map size 8, free tree 48, main tree 48,
+            last page 8, transaction id 8
+    tree    pad 4 (of the free tree: page size), flags 2, depth 2, branch pages 8, leaf pages 8,
+            overflow pages 8, entries 8, root 8
+    leaf    page head, node offsets 2 each from 16 to lower; node: data size 4, flags 2, key size 2,
+            key, data  (flag BIG: data is the number of an overflow page; flag TREE: data is a tree)
+    branch  as leaf; node: child's page number 6, key size 2, key (that of node 0 counts as empty)
+"""
+
+import mmap
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple, Self
+
+PAGE_HEAD = Struct("<QHHHH")
+PAGE_HEAD_SIZE = PAGE_HEAD.size
+_OVERFLOW_COUNT = Struct("<I")
+_META = Struct("<IIQQ")
+_TREE = Struct("<IHHQQQQQ")
+_META_TAIL = Struct("<QQ")
+_NODE = Struct("<IHH")
+_BRANCH_NODE = Struct("<IHH")
+_PAGE_NUMBER = Struct("<Q")
+_OFFSETS_AT = PAGE_HEAD_SIZE
+
+_MAGIC = 0xBEEFC0DE
+_DATA_VERSION = 1
+_NO_PAGE = 2**64 - 1
+_DEPTH_MAX = 32  # LMDB's CURSOR_STACK
+
+BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
+_BIG, _SUBTREE, _DUPLICATES = 0x01, 0x02, 0x04
+_PAGE_SIZES = frozenset(1 << power for power in range(9, 17))
+
+
+class PageError(Exception):
+    """The file does not hold a whole tree; the message says where it broke."""
+
+
+class Tree(NamedTuple):
+    """One B-tree of the file, as its parent describes it."""
+
+    depth: int
+    entries: int
+    root: int
+
+
+class Meta(NamedTuple):
+    """One of the two roots of the file. The one with the higher transaction id counts."""
+
+    page_size: int
+    main: Tree
+    last_page: int
+    transaction_id: int
+
+
+class PageFile:
+    """A file of pages, mapped for reading. Nothing in it is believed before it was checked."""
+
+    def __init__(self, view: memoryview, page_size: int = mmap.PAGESIZE) -> None:
+        """`page_size` comes from whoever knows it: a torn meta page cannot tell."""
+        assert page_size in _PAGE_SIZES
+        assert sys.byteorder == "little", "LMDB writes in the machine's order; salvage knows one"
+        self.view = view
+        self.page_size = page_size
+        self.page_count = -(-len(view) // page_size)
+        """Pages of the file; a cut may have left only a part of the last one."""
+
+    @classmethod
+    def open(cls, path: Path, page_size: int = mmap.PAGESIZE) -> Self:
+        """Maps the file. The map goes away with the last view of it."""
+        with path.open("rb") as file:
+            if path.stat().st_size == 0:
+                return cls(memoryview(b""), page_size)
+            return cls(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), page_size)
+
+    def head(self, number: int) -> tuple[int, int, int]:
+        """(flags, lower, upper) of a page that is where it says it is. Raises PageError."""
+        at = number * self.page_size
+        if at + PAGE_HEAD_SIZE > len(self.view):
+            raise PageError(f"page {number} lies beyond the end of the file")
+        own_number, _, flags, lower, upper = PAGE_HEAD.unpack_from(self.view, at)
+        if own_number != number:
+            raise PageError(f"page {number} says it is page {own_number}")
+        return flags, lower, upper
+
+    def _require_whole(self, number: int) -> None:
+        if (number + 1) * self.page_size > len(self.view):
+            raise PageError(f"the file ends before page {number} does")
+
+    def overflow(self, number: int) -> tuple[int, memoryview]:
+        """(pages, content) of an overflow run. If the file ends within it, so does the content; no
+        value fills its last page, so one may be whole even then. Raises PageError."""
+        flags, _, _ = self.head(number)
+        at = number * self.page_size
+        (count,) = _OVERFLOW_COUNT.unpack_from(self.view, at + 12)
+        if flags != OVERFLOW or count == 0:
+            raise PageError(f"page {number} is no overflow run")
+        return count, self.view[at + PAGE_HEAD_SIZE : at + count * self.page_size]
+
+    def meta(self) -> Meta:
+        """The root that LMDB would take. Raises PageError if either is spoiled: LMDB reads both."""
+        return max((self._meta(0), self._meta(1)), key=lambda meta: meta.transaction_id)
+
+    def _meta(self, number: int) -> Meta:
+        flags, _, _ = self.head(number)
+        self._require_whole(number)
+        at = number * self.page_size + PAGE_HEAD_SIZE
+        magic, version, _, _ = _META.unpack_from(self.view, at)
+        if flags != META or magic != _MAGIC or version != _DATA_VERSION:
+            raise PageError(f"page {number} is no meta page")
+        page_size = _TREE.unpack_from(self.view, at + _META.size)[0]
+        if page_size != self.page_size:
+            raise PageError(f"meta page {number} tells of pages of {page_size} bytes")
+        at += _META.size + _TREE.size
+        main = _tree_from(self.view, at)
+        last_page, transaction_id = _META_TAIL.unpack_from(self.view, at + _TREE.size)
+        self._require_whole(last_page)
+        return Meta(page_size, main, last_page, transaction_id)
+
+    def named_trees(self, meta: Meta) -> dict[bytes, Tree]:
+        """The named databases of the file. Raises PageError."""
+        trees = {}
+        for node in self.walk(meta.main, meta.last_page):
+            if node.flags != _SUBTREE or len(node.data) != _TREE.size:
+                raise PageError(f"the main tree holds {node.key!r}, which is no database")
+            trees[node.key] = _tree_from(node.data, 0)
+        return trees
+
+    def walk(self, tree: Tree, last_page: int) -> "Iterator[Node]":
+        """Every node in the order of keys, every page reached checked. Raises PageError.
+
+        A page that kept an older content is told by its keys (they leave the range its parent
+        gives it) or by the number of entries, which is checked at the end.
+        """
+        if tree.root == _NO_PAGE:
+            if tree.entries:
+                raise PageError(f"a tree of {tree.entries} entries has no root")
+            return
+        if not 0 < tree.depth <= _DEPTH_MAX:
+            raise PageError(f"a tree is {tree.depth} deep")
+        found = 0
+        previous: bytes | None = None
+        for node in self._walk_page(tree.root, tree.depth, b"", None, last_page):
+            if previous is not None and node.key <= previous:
+                raise PageError(f"key {node.key.hex()} follows {previous.hex()}")
+            previous = node.key
+            found += 1
+            yield node
+        if found != tree.entries:
+            raise PageError(f"a tree of {tree.entries} entries holds {found}")
+
+    def _walk_page(
+        self, number: int, depth: int, lowest: bytes, end: bytes | None, last_page: int
+    ) -> "Iterator[Node]":
+        if number > last_page:
+            raise PageError(f"page {number} lies beyond the last page")
+        if depth == 1:
+            for node in self.leaf_nodes(number):
+                if node.key < lowest or (end is not None and node.key >= end):
+                    raise PageError(f"page {number} holds key {node.key.hex()} of another range")
+                yield node if not node.flags & _BIG else self._follow(node)
+            return
+        children = self._branch_nodes(number)
+        for at, (key, child) in enumerate(children):
+            child_end = children[at + 1][0] if at + 1 < len(children) else end
+            yield from self._walk_page(
+                child, depth - 1, lowest if at == 0 else key, child_end, last_page
+            )
+
+    def _follow(self, node: "Node") -> "Node":
+        (number,) = _PAGE_NUMBER.unpack(node.data)
+        count, content = self.overflow(number)
+        self._require_whole(number + count - 1)
+        if node.size > len(content):  # it may be much smaller: LMDB reuses a run in place
+            raise PageError(f"overflow page {number} does not fit {node.size} bytes")
+        position = number * self.page_size + PAGE_HEAD_SIZE
+        return node._replace(position=position, data=content[: node.size])
+
+    def leaf_nodes(self, number: int) -> "Iterator[Node]":
+        """The nodes of a leaf page, big values not followed. Raises PageError."""
+        flags, lower, upper = self.head(number)
+        self._require_whole(number)
+        if flags != LEAF:
+            raise PageError(f"page {number} is no leaf")
+        view = self.view[number * self.page_size : (number + 1) * self.page_size]
+        for offset in self._node_offsets(number, lower, upper):
+            size, node_flags, key_size = _NODE.unpack_from(view, offset)
+            key_at = offset + _NODE.size
+            data_at = key_at + key_size
+            data_size = _PAGE_NUMBER.size if node_flags & _BIG else size
+            if data_at + data_size > len(view) or node_flags & _DUPLICATES:
+                raise PageError(f"a node of page {number} leaves its page")
+            data = view[data_at : data_at + data_size]
+            position = number * self.page_size + data_at
+            yield Node(bytes(view[key_at:data_at]), node_flags, size, position, data)
+
+    def _branch_nodes(self, number: int) -> list[tuple[bytes, int]]:
+        flags, lower, upper = self.head(number)
+        self._require_whole(number)
+        if flags != BRANCH:
+            raise PageError(f"page {number} is no branch")
+        view = self.view[number * self.page_size : (number + 1) * self.page_size]
+        nodes = []
+        for offset in self._node_offsets(number, lower, upper):
+            low, high, key_size = _BRANCH_NODE.unpack_from(view, offset)
+            key_at = offset + _BRANCH_NODE.size
+            if key_at + key_size > len(view):
+                raise PageError(f"a node of page {number} leaves its page")
+            nodes.append((bytes(view[key_at : key_at + key_size]), low | high << 32))
+        if len(nodes) < 2:
+            raise PageError(f"branch page {number} has {len(nodes)} children")
+        return nodes
+
+    def _node_offsets(self, number: int, lower: int, upper: int) -> memoryview:
+        if not (PAGE_HEAD_SIZE <= lower <= upper <= self.page_size) or lower % 2:
+            raise PageError(f"page {number} is filled from {upper} to {lower}")
+        at = number * self.page_size
+        offsets = self.view[at + _OFFSETS_AT : at + lower].cast("H")
+        for offset in offsets:
+            if offset < upper or offset + _NODE.size > self.page_size:
+                raise PageError(f"a node of page {number} stands at {offset}")
+        return offsets
+
+
+class Node(NamedTuple):
+    """A leaf's node. `size` is the value's size and `position` where in the file it starts; of a
+    big value that was not followed, `data` and `position` are those of its page's number."""
+
+    key: bytes
+    flags: int
+    size: int
+    position: int
+    data: memoryview
+
+
+def _tree_from(view: memoryview, at: int) -> Tree:
+    _, _, depth, _, _, _, entries, root = _TREE.unpack_from(view, at)
+    return Tree(depth, entries, root)

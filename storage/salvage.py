@@ -1,0 +1,154 @@
+"""What a torn segment still holds: every whole batch, and of these the ones that follow each other.
+
+A batch proves itself: its stamp names partition and log end before it, its header has a known form
+and its CRC covers the rest. It is found without any tree, by looking at every page of the file: big
+values stand at the head of an overflow run, small ones in the nodes of leaf pages. Pages of past
+transactions are found too, so a batch may turn up more than once, and so may batches that a
+follower truncated or a failed turn wrote. `chain` sorts that out.
+
+The one promise: what `chain` returns for a partition is its log from the known end on, without a
+gap and without a batch whose CRC is wrong, up to the first batch that is lost. Called by
+recovery.py.
+"""
+
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol.errors import ProtocolError
+from protocol.records import batch_size, is_crc_valid, read_header
+from storage.layout import KEY, KEY_SIZE, STAMP, STAMP_SIZE
+from storage.pages import LEAF, OVERFLOW, PAGE_HEAD_SIZE, PageError, PageFile
+
+_FIELDS = 6
+
+
+class Found(NamedTuple):
+    """A whole batch of some partition in the file: `view[position:position + size]`.
+
+    Offsets are [base_offset, end_offset); `log_end_before` is where the log ended before it was
+    appended, so `base_offset - log_end_before` offsets were left out on purpose.
+    """
+
+    log_end_before: int
+    turn: int
+    base_offset: int
+    end_offset: int
+    position: int
+    size: int
+
+
+class Truncation(NamedTuple):
+    """A partition's log was cut to `end_offset` in the transaction `turn` of this segment."""
+
+    turn: int
+    end_offset: int
+
+
+def whole_value(
+    content: memoryview, *, is_exact: bool
+) -> tuple[int, int, int, int, int, int] | None:
+    """(number, turn, log end before, base offset, end offset, size of the batch) of the value that
+    `content` starts with, or that it is (`is_exact`); None if it is not whole, by form or CRC."""
+    if len(content) < STAMP_SIZE:
+        return None
+    number, turn, log_end_before = STAMP.unpack_from(content)
+    try:
+        header = read_header(content, STAMP_SIZE)
+        size = batch_size(content, STAMP_SIZE)
+    except ProtocolError:
+        return None
+    if is_exact and len(content) != STAMP_SIZE + size:
+        return None
+    if not 0 <= log_end_before <= header.base_offset or header.last_offset_delta < 0:
+        return None
+    if not is_crc_valid(content, STAMP_SIZE, size):
+        return None
+    end_offset = header.base_offset + header.last_offset_delta + 1
+    return number, turn, log_end_before, header.base_offset, end_offset, size
+
+
+class Salvage:
+    """All whole batches of a file, by partition number. Rows are kept flat: a segment of small
+    batches has millions."""
+
+    def __init__(self, pages: PageFile) -> None:
+        self._pages = pages
+        self._rows: dict[int, array[int]] = {}
+
+    @property
+    def numbers(self) -> list[int]:
+        return sorted(self._rows)
+
+    def scan(self) -> None:
+        """Looks at every page of the file."""
+        pages = self._pages
+        number = 0
+        while number < pages.page_count:
+            number += self._look_at(number)
+
+    def _look_at(self, number: int) -> int:
+        """Takes the batches of one page; returns how many pages it accounts for. A run is passed
+        over only when the batch in it is whole: else there may be another thing in its pages."""
+        pages = self._pages
+        try:
+            flags, _, _ = pages.head(number)
+            if flags == OVERFLOW:
+                count, content = pages.overflow(number)
+                position = number * pages.page_size + PAGE_HEAD_SIZE
+                return count if self._take(content, position, None) else 1
+            if flags == LEAF:
+                for node in pages.leaf_nodes(number):
+                    if len(node.key) == KEY_SIZE and not node.flags:
+                        self._take(node.data, node.position, node.key)
+        except PageError:
+            pass  # a page that does not hold together has nothing to tell
+        return 1
+
+    def _take(self, content: memoryview, position: int, key: bytes | None) -> bool:
+        """Takes the value at the head of `content`, or all of it if it has a key. False if the
+        batch in it is not whole or not where it belongs."""
+        value = whole_value(content, is_exact=key is not None)
+        if value is None or (key is not None and KEY.unpack(key) != (value[0], value[3])):
+            return False
+        number, turn, log_end_before, base_offset, end_offset, size = value
+        rows = self._rows.get(number)
+        if rows is None:
+            rows = self._rows[number] = array("q")
+        rows.extend((log_end_before, turn, base_offset, end_offset, position + STAMP_SIZE, size))
+        return True
+
+    def found(self, number: int) -> list[Found]:
+        """Every sighting of a batch of the partition, sorted by log end before it and turn."""
+        rows = self._rows.get(number, array("q"))
+        columns = [rows[at::_FIELDS] for at in range(_FIELDS)]
+        return sorted(map(Found._make, zip(*columns, strict=True)))
+
+    def chain(
+        self,
+        number: int,
+        log_end: int,
+        truncations: Sequence[Truncation] = (),
+        *,
+        turn_min: int = 0,
+    ) -> list[Found]:
+        """The partition's log from `log_end` on: each batch appended where the one before ended.
+
+        Of several batches for one place the one of the latest turn counts (the others were
+        truncated, or their turn failed), and none that a later truncation cut off.
+        """
+        candidates: dict[int, Found] = {}
+        for found in self.found(number):
+            if found.turn >= turn_min and not any(
+                found.turn < cut.turn and found.end_offset > cut.end_offset for cut in truncations
+            ):
+                candidates[found.log_end_before] = found
+        chain = []
+        while (following := candidates.pop(log_end, None)) is not None:
+            chain.append(following)
+            log_end = following.end_offset
+        return chain
+
+    def batch(self, found: Found) -> memoryview:
+        """The record batch, without its stamp, as a view of the file."""
+        return self._pages.view[found.position : found.position + found.size]

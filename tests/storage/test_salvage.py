@@ -1,0 +1,101 @@
+"""Which of the batches found belong to the log."""
+
+import random
+from pathlib import Path
+
+from protocol.records import Record, build_batch
+from storage.layout import STAMP, segment_path
+from storage.pages import PageFile
+from storage.salvage import Salvage, Truncation, whole_value
+from storage.segment import Segment
+from tests.storage.tearing import write_turn
+
+
+def batch_of(text: str, *, base_offset: int, count: int = 1) -> bytes:
+    records = [Record(base_offset + at, 5, None, text.encode()) for at in range(count)]
+    return build_batch(records, base_offset=base_offset)
+
+
+def value_of(batch: bytes, *, number: int = 1, turn: int = 2, before: int = 0) -> memoryview:
+    return memoryview(STAMP.pack(number, turn, before) + batch)
+
+
+def salvage_of(folder: Path, *puts: tuple[int, int, bytes]) -> Salvage:
+    """A salvage of pages written by one turn for each (number, log end before, batch); batches are
+    large, so that what is overwritten in the tree stays in the file."""
+    segment = Segment.create(folder, 1, map_bytes=1 << 20)
+    for number, before, batch in puts:
+        write_turn(segment, number, before=before, batch=batch)
+    salvage = Salvage(PageFile.open(segment_path(folder, 1)))
+    salvage.scan()
+    return salvage
+
+
+def test_a_value_is_whole_only_with_every_byte_of_its_batch() -> None:
+    batch = batch_of("text", base_offset=10, count=3)
+    value = value_of(batch, number=4, turn=9, before=8)
+    assert whole_value(value, is_exact=True) == (4, 9, 8, 10, 13, len(batch))
+    followed = memoryview(bytes(value) + b"rest of the page")
+    assert whole_value(followed, is_exact=False) == (4, 9, 8, 10, 13, len(batch))
+    assert whole_value(followed, is_exact=True) is None
+    for at in range(len(value)):
+        assert whole_value(value[:at], is_exact=False) is None
+    for at in range(16 + 16, len(value)):  # from the magic on; the CRC covers what is after it
+        changed = bytearray(value)
+        changed[at] ^= 0x40
+        assert whole_value(memoryview(changed), is_exact=False) is None
+
+
+def test_a_log_end_behind_the_batch_is_nonsense() -> None:
+    assert whole_value(value_of(batch_of("x", base_offset=5), before=6), is_exact=True) is None
+
+
+def test_a_chain_follows_the_log_ends_and_leaves_gaps_that_were_meant(tmp_path: Path) -> None:
+    first = batch_of("a" * 3000, base_offset=0, count=2)
+    after_gap = batch_of("b", base_offset=7)
+    unreachable = batch_of("c", base_offset=9)
+    salvage = salvage_of(tmp_path, (1, 0, first), (1, 2, after_gap), (1, 9, unreachable))
+    chain = salvage.chain(1, 0)
+    assert [bytes(salvage.batch(found)) for found in chain] == [first, after_gap]
+    assert [bytes(salvage.batch(f)) for f in salvage.chain(1, 9)] == [unreachable]
+    assert salvage.chain(1, 5) == []
+    assert salvage.chain(2, 0) == []
+
+
+def test_the_batch_of_the_later_turn_counts(tmp_path: Path) -> None:
+    old = batch_of("old" * 1000, base_offset=0, count=2)
+    old_next = batch_of("old" * 1000, base_offset=2)
+    new = batch_of("new" * 2000, base_offset=0, count=3)
+    salvage = salvage_of(tmp_path, (1, 0, old), (1, 2, old_next), (1, 0, new))
+    assert [bytes(salvage.batch(found)) for found in salvage.chain(1, 0)] == [new]
+
+
+def test_what_a_later_truncation_cut_off_is_no_candidate(tmp_path: Path) -> None:
+    batches = [batch_of(text * 3000, base_offset=at) for at, text in enumerate("abc")]
+    salvage = salvage_of(tmp_path, *((1, at, batch) for at, batch in enumerate(batches)))
+    turns = [found.turn for found in salvage.chain(1, 0)]
+    assert len(turns) == 3
+    cut = salvage.chain(1, 0, truncations=[Truncation(turns[-1] + 1, 1)])
+    assert [bytes(salvage.batch(found)) for found in cut] == batches[:1]
+    earlier = salvage.chain(1, 0, truncations=[Truncation(turns[0], 0)])
+    assert len(earlier) == 3
+
+
+def test_a_chain_from_a_turn_on_leaves_out_what_is_older(tmp_path: Path) -> None:
+    batches = [batch_of(text * 3000, base_offset=at) for at, text in enumerate("ab")]
+    salvage = salvage_of(tmp_path, *((1, at, batch) for at, batch in enumerate(batches)))
+    turns = [found.turn for found in salvage.chain(1, 0)]
+    assert [found.turn for found in salvage.chain(1, 1, turn_min=turns[1])] == turns[1:]
+    assert salvage.chain(1, 0, turn_min=turns[1]) == []
+
+
+def test_a_copy_of_a_segment_inside_a_batch_is_not_taken_for_pages(tmp_path: Path) -> None:
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    salvage_of(inner, (1, 0, batch_of("secret" * 1000, base_offset=0)))
+    payload = segment_path(inner, 1).read_bytes()
+    record = Record(0, 5, random.Random(1).randbytes(3), payload)
+    outer = build_batch([record], base_offset=0)
+    salvage = salvage_of(tmp_path, (2, 0, outer))
+    assert salvage.numbers == [2]
+    assert [bytes(salvage.batch(found)) for found in salvage.found(2)] == [outer]
