@@ -1,0 +1,587 @@
+"""One client connection: requests are admitted in order and answered in order, however they finish.
+
+Every frame takes a `Slot` in the connection's queue before it is handed up. Slots are completed in
+any order; what leaves is always the completed head of the queue, all of it in one write. The
+buffers of a response are not copied when they are large: the transport refers to them until the
+kernel has taken them, and what they refer to is held (`hold`) just as long.
+
+Reading stops while there is a reason to and goes on when the last one has gone: too many requests
+in flight, responses that the client does not take, a throttle, no room in the arena, or simply too
+many requests in one turn of the loop. One invariant: `Stop`s are only set and lifted here, and the
+transport is reading exactly if there are none.
+
+Called by the event loop (get_buffer, buffer_updated, pause_writing...) and by whoever completes
+slots.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from node.bus.arena import NO_BLOCK, Arena
+from node.wire.framing import LENGTH_BYTES, Buffer, explain, pack_length, read_length
+from node.wire.landing import FrameInput, Landing
+from node.wire.limits import WireCounters, WireSettings
+from protocol.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+REQUESTS_MAX_OF_A_TURN = 128
+"""Requests cut for one connection before others get their turn."""
+
+_JOINED_BYTES_MAX = 32 * 1024
+_WRITE_BYTES_MAX = 8 << 20
+
+
+# The reasons why a connection does not read, as bits.
+INFLIGHT = 1
+UNSENT = 2
+CONGESTED = 4
+THROTTLED = 8
+STARVED = 16
+TURN = 32
+CLOSING = 64
+
+
+class Outbox:
+    """The connections that have completed responses and were not written to yet.
+
+    They are written at the end of the turn of the loop; who completes many slots in a row calls
+    `flush` when done, which saves a turn.
+    """
+
+    __slots__ = ("_connections", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._connections: list[Connection] = []
+
+    def add(self, connection: "Connection") -> None:
+        """Have the connection flushed soon. It must not be in here already."""
+        if not self._connections:
+            self._loop.call_soon(self.flush)
+        self._connections.append(connection)
+
+    def flush(self) -> None:
+        """Write what is ready on all connections."""
+        while self._connections:
+            connections, self._connections = self._connections, []
+            for connection in connections:
+                connection.flush()
+
+
+class Wire:
+    """What all client connections of one router share.
+
+    `on_request(slot, frame, arena_offset)` is called for every frame, in the order of the
+    connection. It must see to it that the slot is completed once, now or later. It may raise
+    ProtocolError, which ends the connection. `frame` is a view of the arena at `arena_offset`,
+    valid until the call returns, and beyond it until the slot is completed if `slot.retain()` was
+    called. `on_disconnected(connection)` is called once when a connection is gone; its slots may
+    still be completed, to no effect.
+    """
+
+    __slots__ = (
+        "_empty",
+        "arena",
+        "connections",
+        "connections_per_ip",
+        "counters",
+        "landing",
+        "loop",
+        "next_connection_id",
+        "now_ms",
+        "on_disconnected",
+        "on_request",
+        "outbox",
+        "settings",
+        "starved",
+    )
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        arena: Arena,
+        on_request: "Callable[[Slot, memoryview, int], None]",
+        on_disconnected: "Callable[[Connection], None]" = lambda _connection: None,
+        settings: WireSettings | None = None,
+    ) -> None:
+        self.loop = loop
+        self.arena = arena
+        self.landing = Landing(arena)
+        self.on_request = on_request
+        self.on_disconnected = on_disconnected
+        self.settings = settings or WireSettings()
+        self.counters = WireCounters()
+        self.outbox = Outbox(loop)
+        self.connections: dict[int, Connection] = {}
+        self.connections_per_ip: dict[str, int] = {}
+        self.next_connection_id = 1
+        self.now_ms = int(loop.time() * 1000)
+        """The loop's time at the last sweep: precise enough for what is measured in minutes."""
+        self.starved: list[Connection] = []
+        self._empty: asyncio.Event | None = None
+        arena.on_freed = self._on_freed
+
+    def close(self) -> None:
+        """Give the landing block back. The connections must be gone."""
+        self.arena.on_freed = None
+        self.landing.close()
+
+    def admit(self, connection: "Connection") -> str | None:
+        """Count a new connection in, or say why it is one too many."""
+        settings = self.settings
+        host = connection.client_host
+        of_host = self.connections_per_ip.get(host, 0)
+        refusal = None
+        if len(self.connections) >= settings.connections_max:
+            refusal = f"max.connections is {settings.connections_max}"
+        elif of_host >= (
+            of_host_max := settings.connections_per_ip_max_overrides.get(
+                host, settings.connections_per_ip_max
+            )
+        ):
+            refusal = f"max.connections.per.ip is {of_host_max} for {host}"
+        if refusal is not None:
+            self.counters.connections_refused += 1
+            return refusal
+        self.counters.connections_accepted += 1
+        self.connections[connection.id] = connection
+        self.connections_per_ip[host] = of_host + 1
+        return None
+
+    def forget(self, connection: "Connection") -> None:
+        """Count a connection out that is gone, if it was counted in."""
+        if self.connections.pop(connection.id, None) is None:
+            return
+        left = self.connections_per_ip[connection.client_host] - 1
+        if left:
+            self.connections_per_ip[connection.client_host] = left
+        else:
+            del self.connections_per_ip[connection.client_host]
+        if not self.connections and self._empty is not None:
+            self._empty.set()
+        self.on_disconnected(connection)
+
+    async def wait_until_empty(self) -> None:
+        """Return when there is no connection."""
+        self._empty = asyncio.Event()
+        if self.connections:
+            await self._empty.wait()
+
+    def _on_freed(self) -> None:
+        if self.starved:
+            self.loop.call_soon(self._feed)
+
+    def _feed(self) -> None:
+        starved, self.starved = self.starved, []
+        for connection in starved:
+            connection.lift_starvation()
+
+
+class Slot:
+    """A request's place in its connection's queue."""
+
+    __slots__ = ("_block", "buffers", "connection", "hold", "is_done", "size")
+
+    def __init__(self, connection: "Connection") -> None:
+        self.connection = connection
+        self.is_done = False
+        self.size = 0
+        self.buffers: Sequence[Buffer] | None = None
+        self.hold: object = None
+        self._block = NO_BLOCK
+
+    def retain(self) -> None:
+        """Keep the request's bytes in the arena until the slot is completed.
+
+        Only during `on_request`. A second call changes nothing.
+        """
+        if self._block == NO_BLOCK:
+            connection = self.connection
+            self._block = connection.input.block_in_use
+            connection.wire.arena.retain(self._block)
+
+    def complete(self, buffers: Sequence[Buffer] | None, hold: object = None) -> None:
+        """The response: header and body, without the length; None for a request that gets none.
+
+        It leaves when all requests before it have theirs. The buffers must not change until then;
+        `hold` is kept until the kernel has them. Exactly once per slot.
+        """
+        assert not self.is_done, "a slot was completed twice"
+        self.is_done = True
+        connection = self.connection
+        if self._block != NO_BLOCK:
+            connection.wire.arena.release(self._block)
+        if connection.is_closed:
+            return
+        if buffers is not None:
+            self.buffers = buffers
+            self.hold = hold
+            self.size = sum(map(len, buffers))
+        connection.completed(self)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """A client's connection, as asyncio protocol. `authentication` belongs to whoever
+    authenticates.
+    """
+
+    __slots__ = (
+        "_activity_ms",
+        "_congested_since_ms",
+        "_congestion_bytes",
+        "_has_uncut",
+        "_holds",
+        "_is_cutting",
+        "_is_in_outbox",
+        "_is_reading",
+        "_stops",
+        "_throttle",
+        "_transport",
+        "_uncut_since_ms",
+        "_unsent_bytes",
+        "authentication",
+        "client_host",
+        "client_port",
+        "id",
+        "input",
+        "is_closed",
+        "listener_name",
+        "local_host",
+        "local_port",
+        "request_count",
+        "slots",
+        "wire",
+    )
+
+    _transport: asyncio.Transport
+
+    def __init__(self, wire: Wire, listener_name: str) -> None:
+        self.wire = wire
+        self.listener_name = listener_name
+        self.id = wire.next_connection_id
+        wire.next_connection_id += 1
+        self.authentication: object | None = None
+        self.client_host = self.local_host = ""
+        self.client_port = self.local_port = 0
+        self.is_closed = False
+        self.request_count = 0
+        self.slots: deque[Slot] = deque()
+        self.input = FrameInput(wire.landing)
+        self._stops = 0
+        self._is_cutting = False
+        self._is_in_outbox = False
+        self._is_reading = True
+        self._has_uncut = False
+        self._unsent_bytes = 0
+        self._holds: list[object] | None = None
+        self._throttle: asyncio.TimerHandle | None = None
+        self._activity_ms = self._uncut_since_ms = self._congested_since_ms = wire.now_ms
+        self._congestion_bytes = 0
+
+    # -- called by the event loop
+    # -------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The client is there; it is turned away if it is one too many."""
+        # uvloop's transports have the methods without the base class.
+        self._transport = transport = cast("asyncio.Transport", transport)
+        self.client_host, self.client_port = _address(transport.get_extra_info("peername"))
+        self.local_host, self.local_port = _address(transport.get_extra_info("sockname"))
+        # Everything that the kernel does not take at once counts as congestion.
+        transport.set_write_buffer_limits(high=0)
+        refusal = self.wire.admit(self)
+        if refusal is not None:
+            self.is_closed = True
+            log.warning("%s was turned away: %s", self, refusal)
+            transport.abort()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self.input.next_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` bytes were received."""
+        if self.is_closed:
+            return
+        wire = self.wire
+        self._activity_ms = wire.now_ms
+        wire.counters.received_bytes += nbytes
+        start, end = self.input.arrived(nbytes)
+        self._advance(start, end)
+
+    def eof_received(self) -> bool:
+        """The client sends no more: what is in flight is of no interest to it."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone, for whatever reason."""
+        self.is_closed = True
+        self.input.release()
+        self.slots.clear()
+        self._holds = None
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
+        self.wire.forget(self)
+
+    def pause_writing(self) -> None:
+        """The kernel did not take everything: nothing is read or written until it has."""
+        self._congested_since_ms = self.wire.now_ms
+        self._congestion_bytes = self._transport.get_write_buffer_size()
+        self._stops |= CONGESTED
+
+    def resume_writing(self) -> None:
+        """The kernel has everything."""
+        self._holds = None
+        self._stops &= ~CONGESTED
+        self._flush_soon()
+
+    # -- requests
+    # -----------------------------------------------------------------------------------
+
+    def _advance(self, start: int, end: int) -> None:
+        """Cut `[start, end)` and what was left before, for as long as nothing stops us."""
+        while True:
+            try:
+                is_everything_cut = self._cut(start, end)
+            except ProtocolError as error:
+                self.input.discard(end)
+                self._refuse(str(error))
+                return
+            except Exception:
+                self.input.discard(end)
+                log.exception("a request of %s failed; its connection is closed", self)
+                self.abort()
+                return
+            finally:
+                self._is_cutting = False
+            slots = self.slots
+            if slots and slots[0].is_done:
+                self._write()
+            if self._stops:
+                self._pause()
+                return
+            if is_everything_cut:
+                if not self._is_reading:
+                    self._is_reading = True
+                    self._transport.resume_reading()
+                return
+            start, end = self.input.pending()
+
+    def _cut(self, start: int, end: int) -> bool:
+        """Hand up the whole frames of `[start, end)` of the arena; whether none is left."""
+        wire = self.wire
+        view = wire.arena.view
+        settings = wire.settings
+        on_request = wire.on_request
+        slots = self.slots
+        count = size = 0
+        self._is_cutting = True
+        while end - start >= LENGTH_BYTES:
+            if self._stops:
+                break
+            (length,) = read_length(view, start)
+            if not 0 <= length <= settings.request_bytes_max:
+                raise ProtocolError(explain(bytes(view[start : start + 8]), length))
+            frame_start = start + LENGTH_BYTES
+            frame_end = frame_start + length
+            if frame_end > end:
+                break
+            if count == REQUESTS_MAX_OF_A_TURN:
+                self._stops |= TURN
+                wire.loop.call_soon(self._lift, TURN)
+                break
+            slot = Slot(self)
+            slots.append(slot)
+            if len(slots) >= settings.inflight_requests_max:
+                self._stops |= INFLIGHT
+            count += 1
+            size = LENGTH_BYTES + length
+            on_request(slot, view[frame_start:frame_end], frame_start)
+            start = frame_end
+        self.request_count += count
+        wire.counters.requests += count
+        if start == end:
+            self._has_uncut = False
+        elif count or not self._has_uncut:
+            self._has_uncut = True
+            self._uncut_since_ms = wire.now_ms
+        receiver = self.input
+        receiver.settle(start, end, size)
+        if receiver.is_starved:
+            self._stops |= STARVED
+            wire.starved.append(self)
+            wire.counters.starvations += 1
+        return not self._stops
+
+    def _refuse(self, message: str) -> None:
+        """End the connection for what its client sent. What was answered before still leaves."""
+        self.wire.counters.protocol_errors += 1
+        log.warning("the connection of %s is closed: %s", self, message)
+        self._write()
+        self._shut()
+
+    # -- responses
+    # ----------------------------------------------------------------------------------
+
+    def completed(self, slot: Slot) -> None:
+        """A slot of ours was completed."""
+        self._unsent_bytes += slot.size
+        if self._unsent_bytes > self.wire.settings.unsent_bytes_max:
+            self._stops |= UNSENT
+        if self.slots[0] is slot and not self._is_cutting:
+            self._flush_soon()
+
+    def flush(self) -> None:
+        """Write what is ready, and read on if that was what we waited for. Called by the outbox."""
+        self._is_in_outbox = False
+        if self.is_closed:
+            return
+        self._write()
+        self._go_on()
+
+    def _flush_soon(self) -> None:
+        if not self._is_in_outbox:
+            self._is_in_outbox = True
+            self.wire.outbox.add(self)
+
+    def _write(self) -> None:
+        """Write the completed head of the queue, unless the client has yet to take what was
+        written.
+        """
+        slots = self.slots
+        while slots and slots[0].is_done and not self._stops & CONGESTED and not self.is_closed:
+            out: list[Buffer] = []
+            holds: list[object] = []
+            size = count = 0
+            while slots and slots[0].is_done and size < _WRITE_BYTES_MAX:
+                slot = slots.popleft()
+                if slot.buffers is not None:
+                    size += slot.size
+                    count += 1
+                    out.append(pack_length(slot.size))
+                    out += slot.buffers
+                    if slot.hold is not None:
+                        holds.append(slot.hold)
+                        slot.buffers = slot.hold = None
+            self._unsent_bytes -= size
+            self.wire.counters.sent_bytes += size + count * LENGTH_BYTES
+            if size <= _JOINED_BYTES_MAX:
+                if out:
+                    self._transport.write(b"".join(out))
+            else:
+                self._transport.writelines(out)
+                if self._stops & CONGESTED:
+                    self._holds = holds
+        if self._stops:
+            self._lift_what_writing_lifts()
+
+    def _lift_what_writing_lifts(self) -> None:
+        settings = self.wire.settings
+        if len(self.slots) <= settings.inflight_requests_max // 2:
+            self._stops &= ~INFLIGHT
+        if self._unsent_bytes <= settings.unsent_bytes_max // 2:
+            self._stops &= ~UNSENT
+        if self._stops & CLOSING and not self.slots and not self.is_closed:
+            self._shut()
+
+    # -- stopping and going on
+    # ----------------------------------------------------------------------
+
+    def throttle(self, throttle_ms: int) -> None:
+        """Do not read from this client for a while. The longest of several throttles counts."""
+        if self.is_closed or throttle_ms <= 0:
+            return
+        loop = self.wire.loop
+        until = loop.time() + throttle_ms / 1000
+        if self._throttle is not None:
+            if self._throttle.when() >= until:
+                return
+            self._throttle.cancel()
+        self._throttle = loop.call_at(until, self._end_throttle)
+        self._stops |= THROTTLED
+        if not self._is_cutting:
+            self._pause()
+
+    def close(self) -> None:
+        """Read no more; end the connection when everything in flight is answered and sent."""
+        if self.is_closed:
+            return
+        self._stops |= CLOSING
+        if self._is_cutting:
+            return
+        self._pause()
+        if not self.slots:
+            self._shut()
+
+    def abort(self) -> None:
+        """End the connection now; what is in flight or unsent is lost."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._stops |= CLOSING
+            self._transport.abort()
+
+    def lift_starvation(self) -> None:
+        """There is room in the arena again. Called by `Wire`."""
+        self._lift(STARVED)
+
+    def overdue(self, now_ms: int) -> str | None:
+        """Why this connection has waited for its client for too long; None if it has not."""
+        settings = self.wire.settings
+        rate = settings.transfer_bytes_per_s_min / 1000
+        if self._stops & CONGESTED:
+            allowed_ms = settings.write_stall_ms_max + self._congestion_bytes / rate
+            return "stalled" if now_ms - self._congested_since_ms > allowed_ms else None
+        if self._stops or self.slots:
+            return None
+        if self._has_uncut or not self.request_count:
+            allowed_ms = settings.half_open_ms_max + self.input.uncut_bytes / rate
+            return "half-open" if now_ms - self._uncut_since_ms > allowed_ms else None
+        return "idle" if now_ms - self._activity_ms > settings.connections_idle_ms_max else None
+
+    def __str__(self) -> str:
+        return f"{self.client_host}:{self.client_port} on listener {self.listener_name}"
+
+    def _end_throttle(self) -> None:
+        self._throttle = None
+        self._lift(THROTTLED)
+
+    def _lift(self, stop: int) -> None:
+        self._stops &= ~stop
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Read on if nothing is left that stops us, with what had been received first."""
+        if self._stops:
+            self._pause()
+        elif not self._is_reading and not self.is_closed:
+            self._uncut_since_ms = self.wire.now_ms
+            start, end = self.input.pending()
+            self._advance(start, end)
+
+    def _pause(self) -> None:
+        if self._is_reading and not self.is_closed:
+            self._is_reading = False
+            self._transport.pause_reading()
+
+    def _shut(self) -> None:
+        """Close once the transport has sent what it has; at once if the client does not take it."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        if self._stops & CONGESTED:
+            self._transport.abort()
+        else:
+            self._transport.close()
+
+
+def _address(name: object) -> tuple[str, int]:
+    """Host and port of a socket's name; nothing for sockets that have none."""
+    if isinstance(name, tuple) and len(name) >= 2:
+        return str(name[0]), int(name[1])
+    return "", 0

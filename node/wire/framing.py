@@ -1,0 +1,53 @@
+"""The outermost layer of the Kafka protocol: an int32 length and that many bytes.
+
+Also knows what other protocols look like when they knock at the wrong door, so that the log can
+say so. Pure functions; called by landing.py and connection.py.
+"""
+
+import struct
+from collections.abc import Sequence
+
+_LENGTH = struct.Struct(">i")
+LENGTH_BYTES = _LENGTH.size
+read_length = _LENGTH.unpack_from
+"""`(length,) = read_length(buffer, offset)`: the signed length in front of a frame."""
+pack_length = _LENGTH.pack
+
+Buffer = bytes | bytearray | memoryview
+
+_HTTP_STARTS = (b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
+_TLS_HANDSHAKE = b"\x16\x03"
+
+
+def describe_foreign(start: bytes) -> str | None:
+    """What a client speaks whose first bytes make no Kafka frame, with what to do; None if
+    unknown.
+    """
+    if start[:4] in _HTTP_STARTS:
+        return (
+            "these are the first bytes of an HTTP request: this port speaks the Kafka protocol,"
+            " probes and metrics have a port of their own"
+        )
+    if start[:2] == _TLS_HANDSHAKE:
+        return (
+            "these are the first bytes of a TLS handshake: this listener has no TLS;"
+            " use security.protocol=PLAINTEXT or the port of a TLS listener"
+        )
+    if start[:4] == b"SSH-":
+        return "these are the first bytes of an SSH client"
+    return None
+
+
+def explain(start: bytes, length: int) -> str:
+    """Why no frame can begin with these bytes, which say that it has `length`."""
+    foreign = describe_foreign(start)
+    if foreign is not None:
+        return foreign
+    if length < 0:
+        return f"a frame of negative length {length}"
+    return f"a frame of {length} bytes is longer than socket.request.max.bytes"
+
+
+def frame(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The buffers of one message with their length in front; none of them is copied."""
+    return [pack_length(sum(map(len, buffers))), *buffers]

@@ -1,0 +1,32 @@
+"""Lengths in front of bytes, and guests at the wrong door."""
+
+import pytest
+
+from node.wire.framing import describe_foreign, frame
+
+
+def test_a_message_is_its_length_and_its_buffers_uncopied() -> None:
+    body = memoryview(bytearray(b"body"))
+    framed = frame([b"head", body])
+    assert framed[0] == b"\0\0\0\x08"
+    assert framed[2] is body
+
+
+@pytest.mark.parametrize(
+    ("start", "says"),
+    [
+        (b"GET /met", "HTTP"),
+        (b"POST / H", "HTTP"),
+        (b"\x16\x03\x01\x02\0\x01\0\x01", "TLS"),
+        (b"SSH-2.0-", "SSH"),
+    ],
+)
+def test_other_protocols_are_recognised_by_their_first_bytes(start: bytes, says: str) -> None:
+    description = describe_foreign(start)
+    assert description is not None
+    assert says in description
+
+
+def test_nonsense_is_not_taken_for_another_protocol() -> None:
+    assert describe_foreign(b"\xff\xff\xff\xff") is None
+    assert describe_foreign(b"") is None
