@@ -1,0 +1,389 @@
+"""The keys of a broker's configuration, with Kafka's names, defaults and limits (4.3).
+
+Two kinds: defaults for topics that set nothing themselves (`message.max.bytes`, `log.*`), and the
+broker's own limits and habits. Many that Kafka reads once at start may be changed here while the
+broker runs: the scope says so. What has to be the same for all is of scope CLUSTER.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from cluster.metadata.config_definitions import (
+    BY_CONSTRUCTION,
+    INT32_MAX,
+    ConfigDefinition,
+    ConfigScope,
+    ConfigType,
+    Definitions,
+    Importance,
+    Synonym,
+    at_least,
+    between,
+    define,
+    one_of,
+    table,
+)
+from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
+
+DURABILITY: Final = one_of("interval", "commit")
+
+
+def _topic_default(
+    name: str, topic_key: str, *, scope: ConfigScope = ConfigScope.BROKER
+) -> ConfigDefinition:
+    """The key that gives a topic key's default: the same values, the same limits."""
+    topic_definition = TOPIC_CONFIGS[topic_key]
+    assert name in {synonym.name for synonym in topic_definition.synonyms}
+    return replace(
+        topic_definition,
+        name=name,
+        documentation=f"The {topic_key} of topics that set none: "
+        f"{topic_definition.documentation[0].lower()}{topic_definition.documentation[1:]}",
+        scope=scope,
+        synonyms=(),
+    )
+
+
+def _time_default(
+    name: str, topic_key: str, synonyms: tuple[Synonym, ...], *, default: str | None = None
+) -> ConfigDefinition:
+    """A topic default in milliseconds that has synonyms in coarser units, one of which has the
+    default value.
+    """
+    return replace(_topic_default(name, topic_key), default=default, synonyms=synonyms)
+
+
+def _coarse_time(
+    name: str, topic_key: str, unit: str, default: int | None, *, low: int
+) -> ConfigDefinition:
+    """A topic default in minutes or hours; only in the broker's own configuration, as in Kafka."""
+    return define(
+        name,
+        ConfigType.INT,
+        default,
+        f"The {topic_key} of topics that set none, in {unit}; the key in milliseconds wins.",
+        enforced_by=TOPIC_CONFIGS[topic_key].enforced_by,
+        limit=at_least(low),
+        importance=Importance.LOW,
+        scope=ConfigScope.READ_ONLY,
+    )
+
+
+_TOPIC_DEFAULTS: Final = (
+    _topic_default("compression.gzip.level", "compression.gzip.level"),
+    _topic_default("compression.lz4.level", "compression.lz4.level"),
+    _topic_default("compression.type", "compression.type"),
+    _topic_default("compression.zstd.level", "compression.zstd.level"),
+    _topic_default("log.cleaner.delete.retention.ms", "delete.retention.ms"),
+    _topic_default("log.cleaner.max.compaction.lag.ms", "max.compaction.lag.ms"),
+    _topic_default("log.cleaner.min.cleanable.ratio", "min.cleanable.dirty.ratio"),
+    _topic_default("log.cleaner.min.compaction.lag.ms", "min.compaction.lag.ms"),
+    _topic_default("log.cleanup.policy", "cleanup.policy"),
+    _topic_default("log.flush.interval.messages", "flush.messages"),
+    _topic_default("log.flush.interval.ms", "flush.ms"),
+    _topic_default("log.index.interval.bytes", "index.interval.bytes"),
+    _topic_default("log.index.size.max.bytes", "segment.index.bytes"),
+    _topic_default("log.message.timestamp.after.max.ms", "message.timestamp.after.max.ms"),
+    _topic_default("log.message.timestamp.before.max.ms", "message.timestamp.before.max.ms"),
+    _topic_default("log.message.timestamp.type", "message.timestamp.type"),
+    _topic_default("log.preallocate", "preallocate"),
+    _topic_default("log.retention.bytes", "retention.bytes"),
+    _time_default(
+        "log.retention.ms",
+        "retention.ms",
+        (
+            Synonym("log.retention.minutes", MINUTE_MS),
+            Synonym("log.retention.hours", HOUR_MS),
+        ),
+    ),
+    _coarse_time("log.retention.minutes", "retention.ms", "minutes", None, low=-1),
+    _coarse_time("log.retention.hours", "retention.ms", "hours", 168, low=-1),
+    _time_default("log.roll.ms", "segment.ms", (Synonym("log.roll.hours", HOUR_MS),)),
+    _coarse_time("log.roll.hours", "segment.ms", "hours", 168, low=1),
+    _time_default(
+        "log.roll.jitter.ms", "segment.jitter.ms", (Synonym("log.roll.jitter.hours", HOUR_MS),)
+    ),
+    _coarse_time("log.roll.jitter.hours", "segment.jitter.ms", "hours", 0, low=0),
+    _topic_default("log.segment.bytes", "segment.bytes"),
+    _topic_default("log.segment.delete.delay.ms", "file.delete.delay.ms"),
+    _topic_default("message.max.bytes", "max.message.bytes"),
+    _topic_default("min.insync.replicas", "min.insync.replicas", scope=ConfigScope.CLUSTER),
+    _topic_default(
+        "unclean.leader.election.enable",
+        "unclean.leader.election.enable",
+        scope=ConfigScope.CLUSTER,
+    ),
+)
+
+_TOPICS: Final = (
+    define(
+        "auto.create.topics.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Whether a topic that a client asks for and that does not exist is created.",
+        enforced_by="node.router.handlers.metadata",
+        importance=Importance.HIGH,
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "default.replication.factor",
+        ConfigType.INT,
+        1,
+        "How many replicas a topic gets that does not say how many.",
+        enforced_by="cluster.controller.topics",
+        limit=between(1, 2**15 - 1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "delete.topic.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Whether topics may be deleted at all.",
+        enforced_by="cluster.controller.topics",
+        importance=Importance.HIGH,
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "num.partitions",
+        ConfigType.INT,
+        1,
+        "How many partitions a topic gets that does not say how many.",
+        enforced_by="cluster.controller.topics",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+)
+
+_CONNECTIONS: Final = (
+    define(
+        "connections.max.idle.ms",
+        ConfigType.LONG,
+        600_000,
+        "After how long without a request a client's connection is closed.",
+        enforced_by="node.wire.connection",
+        limit=at_least(1),
+    ),
+    define(
+        "fetch.max.bytes",
+        ConfigType.INT,
+        57_671_680,
+        "The most that one fetch is answered, whatever the client asks for; one batch is always"
+        " given, however large.",
+        enforced_by="node.router.handlers.fetch",
+        limit=at_least(1024),
+    ),
+    define(
+        "max.connections",
+        ConfigType.INT,
+        INT32_MAX,
+        "How many client connections a broker holds at once.",
+        enforced_by="node.wire.listener",
+        limit=at_least(0),
+    ),
+    define(
+        "max.connections.per.ip",
+        ConfigType.INT,
+        INT32_MAX,
+        "How many connections a broker accepts from one address.",
+        enforced_by="node.wire.listener",
+        limit=at_least(0),
+    ),
+    define(
+        "max.incremental.fetch.session.cache.slots",
+        ConfigType.INT,
+        1000,
+        "How many incremental fetch sessions a broker remembers.",
+        enforced_by="node.router.fetch_sessions",
+        limit=at_least(0),
+    ),
+    define(
+        "socket.request.max.bytes",
+        ConfigType.INT,
+        104_857_600,
+        "The largest request; a connection that announces a larger one is closed.",
+        enforced_by="node.wire.connection",
+        limit=at_least(1),
+        importance=Importance.HIGH,
+    ),
+)
+
+_GROUPS: Final = (
+    define(
+        "group.initial.rebalance.delay.ms",
+        ConfigType.INT,
+        3000,
+        "How long an empty classic group waits for more members after the first has joined.",
+        enforced_by="coordinator.group.classic",
+        limit=at_least(0),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "group.max.session.timeout.ms",
+        ConfigType.INT,
+        1_800_000,
+        "The longest session timeout that a member of a classic group may ask for.",
+        enforced_by="coordinator.group.classic",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "group.max.size",
+        ConfigType.INT,
+        INT32_MAX,
+        "How many members a classic group may have.",
+        enforced_by="coordinator.group.classic",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "group.min.session.timeout.ms",
+        ConfigType.INT,
+        6000,
+        "The shortest session timeout that a member of a classic group may ask for.",
+        enforced_by="coordinator.group.classic",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "offset.metadata.max.bytes",
+        ConfigType.INT,
+        4096,
+        "How long the text may be that a client commits with an offset.",
+        enforced_by="coordinator.group.offsets",
+        limit=at_least(0),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "offsets.retention.check.interval.ms",
+        ConfigType.LONG,
+        600_000,
+        "How often committed offsets are looked through for expired ones.",
+        enforced_by="coordinator.group.offsets",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "offsets.retention.minutes",
+        ConfigType.INT,
+        10_080,
+        "How long the offsets of a group without members are kept.",
+        enforced_by="coordinator.group.offsets",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "offsets.topic.num.partitions",
+        ConfigType.INT,
+        50,
+        "How many partitions __consumer_offsets gets; it cannot be changed once the topic exists.",
+        enforced_by="node.router.coordinators",
+        limit=at_least(1),
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "offsets.topic.replication.factor",
+        ConfigType.SHORT,
+        3,
+        "How many replicas __consumer_offsets gets, if there are that many brokers.",
+        enforced_by="node.router.coordinators",
+        limit=at_least(1),
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "offsets.topic.segment.bytes",
+        ConfigType.INT,
+        104_857_600,
+        "The segment.bytes that __consumer_offsets is created with.",
+        enforced_by="node.router.coordinators",
+        limit=at_least(1 << 20),
+        scope=ConfigScope.READ_ONLY,
+    ),
+)
+
+_LOGS: Final = (
+    define(
+        "durability",
+        ConfigType.STRING,
+        "interval",
+        "What an acknowledged append has survived: 'interval' the broker's process, and within a"
+        " second the machine; 'commit' the machine, as it is on the disk before the answer.",
+        enforced_by="storage.store",
+        limit=DURABILITY,
+        importance=Importance.HIGH,
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "log.retention.check.interval.ms",
+        ConfigType.LONG,
+        300_000,
+        "How often logs are looked through for what retention may drop.",
+        enforced_by="storage.store",
+        limit=at_least(1),
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "producer.id.expiration.ms",
+        ConfigType.INT,
+        86_400_000,
+        "After how long without a batch a producer's sequence numbers are forgotten.",
+        enforced_by="storage.producers",
+        limit=at_least(1),
+        importance=Importance.LOW,
+        scope=ConfigScope.READ_ONLY,
+    ),
+)
+
+_IDENTITY: Final = (
+    define(
+        "advertised.listeners",
+        ConfigType.LIST,
+        None,
+        "The addresses that clients are told; without any, the one at which they reached us.",
+        enforced_by="node.router.handlers.metadata",
+        importance=Importance.HIGH,
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "broker.rack",
+        ConfigType.STRING,
+        None,
+        "The rack or zone of this broker, shown to clients.",
+        enforced_by="node.router.handlers.metadata",
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "listeners",
+        ConfigType.LIST,
+        None,
+        "The addresses on which the broker listens.",
+        enforced_by="node.wire.listener",
+        importance=Importance.HIGH,
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "log.dirs",
+        ConfigType.LIST,
+        None,
+        "The folder of the broker's data.",
+        enforced_by=BY_CONSTRUCTION,
+        importance=Importance.HIGH,
+        scope=ConfigScope.READ_ONLY,
+    ),
+    define(
+        "node.id",
+        ConfigType.INT,
+        0,
+        "The broker's number in the cluster.",
+        enforced_by=BY_CONSTRUCTION,
+        limit=at_least(0),
+        importance=Importance.HIGH,
+        scope=ConfigScope.READ_ONLY,
+    ),
+)
+
+BROKER_CONFIGS: Final[Definitions] = table(
+    sorted(
+        (*_TOPIC_DEFAULTS, *_TOPICS, *_CONNECTIONS, *_GROUPS, *_LOGS, *_IDENTITY),
+        key=lambda definition: definition.name,
+    )
+)

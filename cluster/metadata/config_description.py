@@ -1,0 +1,151 @@
+"""The configs as people see them: every key of a resource with its value, source and synonyms.
+
+What DescribeConfigs answers, and what CreateTopics tells of a new topic. A resource's description
+lists all keys it has, set or not (tools read, change and write back what they were told). Whether
+the resource exists is for the caller to check.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import (
+    ConfigDefinition,
+    ConfigError,
+    ConfigScope,
+    ConfigSource,
+    ConfigType,
+    ConfigValue,
+)
+from cluster.metadata.config_layers import (
+    CLUSTER_DEFAULT_BROKER,
+    Candidate,
+    Layer,
+    broker_candidates,
+    broker_layers,
+    resource_candidates,
+    typed,
+)
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SynonymDescription:
+    """One layer's value for a key, under the name it has there."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDescription:
+    """One key. `value` is null if it has none or if it is sensitive."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    type: ConfigType
+    documentation: str
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[SynonymDescription, ...]
+
+
+def describe_topic(
+    image: MetadataImage,
+    node_id: int,
+    static: Mapping[str, str],
+    name: str,
+    *,
+    overrides: Mapping[str, str] | None = None,
+) -> list[ConfigDescription]:
+    """All keys of a topic. `overrides` stands in for the topic's own configs, for one that does not
+    exist yet.
+    """
+    configs = image.configs.of(ConfigResourceType.TOPIC, name) if overrides is None else overrides
+    own = Layer(ConfigSource.DYNAMIC_TOPIC, configs)
+    layers = broker_layers(image.configs, node_id, static)
+    return [
+        _description(definition, resource_candidates(definition, own, layers), is_read_only=False)
+        for definition in TOPIC_CONFIGS.values()
+    ]
+
+
+def describe_broker(
+    image: MetadataImage, node_id: int, static: Mapping[str, str]
+) -> list[ConfigDescription]:
+    """All keys of the broker `node_id`, whose own configuration is `static`."""
+    layers = broker_layers(image.configs, node_id, static)
+    return [
+        _description(
+            definition,
+            broker_candidates(definition, layers),
+            is_read_only=definition.scope is ConfigScope.READ_ONLY,
+        )
+        for definition in BROKER_CONFIGS.values()
+    ]
+
+
+def describe_cluster_default(image: MetadataImage) -> list[ConfigDescription]:
+    """The keys that were set for all brokers; as in Kafka only those that were."""
+    configs = image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER)
+    return [
+        _description(
+            definition,
+            [
+                Candidate(
+                    definition.name,
+                    configs[definition.name],
+                    ConfigSource.DYNAMIC_DEFAULT_BROKER,
+                    1,
+                )
+            ],
+            is_read_only=False,
+        )
+        for definition in BROKER_CONFIGS.values()
+        if definition.name in configs
+    ]
+
+
+def text_of(value: ConfigValue | None) -> str | None:
+    """A typed value as Kafka writes it."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)
+
+
+def _description(
+    definition: ConfigDefinition, candidates: Iterable[Candidate], *, is_read_only: bool
+) -> ConfigDescription:
+    valid: list[tuple[Candidate, ConfigValue]] = []
+    for candidate in candidates:
+        try:
+            valid.append((candidate, typed(definition, candidate)))
+        except ConfigError:
+            continue
+    value = text_of(valid[0][1]) if valid and not definition.is_sensitive else None
+    return ConfigDescription(
+        name=definition.name,
+        value=value,
+        source=valid[0][0].source if valid else ConfigSource.DEFAULT,
+        type=definition.type,
+        documentation=definition.documentation,
+        is_read_only=is_read_only,
+        is_sensitive=definition.is_sensitive,
+        synonyms=tuple(
+            SynonymDescription(
+                name=candidate.name,
+                value=None if definition.is_sensitive else candidate.text,
+                source=candidate.source,
+            )
+            for candidate, _ in valid
+        ),
+    )

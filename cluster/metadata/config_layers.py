@@ -1,0 +1,111 @@
+"""Which values a key has, in order of precedence: the layers of configuration laid over each other.
+
+A topic's own value comes first, then what its synonyms say in the broker's layers (this broker, all
+brokers, the broker's own configuration), at last the defaults. The first of these is the effective
+value, all of them are the key's synonyms in DescribeConfigs. Called by `settings` and
+`config_description`; both see the same order because it is only written down here.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import (
+    ConfigDefinition,
+    ConfigError,
+    ConfigSource,
+    ConfigValue,
+    Synonym,
+)
+from cluster.metadata.image import ConfigResourceType, ConfigsImage
+
+CLUSTER_DEFAULT_BROKER = ""
+"""The name of the resource that stands for all brokers."""
+
+
+class Candidate(NamedTuple):
+    """A value that a layer has for a key, called `name` there; `factor` makes it the key's unit."""
+
+    name: str
+    text: str
+    source: ConfigSource
+    factor: int
+
+
+class Layer(NamedTuple):
+    """One layer of a broker's configuration."""
+
+    source: ConfigSource
+    configs: Mapping[str, str]
+
+
+def broker_layers(
+    configs: ConfigsImage, node_id: int, static: Mapping[str, str]
+) -> tuple[Layer, ...]:
+    """A broker's layers, the strongest first, without the defaults."""
+    return (
+        Layer(ConfigSource.DYNAMIC_BROKER, configs.of(ConfigResourceType.BROKER, str(node_id))),
+        Layer(
+            ConfigSource.DYNAMIC_DEFAULT_BROKER,
+            configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER),
+        ),
+        Layer(ConfigSource.STATIC_BROKER, static),
+    )
+
+
+def broker_candidates(
+    definition: ConfigDefinition, layers: tuple[Layer, ...]
+) -> Iterator[Candidate]:
+    """The values of a broker's key."""
+    return _candidates((Synonym(definition.name), *definition.synonyms), layers)
+
+
+def resource_candidates(
+    definition: ConfigDefinition, own: Layer, layers: tuple[Layer, ...]
+) -> Iterator[Candidate]:
+    """The values of a topic's key, or of any resource's whose defaults are keys of the broker."""
+    text = own.configs.get(definition.name)
+    if text is not None:
+        yield Candidate(definition.name, text, own.source, 1)
+    if definition.synonyms:
+        yield from _candidates(definition.synonyms, layers)
+    elif definition.default is not None:
+        yield Candidate(definition.name, definition.default, ConfigSource.DEFAULT, 1)
+
+
+def effective(
+    definition: ConfigDefinition, candidates: Iterator[Candidate]
+) -> tuple[ConfigValue | None, ConfigSource]:
+    """The first of the values that is valid, typed, in the key's unit, and where it comes from.
+
+    Values are checked when they are set; one that has become invalid since, by an older release
+    or a file written by hand, must not take the process down, so that the next layer speaks
+    instead.
+    """
+    for candidate in candidates:
+        try:
+            return typed(definition, candidate), candidate.source
+        except ConfigError:
+            continue
+    return None, ConfigSource.DEFAULT
+
+
+def typed(definition: ConfigDefinition, candidate: Candidate) -> ConfigValue:
+    """A candidate's value in the unit of `definition`; ConfigError if it is not valid there."""
+    if candidate.factor == 1:
+        return definition.parse(candidate.text)
+    value = BROKER_CONFIGS[candidate.name].parse(candidate.text)
+    assert isinstance(value, int)
+    return value * candidate.factor if value >= 0 else -1
+
+
+def _candidates(names: tuple[Synonym, ...], layers: tuple[Layer, ...]) -> Iterator[Candidate]:
+    for source, configs in layers:
+        for name, factor in names:
+            text = configs.get(name)
+            if text is not None:
+                yield Candidate(name, text, source, factor)
+    for name, factor in names:
+        default = BROKER_CONFIGS[name].default
+        if default is not None:
+            yield Candidate(name, default, ConfigSource.DEFAULT, factor)

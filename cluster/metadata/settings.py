@@ -1,0 +1,201 @@
+"""The configs as the code uses them: typed, all layers applied, one attribute per key.
+
+Settings are read from the image when they are needed, never captured at start, so that a change
+takes effect with the image that brings it. They are computed once per `ConfigsImage` and kept
+there: a lookup costs a dictionary access as long as no config changes. A topic that has no
+configs of its own shares one object with all others of that kind.
+
+`static` is the broker's own configuration. It must have passed `check_static`, and one process
+passes the same mapping each time.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import ConfigError, ConfigSource, ConfigValue
+from cluster.metadata.config_layers import (
+    Layer,
+    broker_candidates,
+    broker_layers,
+    effective,
+    resource_candidates,
+)
+from cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every key of a topic. Durations in ms; -1 stands for "no limit" where a key allows it."""
+
+    cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    index_interval_bytes: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every key of a broker that is more than a topic's default; see `TopicSettings` for those."""
+
+    advertised_listeners: tuple[str, ...] | None
+    auto_create_topics_enable: bool
+    broker_rack: str | None
+    connections_max_idle_ms: int
+    default_replication_factor: int
+    delete_topic_enable: bool
+    durability: str
+    fetch_max_bytes: int
+    group_initial_rebalance_delay_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    group_min_session_timeout_ms: int
+    listeners: tuple[str, ...] | None
+    log_dirs: tuple[str, ...] | None
+    log_retention_check_interval_ms: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_incremental_fetch_session_cache_slots: int
+    node_id: int
+    num_partitions: int
+    offset_metadata_max_bytes: int
+    offsets_retention_check_interval_ms: int
+    offsets_retention_minutes: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    producer_id_expiration_ms: int
+    socket_request_max_bytes: int
+
+
+Settings = TypeVar("Settings", TopicSettings, BrokerSettings)
+
+
+def topic_settings(
+    image: MetadataImage, node_id: int, static: Mapping[str, str], name: str
+) -> TopicSettings:
+    """What holds for the topic `name` on the broker `node_id`, whether the topic exists or not."""
+    configs = image.configs
+    own = configs.of(ConfigResourceType.TOPIC, name)
+    if not own:
+        return _topic_defaults(configs, node_id, static)
+    key = (TopicSettings, node_id, name)
+    settings = _remembered(configs, key, TopicSettings, static)
+    if settings is None:
+        overrides = {
+            definition.field_name: value
+            for definition in (TOPIC_CONFIGS[name] for name in own if name in TOPIC_CONFIGS)
+            if (value := _valid(definition.name, own[definition.name])) is not None
+        }
+        settings = msgspec.structs.replace(_topic_defaults(configs, node_id, static), **overrides)
+        configs.derived[key] = (static, settings)
+    return settings
+
+
+def broker_settings(
+    image: MetadataImage, node_id: int, static: Mapping[str, str]
+) -> BrokerSettings:
+    """What holds for the broker `node_id`."""
+    configs = image.configs
+    key = (BrokerSettings, node_id)
+    settings = _remembered(configs, key, BrokerSettings, static)
+    if settings is None:
+        layers = broker_layers(configs, node_id, static)
+        settings = _built(
+            BrokerSettings,
+            {
+                definition.field_name: effective(definition, broker_candidates(definition, layers))[
+                    0
+                ]
+                for definition in BROKER_CONFIGS.values()
+                if definition.field_name in BrokerSettings.__struct_fields__
+            },
+        )
+        configs.derived[key] = (static, settings)
+    return settings
+
+
+def check_static(static: Mapping[str, str]) -> list[str]:
+    """What is wrong with a broker's own configuration, one sentence per fault; empty if nothing is.
+
+    Every sentence names the key, its value and what would be right. Keys that are no broker's
+    keys are faults as well: a misspelled key must not be ignored in silence.
+    """
+    faults = []
+    for name, text in static.items():
+        definition = BROKER_CONFIGS.get(name)
+        if definition is None:
+            faults.append(f"{name}={text!r} is not a key of this broker's configuration")
+            continue
+        try:
+            definition.parse(text)
+        except ConfigError as error:
+            faults.append(str(error))
+    return faults
+
+
+def _topic_defaults(
+    configs: ConfigsImage, node_id: int, static: Mapping[str, str]
+) -> TopicSettings:
+    key = (TopicSettings, node_id)
+    settings = _remembered(configs, key, TopicSettings, static)
+    if settings is None:
+        layers = broker_layers(configs, node_id, static)
+        nothing = Layer(ConfigSource.DYNAMIC_TOPIC, {})
+        settings = _built(
+            TopicSettings,
+            {
+                definition.field_name: effective(
+                    definition, resource_candidates(definition, nothing, layers)
+                )[0]
+                for definition in TOPIC_CONFIGS.values()
+            },
+        )
+        configs.derived[key] = (static, settings)
+    return settings
+
+
+def _remembered(
+    configs: ConfigsImage, key: object, kind: type[Settings], static: Mapping[str, str]
+) -> Settings | None:
+    remembered = configs.derived.get(key)
+    if remembered is None:
+        return None
+    assert isinstance(remembered, tuple)
+    of_static, settings = remembered
+    assert isinstance(settings, kind)
+    return settings if of_static is static else None
+
+
+def _built(kind: type[Settings], values: Mapping[str, ConfigValue | None]) -> Settings:
+    return msgspec.convert(values, kind)
+
+
+def _valid(name: str, text: str) -> ConfigValue | None:
+    try:
+        return TOPIC_CONFIGS[name].parse(text)
+    except ConfigError:
+        return None
