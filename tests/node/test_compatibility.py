@@ -1,0 +1,40 @@
+"""docs/compatibility.md says what the router's table says, and gives a reason for the rest."""
+
+from pathlib import Path
+
+from node.compatibility import INTERNAL, NOT_SERVED, compatibility_page, main
+from node.router.dispatch import HANDLERS
+from protocol.apis import APIS, ApiKey
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "compatibility.md"
+
+
+def test_the_page_is_the_one_that_the_tables_make(tmp_path: Path) -> None:
+    main([str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text() == PAGE.read_text(), (
+        "run: python -m node.compatibility docs/compatibility.md"
+    )
+
+
+def test_every_api_is_served_or_has_exactly_one_reason() -> None:
+    excused = [key for keys in NOT_SERVED.values() for key in keys]
+    assert sorted([*excused, *HANDLERS]) == sorted(APIS)
+    assert not set(INTERNAL) & set(APIS)
+    assert sorted([*INTERNAL, *APIS]) == list(range(95))
+
+
+def test_a_row_names_the_versions_of_its_api() -> None:
+    page = compatibility_page({ApiKey.FETCH, ApiKey.OFFSET_DELETE})
+    assert "| 1 | Fetch | 0-18 | 12 |" in page
+    assert "| 47 | OffsetDelete | 0 | - |" in page
+    assert "| 0 | Produce |" not in page
+
+
+def test_a_reason_disappears_with_the_last_api_it_excuses() -> None:
+    reason = "Nobody is throttled by quota yet."
+    quotas = {ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
+    assert f"{reason} DescribeClientQuotas (48), AlterClientQuotas (49)." in compatibility_page([])
+    assert f"{reason} AlterClientQuotas (49)." in compatibility_page(
+        quotas - {ApiKey.ALTER_CLIENT_QUOTAS}
+    )
+    assert reason not in compatibility_page(quotas)
