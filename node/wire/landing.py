@@ -106,6 +106,7 @@ class Landing:
             self.arena.release(self.block)
             self.block = NO_BLOCK
             self.is_spilling = True
+            self.tail = self._whole = self.spill
 
     def _replace(self) -> None:
         fresh = self.arena.allocate()
