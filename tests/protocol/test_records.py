@@ -1,6 +1,6 @@
 """Record batches against the builders and readers of two other clients, and against bad bytes.
 
-Measured on two shared cores at 2.1 GHz: CRC of 1 MB 29 us, `read_header` 0.38 us, `assign_offsets`
+Measured on two shared cores at 2.6 GHz: CRC of 1 MB 29 us, `read_header` 0.37 us, `assign_offsets`
 0.11 us, `iter_records` 1.1 us and `iter_timestamps` 0.6 us per record of 100 bytes, `build_batch`
 0.8 us per record.
 """
