@@ -1,0 +1,332 @@
+"""The records of `__consumer_offsets`, in Kafka's own formats: its tools read ours, we read its.
+
+A record's key begins with an int16 that tells its type: 0 and 1 an offset commit, 2 a classic
+group; the value begins with an int16 version. A null value removes the key (the topic is
+compacted).
+
+    key 1    group STRING, topic STRING, partition INT32
+    value    offset INT64, leader epoch INT32 (v3+), metadata STRING, commit timestamp INT64,
+             expire timestamp INT64 (v1 only); v4 is flexible and carries the topic id as tag 0
+    key 2    group STRING value    protocol type STRING, generation INT32, protocol
+    NULLABLE_STRING, leader NULLABLE_STRING,
+             current state timestamp INT64 (v2+), members ARRAY; v4 is flexible
+    member   id STRING, instance id NULLABLE_STRING (v3+), client id STRING, client host STRING,
+             rebalance timeout INT32 (v1+), session timeout INT32, subscription BYTES,
+             assignment BYTES
+
+Written are what Kafka 4.3 writes: offset values v4, or v1 if the commit named its own retention,
+and group values v3. All versions are read. Types of newer group kinds decode to None. Called by
+`shard`.
+"""
+
+import struct
+from struct import Struct
+from typing import Final, TypeAlias
+
+import msgspec
+
+from protocol.errors import ProtocolError
+from protocol.types import ZERO_UUID, Uuid
+
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_OFFSET_KEY: Final = 1
+_GROUP_KEY: Final = 2
+_OFFSET_VALUE_MAX: Final = 4
+_GROUP_VALUE_MAX: Final = 4
+_TOPIC_ID_TAG: Final = 0
+
+NO_TIMESTAMP: Final = -1
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
+    """A group's position in one partition. `topic_id` is zero if the commit did not know it."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int = NO_TIMESTAMP
+    expire_timestamp_ms: int = NO_TIMESTAMP
+    topic_id: Uuid = ZERO_UUID
+
+
+class OffsetCommitted(msgspec.Struct, frozen=True, gc=False):
+    """A group's offset of one partition, or (without one) that it has none any more."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset | None
+
+
+class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A member as stored with its generation; `subscription` is what it said for the protocol."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes = b""
+    assignment: bytes = b""
+
+
+class GroupMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """A classic group as of its newest stored generation. Without members the group is Empty."""
+
+    protocol_type: str = ""
+    generation_id: int = 0
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    state_timestamp_ms: int = NO_TIMESTAMP
+    members: tuple[MemberMetadata, ...] = ()
+
+
+class GroupStored(msgspec.Struct, frozen=True):
+    """A classic group's generation, or (without one) that the group is gone."""
+
+    group_id: str
+    metadata: GroupMetadata | None
+
+
+GroupRecord: TypeAlias = OffsetCommitted | GroupStored
+
+
+def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as they stand in the log."""
+    if isinstance(record, OffsetCommitted):
+        key = b"".join(
+            (
+                _INT16.pack(_OFFSET_KEY),
+                _string(record.group_id),
+                _string(record.topic),
+                _INT32.pack(record.partition),
+            )
+        )
+        committed = record.committed
+        return key, None if committed is None else _encode_offset(committed)
+    key = _INT16.pack(_GROUP_KEY) + _string(record.group_id)
+    return key, None if record.metadata is None else _encode_group(record.metadata)
+
+
+def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+    """The inverse of `encode`, for all versions; None for types this package does not know."""
+    try:
+        reader = _Reader(key)
+        kind = reader.int16()
+        if kind in (0, _OFFSET_KEY):
+            group_id, topic, partition = reader.string(), reader.string(), reader.int32()
+            committed = None if value is None else _decode_offset(value)
+            return OffsetCommitted(group_id, topic, partition, committed)
+        if kind == _GROUP_KEY:
+            group_id = reader.string()
+            return GroupStored(group_id, None if value is None else _decode_group(value))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"a record of __consumer_offsets is malformed: {error}") from error
+    return None
+
+
+def _encode_offset(committed: CommittedOffset) -> bytes:
+    metadata = committed.metadata.encode()
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return b"".join(
+            (
+                struct.pack(">hqh", 1, committed.offset, len(metadata)),
+                metadata,
+                struct.pack(">qq", committed.commit_timestamp_ms, committed.expire_timestamp_ms),
+            )
+        )
+    has_id = committed.topic_id != ZERO_UUID
+    return b"".join(
+        (
+            struct.pack(">hqi", _OFFSET_VALUE_MAX, committed.offset, committed.leader_epoch),
+            _uvarint(len(metadata) + 1),
+            metadata,
+            _INT64.pack(committed.commit_timestamp_ms),
+            b"\x01\x00\x10" + committed.topic_id if has_id else b"\x00",
+        )
+    )
+
+
+def _decode_offset(value: bytes) -> CommittedOffset:
+    reader = _Reader(value)
+    version = reader.version(_OFFSET_VALUE_MAX, "OffsetCommitValue")
+    reader.is_flexible = version >= 4
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else -1
+    metadata = reader.string()
+    commit_timestamp_ms = reader.int64()
+    expire_timestamp_ms = reader.int64() if version == 1 else NO_TIMESTAMP
+    tags = reader.tags()
+    topic_id = tags.get(_TOPIC_ID_TAG, ZERO_UUID)
+    return CommittedOffset(
+        offset, leader_epoch, metadata, commit_timestamp_ms, expire_timestamp_ms, topic_id
+    )
+
+
+def _encode_group(metadata: GroupMetadata) -> bytes:
+    parts = [
+        _INT16.pack(3),
+        _string(metadata.protocol_type),
+        _INT32.pack(metadata.generation_id),
+        _string(metadata.protocol_name),
+        _string(metadata.leader_id),
+        struct.pack(">qi", metadata.state_timestamp_ms, len(metadata.members)),
+    ]
+    for member in metadata.members:
+        parts += (
+            _string(member.member_id),
+            _string(member.group_instance_id),
+            _string(member.client_id),
+            _string(member.client_host),
+            struct.pack(
+                ">iii",
+                member.rebalance_timeout_ms,
+                member.session_timeout_ms,
+                len(member.subscription),
+            ),
+            member.subscription,
+            _INT32.pack(len(member.assignment)),
+            member.assignment,
+        )
+    return b"".join(parts)
+
+
+def _decode_group(value: bytes) -> GroupMetadata:
+    reader = _Reader(value)
+    version = reader.version(_GROUP_VALUE_MAX, "GroupMetadataValue")
+    reader.is_flexible = version >= 4
+    protocol_type = reader.string()
+    generation_id = reader.int32()
+    protocol_name = reader.nullable_string()
+    leader_id = reader.nullable_string()
+    state_timestamp_ms = reader.int64() if version >= 2 else NO_TIMESTAMP
+    members = tuple(_decode_member(reader, version) for _ in range(reader.array_length()))
+    reader.tags()
+    return GroupMetadata(
+        protocol_type=protocol_type,
+        generation_id=generation_id,
+        protocol_name=protocol_name,
+        leader_id=leader_id,
+        state_timestamp_ms=state_timestamp_ms,
+        members=members,
+    )
+
+
+def _decode_member(reader: "_Reader", version: int) -> MemberMetadata:
+    member_id = reader.string()
+    instance_id = reader.nullable_string() if version >= 3 else None
+    client_id = reader.string()
+    client_host = reader.string()
+    rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+    session_timeout_ms = reader.int32()
+    member = MemberMetadata(
+        member_id=member_id,
+        group_instance_id=instance_id,
+        client_id=client_id,
+        client_host=client_host,
+        # Before v1 a member had one timeout for both.
+        rebalance_timeout_ms=rebalance_timeout_ms if version >= 1 else session_timeout_ms,
+        session_timeout_ms=session_timeout_ms,
+        subscription=reader.octets(),
+        assignment=reader.octets(),
+    )
+    reader.tags()
+    return member
+
+
+def _string(text: str | None) -> bytes:
+    if text is None:
+        return b"\xff\xff"
+    octets = text.encode()
+    return _INT16.pack(len(octets)) + octets
+
+
+def _uvarint(value: int) -> bytes:
+    octets = bytearray()
+    while value > 0x7F:
+        octets.append(value & 0x7F | 0x80)
+        value >>= 7
+    octets.append(value)
+    return bytes(octets)
+
+
+class _Reader:
+    """Reads Kafka's primitive types in order; in their flexible forms if `is_flexible` is set."""
+
+    __slots__ = ("_at", "_octets", "is_flexible")
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+        self._at = 0
+        self.is_flexible = False
+
+    def version(self, newest: int, what: str) -> int:
+        """The int16 a value begins with. A newer version cannot be guessed at."""
+        version = self.int16()
+        if not 0 <= version <= newest:
+            raise ProtocolError(f"{what} version {version}; this release reads 0 to {newest}")
+        return version
+
+    def int16(self) -> int:
+        value: int = _INT16.unpack_from(self._octets, self._at)[0]
+        self._at += 2
+        return value
+
+    def int32(self) -> int:
+        value: int = _INT32.unpack_from(self._octets, self._at)[0]
+        self._at += 4
+        return value
+
+    def int64(self) -> int:
+        value: int = _INT64.unpack_from(self._octets, self._at)[0]
+        self._at += 8
+        return value
+
+    def nullable_string(self) -> str | None:
+        length = self._uvarint() - 1 if self.is_flexible else self.int16()
+        return None if length < 0 else self._take(length).decode()
+
+    def string(self) -> str:
+        text = self.nullable_string()
+        if text is None:
+            raise ProtocolError("a record of __consumer_offsets has null where a string must be")
+        return text
+
+    def octets(self) -> bytes:
+        return self._take(max(self._uvarint() - 1 if self.is_flexible else self.int32(), 0))
+
+    def array_length(self) -> int:
+        return max(self._uvarint() - 1 if self.is_flexible else self.int32(), 0)
+
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields that end a flexible structure, by number."""
+        if not self.is_flexible:
+            return {}
+        tags: dict[int, bytes] = {}
+        for _ in range(self._uvarint()):
+            tag = self._uvarint()
+            tags[tag] = self._take(self._uvarint())
+        return tags
+
+    def _take(self, length: int) -> bytes:
+        at = self._at
+        end = at + length
+        if end > len(self._octets):
+            raise IndexError(f"{length} bytes wanted at {at} of {len(self._octets)}")
+        self._at = end
+        return self._octets[at:end]
+
+    def _uvarint(self) -> int:
+        value = shift = 0
+        while True:
+            octet = self._octets[self._at]
+            self._at += 1
+            value |= (octet & 0x7F) << shift
+            if octet < 0x80:
+                return value
+            shift += 7
+            if shift > 35:
+                raise ProtocolError("a length of more than 32 bits")

@@ -1,0 +1,46 @@
+"""Requests to a shard that are no messages of the wire.
+
+Some APIs name several groups at once, which may live in several shards; the handlers ask for one
+group at a time with these. Others are the router's own. Each says what it is answered with. Called
+by the handlers, and understood by `shard`.
+"""
+
+import msgspec
+
+from protocol.messages.group_offsets import OffsetFetchRequestTopics
+from protocol.types import Uuid
+
+
+class FetchOffsets(msgspec.Struct, frozen=True):
+    """One group of OffsetFetch; topics None means all. Answered with an OffsetFetchResponseGroup.
+
+    The topics carry both names and ids, whichever of them the client sent.
+    """
+
+    group_id: str
+    topics: list[OffsetFetchRequestTopics] | None
+    require_stable: bool = False
+
+
+class DescribeGroup(msgspec.Struct, frozen=True):
+    """One group of DescribeGroups. Answered with a DescribedGroup."""
+
+    group_id: str
+
+
+class DeleteGroup(msgspec.Struct, frozen=True):
+    """One group of DeleteGroups. Answered with a DeletableGroupResult."""
+
+    group_id: str
+
+
+class ExplainGroup(msgspec.Struct, frozen=True):
+    """What lately happened to a group. Answered with a tuple of GroupEvent, oldest first."""
+
+    group_id: str
+
+
+class ForgetTopics(msgspec.Struct, frozen=True):
+    """These topics, as (name, id), have been deleted: drop what was committed on them."""
+
+    topics: tuple[tuple[str, Uuid], ...]

@@ -1,0 +1,507 @@
+"""All groups of one shard: finds the group a request means and lets it decide.
+
+What the log holds lives in two tables, the groups' newest generations and their committed offsets,
+and only `replay` changes them. What it does not hold (who waits, who is due, what happened lately)
+lives in `ClassicGroup` objects, which are made when somebody joins or when a stored group with
+members is loaded. An Empty group needs no object. A group exists if it has an object, a generation
+or offsets.
+
+Invariant: an object's group is Stable or Empty only in the generation that the tables hold. Called
+by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from coordinator.group import records as formats
+from coordinator.group.classic import ClassicGroup, GroupState, Step, join_error
+from coordinator.group.joining import join
+from coordinator.group.leaving import leave, leave_unknown_group
+from coordinator.group.offsets import Expiry, Offsets
+from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord, GroupStored
+from coordinator.group.requests import (
+    DeleteGroup,
+    DescribeGroup,
+    ExplainGroup,
+    FetchOffsets,
+    ForgetTopics,
+)
+from coordinator.group.settings import GroupSettings
+from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
+from coordinator.timeline import Timeline, TimelineTable
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+)
+from protocol.messages.groups import (
+    DeletableGroupResult,
+    DescribedGroup,
+    DescribedGroupMember,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+GROUP_TYPE_CLASSIC: Final = "classic"
+DEAD: Final = "Dead"
+"""The state that DescribeGroups gives a group which does not exist."""
+
+_EXPIRY_KEY: Final[TimerKey] = ("expiry",)
+_EXPIRY_SLICE_COUNT: Final = 2_000
+"""Offsets looked at in one go; about a millisecond."""
+
+_Handler = Callable[[Command, int], Outcome[GroupRecord]]
+
+
+class GroupShard:
+    """The groups of one shard. `settings` may be replaced at any time."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.timeline = Timeline()
+        self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(self.timeline)
+        self.offsets = Offsets(self.timeline)
+        self._groups: dict[str, ClassicGroup] = {}
+        self._to_check: list[str] = []
+        self._handlers: dict[type, _Handler] = {
+            HeartbeatRequest: self._heartbeat,
+            OffsetCommitRequest: self._commit,
+            FetchOffsets: self._fetch,
+            JoinGroupRequest: self._join,
+            SyncGroupRequest: self._sync,
+            LeaveGroupRequest: self._leave,
+            DescribeGroup: self._describe,
+            ListGroupsRequest: self._list,
+            DeleteGroup: self._delete,
+            OffsetDeleteRequest: self._delete_offsets,
+            ForgetTopics: self._forget_topics,
+            ExplainGroup: self._explain,
+        }
+
+    # -- what the runtime asks of a shard ---------------------------------------------------------
+
+    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
+        """Kafka's formats."""
+        return formats.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
+        """Kafka's formats; records of other kinds of groups are left alone."""
+        return formats.decode(key, value)
+
+    def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        """Decide a request."""
+        return self._handlers[type(command.request)](command, now_ms)
+
+    def replay(self, record: GroupRecord) -> None:
+        """Change the tables as the record says."""
+        if isinstance(record, GroupStored):
+            if record.metadata is None:
+                self.generations.remove(record.group_id)
+            else:
+                self.generations.put(record.group_id, record.metadata)
+        else:
+            self.offsets.replay(record)
+
+    def on_loaded(self, now_ms: int) -> Outcome[GroupRecord]:
+        """Groups with members go on where they were, every member with a whole session."""
+        step = self._step(now_ms)
+        for group_id, metadata in self.generations.items():
+            if metadata.members:
+                group = ClassicGroup.of_metadata(group_id, metadata)
+                self._groups[group_id] = group
+                group.on_loaded(step)
+        step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
+        return step.seal()
+
+    def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
+        """A member's, a group's or the shard's time has come."""
+        step = self._step(now_ms)
+        if key == _EXPIRY_KEY:
+            self._expire(step)
+            return step.seal(is_atomic=False)
+        group = self._groups.get(key[1])
+        if group is None:
+            return Outcome()
+        match key[0]:
+            case "session":
+                group.on_session_timer(key[2], step)
+            case "join":
+                group.on_join_timer(step)
+            case "sync":
+                group.on_sync_timer(step)
+            case kind:
+                raise AssertionError(f"a timer of an unknown kind: {kind}")
+        self._drop_if_ghost(group, step)
+        return step.seal()
+
+    def on_append_failed(
+        self, records: tuple[GroupRecord, ...], now_ms: int
+    ) -> Outcome[GroupRecord]:
+        """The tables are back where they were; groups that were ahead of them must agree anew."""
+        step = self._step(now_ms)
+        newest = {
+            record.group_id: record.metadata
+            for record in records
+            if isinstance(record, GroupStored)
+        }
+        for group_id, metadata in newest.items():
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.on_append_failed(metadata, step)
+        return step.seal()
+
+    # -- finding groups ---------------------------------------------------------------------------
+
+    def group_ids(self) -> set[str]:
+        """Every group that exists."""
+        ids = set(self._groups)
+        ids.update(group_id for group_id, _ in self.generations.items())
+        ids.update(
+            group_id for group_id in self.offsets.group_ids() if self.offsets.has_any(group_id)
+        )
+        return ids
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """The group's object; made from its stored generation if it has none yet."""
+        group = self._groups.get(group_id)
+        if group is None:
+            metadata = self.generations.get(group_id)
+            if metadata is not None:
+                group = ClassicGroup.of_metadata(group_id, metadata)
+                self._groups[group_id] = group
+        return group
+
+    def _exists(self, group_id: str) -> bool:
+        return (
+            group_id in self._groups
+            or group_id in self.generations
+            or self.offsets.has_any(group_id)
+        )
+
+    def _drop_if_ghost(self, group: ClassicGroup, step: Step) -> None:
+        """Forget a group that was announced and never came to be."""
+        is_stored = group.group_id in self.generations or bool(step.records)
+        if group.is_empty and not group.pending and not is_stored:
+            self._groups.pop(group.group_id, None)
+
+    def _step(self, now_ms: int) -> Step:
+        return Step(now_ms, self.settings)
+
+    # -- membership -------------------------------------------------------------------------------
+
+    def _join(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, JoinGroupRequest)
+        settings = self.settings
+        error = ErrorCode.NONE
+        group = self.group(request.group_id)
+        if not request.group_id:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif not (
+            settings.session_timeout_min_ms
+            <= request.session_timeout_ms
+            <= settings.session_timeout_max_ms
+        ):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        elif group is None and request.member_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            return _answer(command, join_error(command, error, request.member_id))
+        if group is None:
+            group = self._groups[request.group_id] = ClassicGroup(request.group_id)
+        step = self._step(now_ms)
+        join(group, command, request, step)
+        self._drop_if_ghost(group, step)
+        return step.seal()
+
+    def _sync(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, SyncGroupRequest)
+        group = self._groups.get(request.group_id)
+        if not request.group_id or group is None:
+            return _answer(command, SyncGroupResponse(error_code=_no_group(request.group_id)))
+        step = self._step(now_ms)
+        group.sync(command, request, step)
+        return step.seal()
+
+    def _heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, HeartbeatRequest)
+        group = self._groups.get(request.group_id)
+        if group is None or not request.group_id:
+            return _answer(command, HeartbeatResponse(error_code=_no_group(request.group_id)))
+        member_id = request.member_id
+        error = group.heartbeat_error(member_id, request.group_instance_id, request.generation_id)
+        reply = Reply(command.request_id, HeartbeatResponse(error_code=error), is_immediate=True)
+        member = group.roster.get(member_id)
+        if member is None or error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            return Outcome(replies=(reply,))
+        timer = Timer(("session", request.group_id, member_id), now_ms + member.session_timeout_ms)
+        return Outcome(replies=(reply,), timers=(timer,))
+
+    def _leave(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, LeaveGroupRequest)
+        group = self._groups.get(request.group_id)
+        if not request.group_id:
+            return _answer(command, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        if group is None:
+            return _answer(command, leave_unknown_group(command, request))
+        step = self._step(now_ms)
+        leave(group, command, request, step)
+        self._drop_if_ghost(group, step)
+        return step.seal()
+
+    # -- offsets ----------------------------------------------------------------------------------
+
+    def _commit(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, OffsetCommitRequest)
+        member_id = request.member_id
+        generation_id = request.generation_id_or_member_epoch
+        # Offsets alone make no object: a simple group is one that has nothing else.
+        group = self.group(request.group_id)
+        if group is not None:
+            error = group.commit_error(member_id, request.group_instance_id, generation_id)
+        elif generation_id < 0:
+            error = ErrorCode.NONE
+        elif self.offsets.has_any(request.group_id):
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        elif command.api_version >= 9:
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        else:
+            error = ErrorCode.ILLEGAL_GENERATION
+        if error is not ErrorCode.NONE:
+            return _answer(command, _refused_commit(request, error))
+        records, response = self.offsets.commit(request, now_ms, self.settings)
+        timers: tuple[Timer, ...] = ()
+        member = None if group is None else group.roster.get(member_id)
+        if member is not None:
+            key = ("session", request.group_id, member_id)
+            timers = (Timer(key, now_ms + member.session_timeout_ms),)
+        return Outcome(
+            records=records, replies=(Reply(command.request_id, response),), timers=timers
+        )
+
+    def _fetch(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, FetchOffsets)
+        # Classic groups do not check who asks; require_stable matters once transactions commit
+        # offsets.
+        response = self.offsets.fetch(request.group_id, request.topics)
+        return _read(command, response)
+
+    def _delete_offsets(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, OffsetDeleteRequest)
+        group = self.group(request.group_id)
+        if not request.group_id or not self._exists(request.group_id):
+            is_named = bool(request.group_id)
+            error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
+            return _answer(command, OffsetDeleteResponse(error_code=error))
+        subscribed: frozenset[str] | None = frozenset()
+        if group is not None and not group.is_empty:
+            if not group.uses_consumer_protocol:
+                error = ErrorCode.NON_EMPTY_GROUP
+                return _answer(command, OffsetDeleteResponse(error_code=error))
+            subscribed = group.subscribed_topics()
+        records, response = self.offsets.delete(request, subscribed)
+        return Outcome(records=records, replies=(Reply(command.request_id, response),))
+
+    def _forget_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, ForgetTopics)
+        records: list[GroupRecord] = []
+        for group_id in list(self.offsets.group_ids()):
+            for name, topic_id in request.topics:
+                records += self.offsets.tombstones_of_topic(group_id, name, topic_id)
+        reply = Reply(command.request_id, None)
+        return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
+
+    def _expire(self, step: Step) -> None:
+        """Look at some groups; the rest follows at once, or the next round after a while."""
+        if not self._to_check:
+            self._to_check = list(self.group_ids())
+        budget = _EXPIRY_SLICE_COUNT
+        while self._to_check and budget > 0:
+            group_id = self._to_check.pop()
+            budget -= 1 + self.offsets.count(group_id)
+            self._expire_group(group_id, step)
+        pause_ms = 1 if self._to_check else self.settings.retention_check_interval_ms
+        step.set_timer(_EXPIRY_KEY, step.now_ms + pause_ms)
+
+    def _expire_group(self, group_id: str, step: Step) -> None:
+        group = self._groups.get(group_id)
+        expired = self.offsets.expired(
+            group_id, self._expiry(group_id, group), step.now_ms, self.settings.offsets_retention_ms
+        )
+        step.records += expired
+        self.offsets.drop_blank(group_id)
+        is_bare = len(expired) == self.offsets.count(group_id)
+        if is_bare and (group is None or (group.is_empty and not group.pending)):
+            self._bury(group_id, step)
+
+    def _expiry(self, group_id: str, group: ClassicGroup | None) -> Expiry | None:
+        metadata = self.generations.get(group_id)
+        protocol_type = metadata.protocol_type if metadata is not None else ""
+        if group is not None and not group.is_empty:
+            topics = group.subscribed_topics()
+            if group.state is not GroupState.STABLE or topics is None:
+                return None
+            return Expiry(None, topics)
+        if metadata is None or not protocol_type:
+            return Expiry(None)
+        since_ms = metadata.state_timestamp_ms
+        return Expiry(None if since_ms == NO_TIMESTAMP else since_ms)
+
+    def _bury(self, group_id: str, step: Step) -> None:
+        self._groups.pop(group_id, None)
+        if group_id in self.generations:
+            step.records.append(GroupStored(group_id, None))
+
+    # -- administration ---------------------------------------------------------------------------
+
+    def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, DescribeGroup)
+        group_id = request.group_id
+        group = self._groups.get(group_id)
+        if group is not None:
+            return _read(command, _described(group))
+        if not self._exists(group_id):
+            described = DescribedGroup(group_id=group_id, group_state=DEAD)
+            if command.api_version >= 6:
+                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                described.error_message = f"Group {group_id} not found."
+            return _read(command, described)
+        metadata = self.generations.committed(group_id)
+        described = DescribedGroup(
+            group_id=group_id,
+            group_state=GroupState.EMPTY,
+            protocol_type="" if metadata is None else metadata.protocol_type,
+        )
+        return _read(command, described)
+
+    def _list(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, ListGroupsRequest)
+        states = {state.lower() for state in request.states_filter}
+        types = {kind.lower() for kind in request.types_filter}
+        groups = [
+            listed
+            for listed in self._listed()
+            if (not states or listed.group_state.lower() in states)
+            and (not types or listed.group_type in types)
+        ]
+        return _read(command, ListGroupsResponse(groups=groups))
+
+    def _listed(self) -> Iterator[ListedGroup]:
+        for group_id in self.group_ids():
+            group = self._groups.get(group_id)
+            metadata = self.generations.get(group_id)
+            protocol_type = metadata.protocol_type if metadata is not None else ""
+            if group is not None:
+                protocol_type = group.protocol_type or ""
+            yield ListedGroup(
+                group_id=group_id,
+                protocol_type=protocol_type,
+                group_state=GroupState.EMPTY if group is None else group.state,
+                group_type=GROUP_TYPE_CLASSIC,
+            )
+
+    def _delete(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, DeleteGroup)
+        # The empty group id is no error here: old clients could commit offsets under it.
+        group_id = request.group_id
+        group = self._groups.get(group_id)
+        error = ErrorCode.NONE
+        if not self._exists(group_id):
+            error = ErrorCode.GROUP_ID_NOT_FOUND
+        elif group is not None and not group.is_empty:
+            error = ErrorCode.NON_EMPTY_GROUP
+        step = self._step(now_ms)
+        if error is ErrorCode.NONE:
+            step.records += self.offsets.tombstones(group_id)
+            if group is not None:
+                for member_id in list(group.pending):
+                    group.forget_pending(member_id, step)
+            self._bury(group_id, step)
+        message = None if error is ErrorCode.NONE else error.message
+        step.reply(
+            command.request_id,
+            DeletableGroupResult(group_id=group_id, error_code=error, error_message=message),
+        )
+        return step.seal(is_atomic=False)
+
+    def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, ExplainGroup)
+        group = self._groups.get(request.group_id)
+        return _read(command, () if group is None else group.events.newest())
+
+
+def _answer(command: Command, response: object) -> Outcome[GroupRecord]:
+    """An answer that writes nothing, but follows from what was written before."""
+    return Outcome(replies=(Reply(command.request_id, response),))
+
+
+def _read(command: Command, response: object) -> Outcome[GroupRecord]:
+    """An answer from committed state."""
+    return Outcome(replies=(Reply(command.request_id, response, is_immediate=True),))
+
+
+def _no_group(group_id: str) -> ErrorCode:
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def _refused_commit(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error_code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _described(group: ClassicGroup) -> DescribedGroup:
+    """Metadata and assignments are shown of a Stable group only: else they belong to nobody."""
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.roster
+        ],
+    )

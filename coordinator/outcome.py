@@ -1,0 +1,114 @@
+"""What a shard is told and what it answers: commands in, outcomes out, both plain values.
+
+A shard is a pure state machine over the keys of one partition of a coordinator topic. It is given
+a `Command` (or a timer key that is due) together with the time, and returns an `Outcome`: the
+records that describe the change, the replies that follow from it, and the timers to set or cancel.
+Nothing has happened until the runtime replays the records, and no reply that depends on them
+leaves before they are committed. Called by every shard and by `runtime`.
+"""
+
+from typing import Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from protocol.errors import ErrorCode
+
+R = TypeVar("R")
+
+TimerKey: TypeAlias = tuple[str, ...]
+"""What the timer is for first, then whose it is: `("session", group_id, member_id)`."""
+
+NO_REQUEST = -1
+"""The request id of a command that nobody waits for."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One request with its circumstances.
+
+    `fresh_id` is the text of a new UUID, for requests that may need one: a shard draws no random
+    numbers. `client_host` is as Kafka prints an address, with a slash before it.
+    """
+
+    request: object
+    request_id: int = NO_REQUEST
+    api_version: int = 0
+    client_id: str = ""
+    client_host: str = ""
+    fresh_id: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True, gc=False):
+    """The response to a request.
+
+    It waits until everything written before it is committed, unless it is `is_immediate`: then it
+    depends on nothing that a failed append would take back.
+    """
+
+    request_id: int
+    response: object
+    is_immediate: bool = False
+
+
+class Refusal(msgspec.Struct, frozen=True, gc=False):
+    """The shard cannot answer a request: it is loading, has gone, or could not write.
+
+    Whoever holds the request builds the response of its kind around `error_code`.
+    """
+
+    request_id: int
+    error_code: ErrorCode
+
+
+Answer: TypeAlias = Reply | Refusal
+
+
+class Timer(msgspec.Struct, frozen=True, gc=False):
+    """Set, move or (without a deadline) cancel the timer of this key."""
+
+    key: TimerKey
+    deadline_ms: int | None
+
+
+class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
+    """Everything a command does.
+
+    The records of one outcome are written together or not at all, unless it is not `is_atomic`:
+    then there may be more of them than fit into one batch, and each stands for itself.
+    """
+
+    records: tuple[R, ...] = ()
+    replies: tuple[Reply, ...] = ()
+    timers: tuple[Timer, ...] = ()
+    is_atomic: bool = True
+
+
+class Draft(Generic[R]):
+    """An outcome in the making, for transitions that are made of several steps."""
+
+    __slots__ = ("records", "replies", "timers")
+
+    def __init__(self) -> None:
+        self.records: list[R] = []
+        self.replies: list[Reply] = []
+        self.timers: list[Timer] = []
+
+    def reply(self, request_id: int, response: object) -> None:
+        """Answer a request once everything written so far, this outcome included, is committed."""
+        self.replies.append(Reply(request_id, response))
+
+    def set_timer(self, key: TimerKey, deadline_ms: int) -> None:
+        """Set the timer or move it; a later call of the same outcome wins."""
+        self.timers.append(Timer(key, deadline_ms))
+
+    def cancel_timer(self, key: TimerKey) -> None:
+        """Forget the timer; one that is not set may be cancelled."""
+        self.timers.append(Timer(key, None))
+
+    def seal(self, *, is_atomic: bool = True) -> Outcome[R]:
+        """The outcome as it stands."""
+        return Outcome(
+            records=tuple(self.records),
+            replies=tuple(self.replies),
+            timers=tuple(self.timers),
+            is_atomic=is_atomic,
+        )

@@ -1,0 +1,61 @@
+"""Which shard a key belongs to, and which shards a router hosts.
+
+A coordinator topic's partitions are its shards. Clients, tools and other brokers compute the shard
+of a key as Kafka does, from the hash that Java gives the string, so that arithmetic is part of the
+wire. The shard is hosted by the node that leads its partition; if a node runs several routers,
+they take the shards in turn. Called by the router's coordinators whenever the metadata image
+moves.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from cluster.metadata.image import TopicImage
+
+_INT32_MIN = -(1 << 31)
+
+
+def java_string_hash(text: str) -> int:
+    """`String.hashCode`: over UTF-16 code units, in wrapping 32-bit arithmetic."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for at in range(0, len(units), 2):
+        value = (value * 31 + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def shard_of(key: str, shard_count: int) -> int:
+    """The shard of a group id or transactional id among `shard_count`."""
+    value = java_string_hash(key)
+    return 0 if value == _INT32_MIN else abs(value) % shard_count
+
+
+class Changes(NamedTuple):
+    """What a router must do to host what it should. `load` holds (shard, leader epoch)."""
+
+    unload: tuple[int, ...]
+    load: tuple[tuple[int, int], ...]
+
+
+def claims(
+    topic: TopicImage | None, *, node_id: int, router_index: int = 0, router_count: int = 1
+) -> dict[int, int]:
+    """The shards that this router should host, with the leader epochs of their partitions."""
+    if topic is None:
+        return {}
+    return {
+        shard: partition.leader_epoch
+        for shard, partition in enumerate(topic.partitions)
+        if partition.leader == node_id and shard % router_count == router_index
+    }
+
+
+def compare(hosted: Mapping[int, int], claimed: Mapping[int, int]) -> Changes:
+    """From what is hosted to what is claimed.
+
+    A shard whose leader epoch moved while the leader stayed is loaded anew: another broker may have
+    led, and written, in between.
+    """
+    unload = tuple(shard for shard, epoch in hosted.items() if claimed.get(shard) != epoch)
+    load = tuple((shard, epoch) for shard, epoch in claimed.items() if hosted.get(shard) != epoch)
+    return Changes(unload, load)

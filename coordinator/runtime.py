@@ -1,0 +1,387 @@
+"""Runs one shard: applies its outcomes, batches its records, keeps replies until they may leave.
+
+What happens to a command, in this order and no other: the shard decides; its timers are set; its
+records are encoded, replayed and put into the open batch; its replies are parked behind the newest
+record. At the end of the shell's turn `take_batches` hands out what the turn has written, as few
+batches as fit, and the shell appends them to the partition in order, several in flight. When the
+high watermark has passed a batch (`committed_below`) its replies leave.
+
+| State | Meaning | Commands are answered | Goes to |
+|---|---|---|---|
+| LOADING | the log is being replayed | COORDINATOR_LOAD_IN_PROGRESS | ACTIVE |
+| ACTIVE | serving | by the shard | DRAINING, FAILED |
+| DRAINING | a batch failed, others are in flight | COORDINATOR_NOT_AVAILABLE | ACTIVE, FAILED |
+| FAILED | what the log holds is in doubt: load anew | COORDINATOR_NOT_AVAILABLE | |
+| CLOSED | moved away or replaced; from every state | NOT_COORDINATOR | |
+
+A batch that certainly was not written is taken back: the tables revert to the committed position,
+every reply behind it becomes a refusal, the shard hears which records were lost, and goes on. If
+later batches were in flight they fare alike, unless one of them was written after all. Then, or if
+nobody knows whether a batch was written, only the log can tell, and the shard is loaded anew.
+
+Invariants: a reply leaves only when everything written before it is committed; every request gets
+exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
+step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
+node/router/coordinators.py owns clock, log and clients.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Final, Generic, Protocol, TypeVar
+
+from coordinator.outcome import NO_REQUEST, Answer, Command, Outcome, Refusal, Reply, TimerKey
+from coordinator.timeline import Timeline
+from coordinator.timers import Timers
+from protocol.errors import ErrorCode
+
+R = TypeVar("R")
+
+BATCH_BYTES_MAX: Final = 1_000_000
+"""A little under Kafka's default of max.message.bytes, which holds for coordinator topics too."""
+
+_RECORD_OVERHEAD_BYTES: Final = 32
+"""More than the varints around a key and a value can take."""
+
+CERTAINLY_NOT_WRITTEN: Final = frozenset(
+    {
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.INVALID_FETCH_SIZE,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Errors of an append after which the log holds nothing of the batch."""
+
+_ANSWER_OF_APPEND_ERROR: Final = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.MESSAGE_TOO_LARGE,
+}
+
+
+def answer_of_append_error(error_code: ErrorCode) -> ErrorCode:
+    """What a client is told when the records behind its request could not be written.
+
+    Clients look for the coordinator again and retry. MESSAGE_TOO_LARGE stays as it is: each API has
+    its own code for that.
+    """
+    return _ANSWER_OF_APPEND_ERROR.get(error_code, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+class ShardState(Enum):
+    """See the table above."""
+
+    LOADING = auto()
+    ACTIVE = auto()
+    DRAINING = auto()
+    FAILED = auto()
+    CLOSED = auto()
+
+
+_REFUSAL_IN: Final = {
+    ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardState.DRAINING: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ShardState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ShardState.CLOSED: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class Shard(Protocol[R]):
+    """A state machine that the runtime can run. Only `replay` changes what the log holds."""
+
+    timeline: Timeline
+
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """The record's key and value (None: a tombstone) in the log."""
+
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
+        """The inverse; None for records of others. ProtocolError if malformed."""
+
+    def handle(self, command: Command, now_ms: int) -> Outcome[R]:
+        """Decide a request. Changes soft state (who waits, who is due) and nothing else."""
+
+    def replay(self, record: R) -> None:
+        """Make the change that a record describes, live and at loading alike."""
+
+    def fire(self, key: TimerKey, now_ms: int) -> Outcome[R]:
+        """A timer is due, and no longer set."""
+
+    def on_loaded(self, now_ms: int) -> Outcome[R]:
+        """The log has been replayed: rebuild the soft state from it."""
+
+    def on_append_failed(self, records: tuple[R, ...], now_ms: int) -> Outcome[R]:
+        """These records, oldest first, were not written; the tables have been reverted already."""
+
+
+class Batch(Generic[R]):
+    """Records to append as one record batch, in the order in which batches were handed out."""
+
+    __slots__ = ("base_offset", "entries", "error_code", "last_position", "records", "timestamp_ms")
+
+    def __init__(self, timestamp_ms: int) -> None:
+        self.timestamp_ms = timestamp_ms
+        self.entries: list[tuple[bytes, bytes | None]] = []
+        self.records: list[R] = []
+        self.last_position = 0
+        self.base_offset = -1
+        self.error_code = ErrorCode.NONE
+
+    @property
+    def is_written(self) -> bool:
+        """Whether the log has given it offsets."""
+        return self.base_offset >= 0
+
+
+class ShardRuntime(Generic[R]):
+    """One shard from loading to unloading. Load again with a new runtime and a new shard."""
+
+    def __init__(self, shard: Shard[R], *, batch_bytes_max: int = BATCH_BYTES_MAX) -> None:
+        self.state = ShardState.LOADING
+        self.shard = shard
+        self.timers = Timers()
+        self._timeline = shard.timeline
+        self._batch_bytes_max = batch_bytes_max
+        self._closed: list[Batch[R]] = []
+        self._open: Batch[R] | None = None
+        self._open_bytes = 0
+        self._in_flight: deque[Batch[R]] = deque()
+        self._parked: deque[tuple[int, Reply]] = deque()
+        self._outstanding: set[int] = set()
+        self._next_offset = 0
+
+    @property
+    def outstanding_count(self) -> int:
+        """How many requests wait for an answer."""
+        return len(self._outstanding)
+
+    @property
+    def in_flight_count(self) -> int:
+        """How many batches have been handed out and not been settled."""
+        return len(self._in_flight)
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether `take_batches` would return something."""
+        return self.state is ShardState.ACTIVE and (self._open is not None or bool(self._closed))
+
+    # -- loading ----------------------------------------------------------------------------------
+
+    def load(self, entries: Iterable[tuple[bytes | None, bytes | None]]) -> None:
+        """Replay a slice of the log: (key, value) in offset order. ProtocolError ends it."""
+        assert self.state is ShardState.LOADING
+        shard = self.shard
+        for key, value in entries:
+            if key is not None:
+                record = shard.decode(key, value)
+                if record is not None:
+                    shard.replay(record)
+
+    def finish_loading(self, *, next_offset: int, now_ms: int) -> list[Answer]:
+        """Everything below `next_offset` has been replayed; serve from here."""
+        assert self.state is ShardState.LOADING
+        self.state = ShardState.ACTIVE
+        self._next_offset = next_offset
+        answers: list[Answer] = []
+        self._apply(self.shard.on_loaded(now_ms), now_ms, answers)
+        return answers
+
+    # -- requests and timers ----------------------------------------------------------------------
+
+    def execute(self, command: Command, now_ms: int) -> list[Answer]:
+        """Decide a request; returns the answers (to this and others) that may leave at once."""
+        if self.state is not ShardState.ACTIVE:
+            return [Refusal(command.request_id, _REFUSAL_IN[self.state])]
+        if command.request_id != NO_REQUEST:
+            self._outstanding.add(command.request_id)
+        answers: list[Answer] = []
+        self._apply(self.shard.handle(command, now_ms), now_ms, answers)
+        return answers
+
+    def next_deadline_ms(self) -> int | None:
+        """When `fire_due` should be called next."""
+        return self.timers.next_deadline_ms() if self.state is ShardState.ACTIVE else None
+
+    def fire_due(self, now_ms: int, *, count_max: int = 100) -> list[Answer]:
+        """Fire at most `count_max` due timers; the rest stays due."""
+        answers: list[Answer] = []
+        while count_max and self.state is ShardState.ACTIVE:
+            count_max -= 1
+            key = self.timers.pop_due(now_ms)
+            if key is None:
+                break
+            self._apply(self.shard.fire(key, now_ms), now_ms, answers)
+        return answers
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def take_batches(self) -> list[Batch[R]]:
+        """What has been written since the last call; to be appended in this order."""
+        if self.state is not ShardState.ACTIVE:
+            return []
+        self._close_batch()
+        batches, self._closed = self._closed, []
+        self._in_flight.extend(batches)
+        return batches
+
+    def appended(self, batch: Batch[R], base_offset: int) -> list[Answer]:
+        """The log has the batch at `base_offset`; not necessarily committed yet."""
+        batch.base_offset = base_offset
+        if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
+            return []
+        if base_offset != self._next_offset:
+            # Somebody else wrote to the partition: our tables do not hold what a reload would see.
+            return self.fail()
+        self._next_offset = base_offset + len(batch.entries)
+        return self._fail_if_settled_badly()
+
+    def committed_below(self, high_watermark: int, now_ms: int) -> list[Answer]:
+        """The high watermark (exclusive) has moved: everything below it is safe."""
+        answers: list[Answer] = []
+        if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
+            return answers
+        while self._in_flight:
+            batch = self._in_flight[0]
+            if not batch.is_written or batch.base_offset + len(batch.entries) > high_watermark:
+                break
+            self._in_flight.popleft()
+            self._timeline.commit(batch.last_position)
+        committed = self._timeline.committed
+        while self._parked and self._parked[0][0] <= committed:
+            self._emit(self._parked.popleft()[1], answers)
+        if self.state is ShardState.DRAINING:
+            self._resume_if_settled(now_ms, answers)
+        return answers
+
+    def append_failed(self, batch: Batch[R], error_code: ErrorCode, now_ms: int) -> list[Answer]:
+        """The batch was refused by the log, or its outcome is unknown.
+
+        Afterwards the state tells how to go on: ACTIVE again, DRAINING until the other batches are
+        settled, or FAILED.
+        """
+        if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
+            return []
+        if error_code not in CERTAINLY_NOT_WRITTEN:
+            return self.fail(answer_of_append_error(error_code))
+        batch.error_code = error_code
+        answers: list[Answer] = []
+        # What was written after the failed batch rests on it, whether it has been sent or not.
+        first_lost = next(
+            at for at, candidate in enumerate(self._in_flight) if candidate.error_code
+        )
+        before = self._in_flight[first_lost - 1].last_position if first_lost else -1
+        last_kept = max(before, self._timeline.committed)
+        refusal = answer_of_append_error(error_code)
+        while self._parked and self._parked[-1][0] > last_kept:
+            self._emit(Refusal(self._parked.pop()[1].request_id, refusal), answers)
+        self.state = ShardState.DRAINING
+        answers.extend(self._fail_if_settled_badly())
+        if self.state is ShardState.DRAINING:
+            self._resume_if_settled(now_ms, answers)
+        return answers
+
+    def fail(self, error_code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Answer]:
+        """Give up this runtime: what the log holds is in doubt. All requests are refused."""
+        return self._end(ShardState.FAILED, error_code)
+
+    def unload(self) -> list[Answer]:
+        """The shard has moved or is being replaced. All requests are refused."""
+        return self._end(ShardState.CLOSED, ErrorCode.NOT_COORDINATOR)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _end(self, state: ShardState, error_code: ErrorCode) -> list[Answer]:
+        self.state = state
+        self._closed.clear()
+        self._open = None
+        self._parked.clear()
+        answers: list[Answer] = [Refusal(request, error_code) for request in self._outstanding]
+        self._outstanding.clear()
+        return answers
+
+    def _apply(self, outcome: Outcome[R], now_ms: int, answers: list[Answer]) -> None:
+        for timer in outcome.timers:
+            if timer.deadline_ms is None:
+                self.timers.cancel(timer.key)
+            else:
+                self.timers.set(timer.key, timer.deadline_ms)
+        is_written = True
+        if outcome.is_atomic:
+            is_written = not outcome.records or self._write(outcome.records, now_ms)
+        else:
+            for record in outcome.records:
+                is_written = self._write((record,), now_ms) and is_written
+        if not is_written:
+            for reply in outcome.replies:
+                self._emit(Refusal(reply.request_id, ErrorCode.MESSAGE_TOO_LARGE), answers)
+            self._apply(self.shard.on_append_failed(outcome.records, now_ms), now_ms, answers)
+            return
+        position = self._timeline.position
+        is_settled = position == self._timeline.committed
+        for reply in outcome.replies:
+            if is_settled or reply.is_immediate:
+                self._emit(reply, answers)
+            else:
+                self._parked.append((position, reply))
+
+    def _write(self, records: tuple[R, ...], now_ms: int) -> bool:
+        """Put the records into the open batch and replay them; False if they fit into no batch."""
+        shard = self.shard
+        entries = [shard.encode(record) for record in records]
+        size = sum(
+            len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD_BYTES
+            for key, value in entries
+        )
+        if size > self._batch_bytes_max:
+            return False
+        if self._open_bytes + size > self._batch_bytes_max:
+            self._close_batch()
+        batch = self._open
+        if batch is None:
+            batch = self._open = Batch(now_ms)
+        for record in records:
+            batch.last_position = self._timeline.advance()
+            shard.replay(record)
+        batch.entries.extend(entries)
+        batch.records.extend(records)
+        self._open_bytes += size
+        return True
+
+    def _close_batch(self) -> None:
+        if self._open is not None:
+            self._closed.append(self._open)
+            self._open = None
+            self._open_bytes = 0
+
+    def _emit(self, answer: Answer, answers: list[Answer]) -> None:
+        if answer.request_id in self._outstanding:
+            self._outstanding.discard(answer.request_id)
+            answers.append(answer)
+
+    def _fail_if_settled_badly(self) -> list[Answer]:
+        """A written batch behind a refused one makes the log differ from any state we were in."""
+        is_refused = False
+        for batch in self._in_flight:
+            if batch.error_code:
+                is_refused = True
+            elif is_refused and batch.is_written:
+                return self.fail()
+        return []
+
+    def _resume_if_settled(self, now_ms: int, answers: list[Answer]) -> None:
+        """Once only refused batches are left in flight: revert and go on."""
+        if any(not batch.error_code for batch in self._in_flight):
+            return
+        self._close_batch()
+        lost: list[R] = []
+        for batch in (*self._in_flight, *self._closed):
+            lost.extend(batch.records)
+        self._in_flight.clear()
+        self._closed.clear()
+        self._timeline.revert()
+        self.state = ShardState.ACTIVE
+        self._apply(self.shard.on_append_failed(tuple(lost), now_ms), now_ms, answers)

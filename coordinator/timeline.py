@@ -1,0 +1,152 @@
+"""Tables that remember what they held at the last committed position, and can go back to it.
+
+A shard replays its records as it writes them, long before the log has them safely. So every change
+notes what it replaced, under the position of the record that made it. When a position is committed
+the notes up to it are dropped; when an append fails the notes are played backwards. A reader who
+may only see committed state asks `committed`, which looks at the oldest note of the key: it holds
+what was there before the first uncommitted change.
+
+Invariant: undoing all notes, newest first, yields exactly the committed state. Both ways cost in
+proportion to what is uncommitted and never to the size of a table. Values must be immutable.
+Positions count records and know nothing of log offsets. Called by shards and by `runtime`.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Absent:
+    """What a note holds for a key that was not there."""
+
+
+_ABSENT: Final = _Absent()
+
+
+class Timeline:
+    """The positions shared by all tables of one shard.
+
+    `position` is that of the record being replayed, `committed` the newest one that can no longer
+    be taken back. While both are equal (as at loading) changes are final and nothing is noted.
+    """
+
+    __slots__ = ("_notes", "committed", "position")
+
+    def __init__(self) -> None:
+        self.position = 0
+        self.committed = 0
+        self._notes: deque[tuple[int, TimelineTable[Any, Any], Any]] = deque()
+
+    def advance(self) -> int:
+        """Step to the position of the next record, before it is replayed."""
+        self.position += 1
+        return self.position
+
+    def commit(self, position: int) -> None:
+        """Everything up to and including `position` is final."""
+        if not self.committed <= position <= self.position:
+            raise ValueError(f"commit of {position} outside [{self.committed}, {self.position}]")
+        self.committed = position
+        notes = self._notes
+        while notes and notes[0][0] <= position:
+            _, table, key = notes.popleft()
+            table._forget_oldest(key)
+
+    def revert(self) -> None:
+        """Take back every change after the committed position."""
+        notes = self._notes
+        while notes:
+            _, table, key = notes.pop()
+            table._undo_newest(key)
+        self.position = self.committed
+
+    def _note(self, table: "TimelineTable[Any, Any]", key: object) -> None:
+        self._notes.append((self.position, table, key))
+
+
+class TimelineTable(Generic[K, V]):
+    """A mapping whose changes since the committed position can be seen through and taken back."""
+
+    __slots__ = ("_live", "_previous", "_timeline")
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._live: dict[K, V] = {}
+        # Per key with uncommitted changes: what each of them replaced, oldest first.
+        self._previous: dict[K, deque[V | _Absent]] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._live
+
+    def get(self, key: K) -> V | None:
+        """The newest value, committed or not."""
+        return self._live.get(key)
+
+    def items(self) -> Iterator[tuple[K, V]]:
+        """All keys with their newest values, oldest key first."""
+        return iter(self._live.items())
+
+    def committed(self, key: K) -> V | None:
+        """The value at the committed position."""
+        previous = self._previous.get(key)
+        if previous is None:
+            return self._live.get(key)
+        value = previous[0]
+        return None if isinstance(value, _Absent) else value
+
+    def committed_items(self) -> Iterator[tuple[K, V]]:
+        """All keys with their values at the committed position, in no particular order."""
+        for key, value in self._live.items():
+            if key not in self._previous:
+                yield key, value
+        for key, previous in self._previous.items():
+            before = previous[0]
+            if not isinstance(before, _Absent):
+                yield key, before
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether there is nothing, neither newest nor committed: the table may be dropped."""
+        return not self._live and not self._previous
+
+    def put(self, key: K, value: V) -> None:
+        """Set the value at the timeline's position."""
+        self._remember(key)
+        self._live[key] = value
+
+    def remove(self, key: K) -> None:
+        """Drop the key at the timeline's position; absent keys may be removed."""
+        if key in self._live:
+            self._remember(key)
+            del self._live[key]
+
+    def _remember(self, key: K) -> None:
+        timeline = self._timeline
+        if timeline.position > timeline.committed:
+            previous = self._previous.get(key)
+            if previous is None:
+                previous = self._previous[key] = deque()
+            previous.append(self._live.get(key, _ABSENT))
+            timeline._note(self, key)
+
+    def _forget_oldest(self, key: K) -> None:
+        previous = self._previous[key]
+        previous.popleft()
+        if not previous:
+            del self._previous[key]
+
+    def _undo_newest(self, key: K) -> None:
+        previous = self._previous[key]
+        value = previous.pop()
+        if not previous:
+            del self._previous[key]
+        if isinstance(value, _Absent):
+            self._live.pop(key, None)
+        else:
+            self._live[key] = value

@@ -1,0 +1,92 @@
+"""Keyed deadlines, and which of them is next.
+
+A heartbeat moves its member's deadline a little into the future, thousands of times a second, and
+the timer almost never fires. So moving a deadline later touches one dictionary entry only: the
+heap keeps the old, earlier entry, and when that comes to the top it is put back under the true
+deadline. Invariant: every set timer has exactly one current heap entry, at or before its deadline.
+Called by `runtime`.
+"""
+
+import heapq
+
+from coordinator.outcome import TimerKey
+
+
+class _Entry:
+    """A set timer: its deadline, and the deadline of its current heap entry."""
+
+    __slots__ = ("deadline_ms", "heap_deadline_ms", "token")
+
+    def __init__(self, deadline_ms: int, token: int) -> None:
+        self.deadline_ms = deadline_ms
+        self.heap_deadline_ms = deadline_ms
+        self.token = token
+
+
+class Timers:
+    """The timers of one shard. Times are absolute milliseconds."""
+
+    __slots__ = ("_entries", "_heap", "_token")
+
+    def __init__(self) -> None:
+        self._entries: dict[TimerKey, _Entry] = {}
+        self._heap: list[tuple[int, int, TimerKey]] = []
+        self._token = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def deadline_of(self, key: TimerKey) -> int | None:
+        """When the timer is due, or None if it is not set."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.deadline_ms
+
+    def set(self, key: TimerKey, deadline_ms: int) -> None:
+        """Set or move the timer."""
+        entry = self._entries.get(key)
+        if entry is not None and deadline_ms >= entry.heap_deadline_ms:
+            entry.deadline_ms = deadline_ms
+            return
+        self._push(key, deadline_ms)
+
+    def cancel(self, key: TimerKey) -> None:
+        """Forget the timer; its heap entry is skipped when it surfaces."""
+        self._entries.pop(key, None)
+
+    def next_deadline_ms(self) -> int | None:
+        """The earliest deadline, or None if no timer is set."""
+        self._settle()
+        return self._heap[0][0] if self._heap else None
+
+    def pop_due(self, now_ms: int) -> TimerKey | None:
+        """Take one timer with a deadline at or before `now_ms`, the earliest first."""
+        self._settle()
+        if not self._heap or self._heap[0][0] > now_ms:
+            return None
+        key = heapq.heappop(self._heap)[2]
+        del self._entries[key]
+        return key
+
+    def _push(self, key: TimerKey, deadline_ms: int) -> None:
+        self._token += 1
+        self._entries[key] = _Entry(deadline_ms, self._token)
+        heapq.heappush(self._heap, (deadline_ms, self._token, key))
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = [(e.deadline_ms, e.token, k) for k, e in self._entries.items()]
+            for entry in self._entries.values():
+                entry.heap_deadline_ms = entry.deadline_ms
+            heapq.heapify(self._heap)
+
+    def _settle(self) -> None:
+        """Bring a heap entry to the top that is its timer's current one, at its true deadline."""
+        heap = self._heap
+        while heap:
+            deadline_ms, token, key = heap[0]
+            entry = self._entries.get(key)
+            if entry is None or entry.token != token:
+                heapq.heappop(heap)
+            elif entry.deadline_ms > deadline_ms:
+                entry.heap_deadline_ms = entry.deadline_ms
+                heapq.heapreplace(heap, (entry.deadline_ms, token, key))
+            else:
+                return
