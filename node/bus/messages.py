@@ -42,7 +42,8 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
 
     `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
     the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
-    older clients may not send is refused by it.
+    older clients may not send is refused by it. With `may_scratch_before` the worker alone may write
+    to the sixteen bytes before the batches, and puts them back.
     """
 
     request_id: int
@@ -53,6 +54,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     leader_epoch: int = -1
     acks: int = -1
     version: int = 13
+    may_scratch_before: bool = False
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
@@ -112,8 +114,25 @@ class Failed(_Message, frozen=True, array_like=True, tag=9, gc=False):
     error_message: str | None = None
 
 
-ToWorker = RouterGreeting | Append | AppendBytes | DeleteRecords
-ToRouter = WorkerGreeting | Appended | RecordsDeleted | Advanced | Failed
+class DescribeProducers(_Message, frozen=True, array_like=True, tag=10, gc=False):
+    """Ask who has been writing to a partition."""
+
+    request_id: int
+    store: int
+    number: int
+
+
+class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=False):
+    """The answer: (producer id, epoch, last sequence, last timestamp, coordinator epoch, start of the
+    open transaction or -1) of each active producer."""
+
+    request_id: int
+    error_code: int
+    producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
+
+
+ToWorker = RouterGreeting | Append | AppendBytes | DeleteRecords | DescribeProducers
+ToRouter = WorkerGreeting | Appended | RecordsDeleted | Advanced | Failed | ProducersDescribed
 
 
 # -- any process <-> controller ---------------------------------------------------------------------

@@ -80,7 +80,9 @@ class Asker(Protocol):
 class Authorizer:
     """Allows everything."""
 
-    def check(self, context: Asker, operation: Operation, resource: ResourceType, name: str) -> bool:
+    def check(
+        self, context: Asker, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
         """Whether the request's principal may do `operation` on the named resource."""
         return True
 

@@ -20,9 +20,11 @@ from node.router.handlers import (
     fetch,
     group_offsets,
     groups,
+    log_dirs,
     metadata,
     offsets,
     produce,
+    producers,
     topics,
     transactions,
 )
@@ -64,12 +66,14 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
     ApiKey.ALTER_CONFIGS: configs.handle_alter_configs,
+    ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe_log_dirs,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
     ApiKey.DELETE_GROUPS: groups.handle_delete_groups,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: configs.handle_incremental_alter_configs,
     ApiKey.OFFSET_DELETE: group_offsets.handle_offset_delete,
     ApiKey.DESCRIBE_QUORUM: cluster.handle_describe_quorum,
     ApiKey.DESCRIBE_CLUSTER: metadata.handle_describe_cluster,
+    ApiKey.DESCRIBE_PRODUCERS: producers.handle_describe_producers,
     ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
 }
@@ -97,9 +101,7 @@ class Dispatcher:
             ):
                 self._refuse(slot, header, api)
                 return
-            request = decode_request(
-                header.api_key, header.api_version, frame, header.body_offset
-            )
+            request = decode_request(header.api_key, header.api_version, frame, header.body_offset)
         except ProtocolError as error:
             log.warning("closing %s:%d: %s", client.client_host, client.client_port, error)
             client.close()
@@ -122,9 +124,7 @@ class Dispatcher:
             offset_of=self._offset_of,
             close=client.close,
         )
-        drive(
-            handler(request, context, self._services), partial(self._finish, slot, api, context)
-        )
+        drive(handler(request, context, self._services), partial(self._finish, slot, api, context))
 
     def _offset_of(self, view: memoryview) -> int:
         return _address_of(view) - self._arena_address
@@ -203,5 +203,3 @@ class Dispatcher:
 def _address_of(view: memoryview) -> int:
     # The view is a slice of the arena's; its address is the only way to tell where it begins.
     return ctypes.addressof(ctypes.c_char.from_buffer(view))
-
-

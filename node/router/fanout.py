@@ -22,7 +22,9 @@ from node.bus.messages import (
     AppendBytes,
     Appended,
     DeleteRecords,
+    DescribeProducers,
     Failed,
+    ProducersDescribed,
     RecordsDeleted,
     RouterGreeting,
     ToRouter,
@@ -40,7 +42,8 @@ QUEUE_COUNT_MAX = 20_000
 _SWEEP_S = 1.0
 _BIG_MESSAGE_BYTES = 65_536
 
-Answer = Appended | RecordsDeleted | Failed
+Request = Append | AppendBytes | DeleteRecords | DescribeProducers
+Answer = Appended | RecordsDeleted | ProducersDescribed | Failed
 
 
 @dataclass(slots=True)
@@ -48,7 +51,7 @@ class _Worker:
     identity: bytes
     incarnation: int = 0
     is_reachable: bool = False
-    queue: "list[Append | AppendBytes | DeleteRecords]" = None  # type: ignore[assignment]  # set below
+    queue: "list[Request]" = None  # type: ignore[assignment]  # set below
     pending: "dict[int, tuple[Reply[Answer], float]]" = None  # type: ignore[assignment]  # set below
 
     def __post_init__(self) -> None:
@@ -105,13 +108,31 @@ class Fanout:
         acks: int,
         version: int,
         leader_epoch: int = -1,
+        may_scratch_before: bool = False,
     ) -> Reply[Answer]:
-        """Append the batches that lie in the arena. The caller keeps them there until the answer."""
+        """Append the batches that lie in the arena. The caller keeps them there until the answer.
+
+        `may_scratch_before`: nobody but the store's worker touches the sixteen bytes before them.
+        """
         self._next_id = request_id = self._next_id + 1
         return self._request(
             store,
-            Append(request_id, store, number, arena_offset, length, leader_epoch, acks, version),
+            Append(
+                request_id,
+                store,
+                number,
+                arena_offset,
+                length,
+                leader_epoch,
+                acks,
+                version,
+                may_scratch_before,
+            ),
         )
+
+    def is_same_worker(self, store: int, other: int) -> bool:
+        """Whether two stores belong to one worker."""
+        return store % len(self._workers) == other % len(self._workers)
 
     def append_bytes(
         self,
@@ -128,15 +149,18 @@ class Fanout:
         self._next_id = request_id = self._next_id + 1
         return self._request(
             store,
-            AppendBytes(
-                request_id, store, number, batches, is_client, leader_epoch, acks, version
-            ),
+            AppendBytes(request_id, store, number, batches, is_client, leader_epoch, acks, version),
         )
 
     def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
         """Move a partition's log start."""
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DeleteRecords(request_id, store, number, offset))
+
+    def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
+        """Who has been writing to a partition."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(store, DescribeProducers(request_id, store, number))
 
     def close(self) -> None:
         """Stop listening to the workers; unanswered requests stay unanswered."""
@@ -145,9 +169,7 @@ class Fanout:
             self._sweep.cancel()
         self._socket.close(0)
 
-    def _request(
-        self, store: int, message: "Append | AppendBytes | DeleteRecords"
-    ) -> Reply[Answer]:
+    def _request(self, store: int, message: Request) -> Reply[Answer]:
         worker = self._workers[store % len(self._workers)]
         reply: Reply[Answer] = Reply()
         if len(worker.queue) >= QUEUE_COUNT_MAX:

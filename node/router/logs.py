@@ -18,7 +18,7 @@ class Logs:
     """All stores of this node, seen from one router."""
 
     def __init__(self, stores_folder: Path, store_count: int) -> None:
-        self._folder = stores_folder
+        self.folder = stores_folder
         self._store_count = store_count
         self._readers: dict[int, StoreReader] = {}
         self._places: dict[tuple[bytes, int], Place] = {}
@@ -27,7 +27,7 @@ class Logs:
         """The reader of a store, or None while its worker has not created it."""
         reader = self._readers.get(store)
         if reader is None:
-            folder = store_folder(self._folder, store)
+            folder = store_folder(self.folder, store)
             if not StoreReader.exists(folder):
                 return None
             reader = self._readers[store] = StoreReader(folder)

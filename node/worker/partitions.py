@@ -13,7 +13,7 @@ from cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
 from cluster.metadata.settings import TopicSettings, topic_settings
 from storage.layout import store_folder, store_index
 from storage.settings import LogSettings, StoreOptions, TimestampType
-from storage.store import NewPartition, Store
+from storage.store import PartitionSpec, Store
 
 log = logging.getLogger(__name__)
 
@@ -61,8 +61,7 @@ class Partitions:
             topics = (
                 topic
                 for topic_id, topic in image.topics_by_id.items()
-                if old.topics_by_id.get(topic_id) is not topic
-                or old.configs is not image.configs
+                if old.topics_by_id.get(topic_id) is not topic or old.configs is not image.configs
             )
         self._create(topics, now_ms)
         return vanished
@@ -74,12 +73,10 @@ class Partitions:
         return None if store is None else (index, store)
 
     def _create(self, topics: Iterable[TopicImage], now_ms: int) -> None:
-        new: dict[int, list[NewPartition]] = {}
+        new: dict[int, list[PartitionSpec]] = {}
         known: list[tuple[int, int, TopicImage, int, TopicSettings, LogSettings]] = []
         for topic in topics:
-            settings = topic_settings(
-                self._image, self._node_id, self._static_configs, topic.name
-            )
+            settings = topic_settings(self._image, self._node_id, self._static_configs, topic.name)
             log_settings = log_settings_of(settings)
             for partition, image in enumerate(topic.partitions):
                 if self._node_id not in image.replicas:
@@ -91,7 +88,7 @@ class Partitions:
                 number = store.number_of(topic.topic_id, partition)
                 if number is None:
                     new.setdefault(index, []).append(
-                        NewPartition(
+                        PartitionSpec(
                             topic_id=topic.topic_id,
                             topic_name=topic.name,
                             partition=partition,

@@ -83,9 +83,7 @@ class WorkerProcess:
             _RouterLink(Link(self._context, ipc_address(run, f"router-{r}"), self._name.encode()))
             for r in range(config.router_count)
         ]
-        self._controller = Link(
-            self._context, ipc_address(run, "controller"), self._name.encode()
-        )
+        self._controller = Link(self._context, ipc_address(run, "controller"), self._name.encode())
         self._poller = zmq.Poller()
         for link in (*(router.link for router in self._routers), self._controller):
             self._poller.register(link.socket, zmq.POLLIN)
@@ -122,9 +120,7 @@ class WorkerProcess:
         if self._supervisor.poll():
             self._is_stopping = True
 
-    def _receive(
-        self, router: _RouterLink, requests: list[tuple[RouterState, Request]]
-    ) -> None:
+    def _receive(self, router: _RouterLink, requests: list[tuple[RouterState, Request]]) -> None:
         state = router.state
         for payload in drain(router.link.socket, at_most=256):
             for message in self._decode_requests(payload):
@@ -150,9 +146,7 @@ class WorkerProcess:
     def _send(self, router: _RouterLink, messages: "list[ToRouter]") -> None:
         payload = encode(messages)
         try:
-            router.link.socket.send(
-                payload, zmq.NOBLOCK, copy=len(payload) <= _BIG_MESSAGE_BYTES
-            )
+            router.link.socket.send(payload, zmq.NOBLOCK, copy=len(payload) <= _BIG_MESSAGE_BYTES)
         except zmq.Again:
             log.warning("a router is away; its replies are dropped with its connections")
 

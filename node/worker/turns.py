@@ -14,7 +14,9 @@ from node.bus.messages import (
     AppendBytes,
     Appended,
     DeleteRecords,
+    DescribeProducers,
     Failed,
+    ProducersDescribed,
     RecordsDeleted,
     ToRouter,
 )
@@ -25,9 +27,9 @@ from storage.environment import StorageError
 from storage.store import Store, Turn
 
 COMMIT_BYTES_MAX = 2 << 20
-"""Above this a commit's dirty pages no longer fit the caches, and the commit costs more per byte."""
+"""Above this a commit's dirty pages no longer fit the caches, and each byte costs more."""
 
-Request = Append | AppendBytes | DeleteRecords
+Request = Append | AppendBytes | DeleteRecords | DescribeProducers
 
 
 @dataclass(slots=True)
@@ -63,15 +65,15 @@ class Turns:
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
             if store is None:
-                router.replies.append(
-                    Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                )
+                router.replies.append(Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             elif type(request) is Append:
                 self._append_from_arena(router, store, request, now_ms)
             elif type(request) is AppendBytes:
                 self._append_bytes(router, store, request, now_ms)
             elif type(request) is DeleteRecords:
                 self._delete_records(router, store, request)
+            elif type(request) is DescribeProducers:
+                self._describe_producers(router, store, request, now_ms)
         for index in list(self._open):
             self._commit(index)
 
@@ -98,9 +100,7 @@ class Turns:
     ) -> None:
         batches = bytearray(request.batches)
         origin = AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
-        self._append(
-            router, store, request, memoryview(batches), 0, len(batches), origin, now_ms
-        )
+        self._append(router, store, request, memoryview(batches), 0, len(batches), origin, now_ms)
 
     def _append(
         self,
@@ -129,7 +129,8 @@ class Turns:
             length,
             leader_epoch=self._partitions.leader_epoch(request.store, request.number),
             origin=origin,
-            version=request.version,
+            request_version=request.version,
+            may_scratch_before=type(request) is Append and request.may_scratch_before,
         )
         opened.waiting.append((router, request.request_id, result))
         opened.byte_count += length
@@ -139,13 +140,11 @@ class Turns:
     def _commit(self, index: int) -> None:
         opened = self._open.pop(index)
         try:
-            advanced = opened.turn.commit()
+            advanced = opened.turn.commit().advanced
         except StorageError as error:
             self.failed_count += len(opened.waiting)
             for router, request_id, _ in opened.waiting:
-                router.replies.append(
-                    Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-                )
+                router.replies.append(Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
         for router, request_id, result in opened.waiting:
             router.replies.append(
@@ -174,9 +173,32 @@ class Turns:
         router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
         self.notify(request.store, (request.number,))
 
+    def _describe_producers(
+        self, router: RouterState, store: Store, request: DescribeProducers, now_ms: int
+    ) -> None:
+        router.replies.append(
+            ProducersDescribed(
+                request.request_id,
+                ErrorCode.NONE,
+                tuple(
+                    (
+                        producer_id,
+                        entry.producer_epoch,
+                        entry.last_sequence,
+                        entry.last_timestamp,
+                        entry.coordinator_epoch,
+                        entry.transaction_first_offset,
+                    )
+                    for producer_id, entry in store.producers(request.number, now_ms)
+                ),
+            )
+        )
+
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Tell the routers of those partitions that somebody watches; the watch is taken."""
         status = self._partitions.stores[index].status
+        # `take_watch` is a bit per router; with a shared bus message all of them hear of it, and those
+        # that did not ask find nobody waiting.
         watched = tuple(number for number in numbers if status.take_watch(number))
         if watched:
             self._broadcast(Advanced(index, watched))

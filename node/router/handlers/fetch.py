@@ -8,12 +8,12 @@ go from the store's file to the socket without a copy.
 
 from dataclasses import dataclass, field
 
-from cluster.metadata.config_definitions import broker_settings
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.image import TopicImage
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.legacy_records import down_convert
 from protocol.messages.fetch import (
     AbortedTransaction,
@@ -125,9 +125,7 @@ def _fill(
 ) -> ErrorCode:
     version = context.api_version
     if topic is None:
-        return (
-            ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        )
+        return ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not 0 <= wanted.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[wanted.partition]
@@ -191,9 +189,12 @@ def _fill(
 def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
     try:
         data.records = down_convert(data.records, 0 if version < 2 else 1, offset)  # type: ignore[arg-type]  # what read() gave
+    except ApiError as error:
+        data.records = b""
+        return error.code
     except ProtocolError:
         data.records = b""
-        return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.CORRUPT_MESSAGE
     return ErrorCode.NONE
 
 

@@ -39,6 +39,7 @@ async def handle_produce(
         refusal = ErrorCode.INVALID_TXN_STATE
     context.retain()
     waiting: list[tuple[PartitionProduceResponse, Reply[Answer]]] = []
+    stores: list[int] = []
     responses: list[TopicProduceResponse] = []
     for topic_data in request.topic_data:
         image = services.image
@@ -50,12 +51,10 @@ async def handle_produce(
         error = refusal or _topic_error(topic, topic_data.name, by_id, context, services)
         partitions: list[PartitionProduceResponse] = []
         for data in topic_data.partition_data:
-            partition = PartitionProduceResponse(
-                index=data.index, error_code=error, base_offset=-1
-            )
+            partition = PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1)
             partitions.append(partition)
             if error is ErrorCode.NONE and topic is not None:
-                reply = _append(topic, data, acks, context, services)
+                reply = _append(topic, data, acks, context, services, stores)
                 if isinstance(reply, ErrorCode):
                     partition.error_code = reply
                 else:
@@ -70,7 +69,9 @@ async def handle_produce(
     for partition, reply in waiting:
         _fill(partition, await reply)
     if acks == 0:
-        if any(p.error_code for topic_response in responses for p in topic_response.partition_responses):
+        if any(
+            p.error_code for topic_response in responses for p in topic_response.partition_responses
+        ):
             # There is no response to carry the error: losing the connection makes the client look again.
             context.close()
         return None
@@ -98,7 +99,9 @@ def _append(
     acks: int,
     context: RequestContext,
     services: Services,
+    stores: list[int],
 ) -> Reply[Answer] | ErrorCode:
+    """`stores`: where the partitions before this one in the frame went; it is added to."""
     if not 0 <= data.index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if topic.partitions[data.index].leader != services.node_id:
@@ -121,6 +124,9 @@ def _append(
         return services.fanout.append_bytes(
             store=store, number=number, batches=batches, is_client=True, acks=acks, version=version
         )
+    # The bytes before ours may be the tail of the partition before: then its worker must be ours too.
+    may_scratch_before = not stores or services.fanout.is_same_worker(store, stores[-1])
+    stores.append(store)
     return services.fanout.append_reference(
         store=store,
         number=number,
@@ -128,6 +134,7 @@ def _append(
         length=len(records),
         acks=acks,
         version=version,
+        may_scratch_before=may_scratch_before,
     )
 
 

@@ -1,0 +1,65 @@
+"""DescribeProducers (61): version 0 (KIP-664). Who has been writing to a partition, as its worker knows it."""
+
+from node.bus.messages import ProducersDescribed
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+)
+
+
+async def handle_describe_producers(
+    request: DescribeProducersRequest, context: RequestContext, services: Services
+) -> DescribeProducersResponse:
+    """The active producers of each asked partition, from its leader."""
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            partitions.append(await _describe(topic.name, index, context, services))
+        topics.append(TopicResponse(name=topic.name, partitions=partitions))
+    return DescribeProducersResponse(topics=topics)
+
+
+async def _describe(
+    name: str, index: int, context: RequestContext, services: Services
+) -> PartitionResponse:
+    answer = PartitionResponse(partition_index=index)
+    topic = services.image.topics_by_name.get(name)
+    if not services.authorizer.check(context, Operation.READ, ResourceType.TOPIC, name):
+        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return answer
+    if topic is None or not 0 <= index < len(topic.partitions):
+        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return answer
+    place = services.logs.locate(topic.topic_id, index)
+    if topic.partitions[index].leader != services.node_id or place is None:
+        answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return answer
+    described = await services.fanout.describe_producers(store=place[0], number=place[1])
+    answer.error_code = described.error_code
+    if isinstance(described, ProducersDescribed):
+        answer.active_producers = [
+            ProducerState(
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                last_sequence=last_sequence,
+                last_timestamp=last_timestamp,
+                coordinator_epoch=coordinator_epoch,
+                current_txn_start_offset=transaction_start,
+            )
+            for (
+                producer_id,
+                producer_epoch,
+                last_sequence,
+                last_timestamp,
+                coordinator_epoch,
+                transaction_start,
+            ) in described.producers
+        ]
+    return answer
