@@ -5,18 +5,23 @@ Keys are (topic, partition). Ends are exclusive: an end offset is the one the ne
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from node.cli.client import reason
+from node.cli.client import reason, settle
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
     from confluent_kafka.admin import AdminClient, ClusterMetadata, OffsetSpec
 
 Place: TypeAlias = tuple[str, int]
+
+# How long a partition may be without a leader, as a new one is for a moment, and how often to ask.
+LEADERLESS_S = 10.0
+RETRY_S = 0.05
 
 
 def earliest_offsets(admin: AdminClient, places: Iterable[Place]) -> dict[Place, int]:
@@ -45,25 +50,29 @@ def offsets_at(admin: AdminClient, places: Iterable[Place], timestamp_ms: int) -
 def _ask(
     admin: AdminClient, specs: Mapping[Place, OffsetSpec], *, is_committed: bool = False
 ) -> dict[Place, int]:
-    from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+    from confluent_kafka import IsolationLevel, KafkaError, TopicPartition
 
     if not specs:
         return {}
-    futures = admin.list_offsets(
-        {TopicPartition(topic, number): spec for (topic, number), spec in specs.items()},
-        isolation_level=IsolationLevel.READ_COMMITTED
-        if is_committed
-        else IsolationLevel.READ_UNCOMMITTED,
-    )
-    offsets = {}
-    for place, future in futures.items():
-        try:
-            offsets[(place.topic, place.partition)] = future.result().offset
-        except KafkaException as error:
-            raise click.ClickException(
-                f"offsets of {place.topic}-{place.partition}: {reason(error.args[0])}"
-            ) from error
-    return offsets
+    leaderless = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+    isolation = IsolationLevel.READ_COMMITTED if is_committed else IsolationLevel.READ_UNCOMMITTED
+    offsets: dict[Place, int] = {}
+    deadline = time.monotonic() + LEADERLESS_S
+    while True:
+        wanted = {
+            TopicPartition(*place): spec for place, spec in specs.items() if place not in offsets
+        }
+        answers, refusals = settle(admin.list_offsets(wanted, isolation_level=isolation))
+        for place, answer in answers.items():
+            offsets[place.topic, place.partition] = answer.offset
+        for place, error in refusals.items():
+            if error.code() not in leaderless or time.monotonic() > deadline:
+                raise click.ClickException(
+                    f"offsets of {place.topic}-{place.partition}: {reason(error)}"
+                )
+        if not refusals:
+            return offsets
+        time.sleep(RETRY_S)
 
 
 def partitions_of(metadata: ClusterMetadata, topics: Iterable[str]) -> list[Place]:

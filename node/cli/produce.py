@@ -80,6 +80,12 @@ class Tally:
     show_default=True,
 )
 @click.option("--acks", type=click.Choice(["0", "1", "all"]), default="all", show_default=True)
+@click.option(
+    "--idempotent/--not-idempotent",
+    default=None,
+    help="No record twice and none out of order, whatever is sent again.  "
+    "[default: idempotent for stdin and files with acks=all]",
+)
 @click.option("--linger-ms", type=click.FloatRange(min=0), default=5.0, show_default=True)
 @with_connection
 @with_output
@@ -97,6 +103,7 @@ def produce(
     empty_is_null: bool,
     compression: str,
     acks: str,
+    idempotent: bool | None,
     linger_ms: float,
     connection: Connection,
     output: Output,
@@ -112,13 +119,16 @@ def produce(
         raise click.UsageError("Give values or --file, not both.")
     if key is not None and key_separator is not None:
         raise click.UsageError("Give --key or --key-separator, not both.")
+    if idempotent and acks != "all":
+        raise click.UsageError("--idempotent needs --acks all.")
+    # librdkafka takes half a second to get a producer id: not for a few values by hand.
+    is_idempotent = acks == "all" and not values if idempotent is None else idempotent
     producer = connection.producer(
         {
             "compression.type": compression,
             "acks": acks,
             "linger.ms": linger_ms,
-            # acks=all means "exactly once, in order" here; the others cannot be idempotent.
-            "enable.idempotence": "true" if acks == "all" else "false",
+            "enable.idempotence": "true" if is_idempotent else "false",
             "delivery.timeout.ms": int(connection.timeout_s * 1000),
         }
     )

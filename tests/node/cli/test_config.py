@@ -1,0 +1,67 @@
+"""`odradek config` against a cluster."""
+
+import pytest
+
+from tests.node.cli.conftest import Run
+
+pytestmark = pytest.mark.e2e
+
+
+def own_settings(kafka: Run, kind: str, name: str) -> dict[str, tuple[str, str]]:
+    rows = kafka("config", "list", kind, name, "-o", "json").json()
+    assert isinstance(rows, list)
+    return {row["key"]: (row["value"], row["source"]) for row in rows}
+
+
+def test_a_topics_setting_is_set_seen_and_unset(kafka: Run, topic: str) -> None:
+    kafka("config", "set", "topic", topic, "retention.ms=60000", "cleanup.policy=compact,delete")
+    settings = own_settings(kafka, "topic", topic)
+    assert settings["retention.ms"] == ("60000", "dynamic_topic_config")
+    assert settings["cleanup.policy"] == ("compact,delete", "dynamic_topic_config")
+    kafka("config", "unset", "topic", topic, "retention.ms")
+    settings = own_settings(kafka, "topic", topic)
+    assert "retention.ms" not in settings
+    assert "cleanup.policy" in settings
+
+
+def test_a_dry_run_checks_and_changes_nothing(kafka: Run, topic: str) -> None:
+    assert kafka("config", "set", "topic", topic, "retention.ms=1", "--dry-run").exit_code == 0
+    assert "retention.ms" not in own_settings(kafka, "topic", topic)
+
+
+def test_a_wrong_value_and_an_unknown_key_are_refused(kafka: Run, topic: str) -> None:
+    wrong = kafka("config", "set", "topic", topic, "retention.ms=soon")
+    assert wrong.exit_code == 1
+    assert "retention.ms" in wrong.stderr
+    unknown = kafka("config", "set", "topic", topic, "no.such.key=1")
+    assert unknown.exit_code == 1
+    assert "no.such.key" in unknown.stderr
+
+
+def test_describe_shows_a_value_with_its_source(kafka: Run, topic: str) -> None:
+    described = kafka("config", "describe", "topic", topic, "max.message.bytes", "-o", "json")
+    rows = described.json()
+    assert isinstance(rows, list)
+    assert rows[0]["key"] == "max.message.bytes"
+    assert rows[0]["source"] == "default_config"
+    assert rows[0]["read_only"] is False
+
+
+def test_describing_a_key_that_is_not_there_fails(kafka: Run, topic: str) -> None:
+    ran = kafka("config", "describe", "topic", topic, "no.such.key")
+    assert ran.exit_code == 1
+    assert "has no setting no.such.key" in ran.stderr
+
+
+def test_a_brokers_settings_are_listed(kafka: Run) -> None:
+    brokers = kafka("broker", "list", "-o", "json").json()
+    assert isinstance(brokers, list)
+    rows = kafka("config", "list", "broker", str(brokers[0]["id"]), "--all", "-o", "json").json()
+    assert isinstance(rows, list)
+    assert "log.retention.ms" in {row["key"] for row in rows}
+
+
+def test_a_brokers_name_is_its_id(kafka: Run) -> None:
+    ran = kafka("config", "list", "broker", "first")
+    assert ran.exit_code == 2
+    assert "'first' is not a broker id such as 0" in ran.stderr

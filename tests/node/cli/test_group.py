@@ -1,0 +1,102 @@
+"""`odradek group` against a cluster."""
+
+import pytest
+
+from tests.node.cli.conftest import Run
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def group(kafka: Run, topic: str, group_name: str) -> str:
+    """A group that is behind the five records of partition 0, and has no members."""
+    for number in range(5):
+        kafka("produce", topic, f"v{number}", "-p", "0", "--timestamp", str(1000 * (number + 1)))
+    moved = kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
+    assert moved.exit_code == 0, moved.stderr
+    return group_name
+
+
+def offsets_of(kafka: Run, group: str) -> dict[int, tuple[int, int]]:
+    """Partition -> committed offset and lag."""
+    documents = kafka("group", "describe", group, "-o", "json").json()
+    assert isinstance(documents, list)
+    return {row["partition"]: (row["committed"], row["lag"]) for row in documents[0]["offsets"]}
+
+
+def test_a_group_is_listed_and_described_with_its_lag(kafka: Run, topic: str, group: str) -> None:
+    kafka("produce", topic, "new", "-p", "0")
+    listed = kafka("group", "list", "-o", "json").json()
+    assert isinstance(listed, list)
+    assert {row["group"]: (row["state"], row["type"]) for row in listed}[group] == (
+        "Empty",
+        "classic",
+    )
+    assert offsets_of(kafka, group)[0] == (5, 1)
+
+
+def test_only_groups_of_a_state_are_listed(kafka: Run, group: str) -> None:
+    stable = kafka("group", "list", "--state", "stable", "-o", "json").json()
+    empty = kafka("group", "list", "--state", "empty", "-o", "json").json()
+    assert isinstance(stable, list)
+    assert isinstance(empty, list)
+    assert group not in {row["group"] for row in stable}
+    assert group in {row["group"] for row in empty}
+
+
+@pytest.mark.parametrize(
+    ("where", "committed"),
+    [
+        (("--to", "earliest"), 0),
+        (("--to", "latest"), 5),
+        (("--to-offset", "3"), 3),
+        (("--to-offset", "99"), 5),
+        (("--to-time", "2500"), 2),
+        (("--to-time", "999999"), 5),
+        (("--shift-by", "-2"), 3),
+        (("--shift-by", "-50"), 0),
+    ],
+)
+def test_offsets_are_reset_within_the_partition(
+    kafka: Run, topic: str, group: str, where: tuple[str, ...], committed: int
+) -> None:
+    ran = kafka("group", "reset-offsets", group, "-t", f"{topic}:0", *where)
+    assert ran.exit_code == 0, ran.stderr
+    assert offsets_of(kafka, group)[0] == (committed, 5 - committed)
+
+
+def test_a_dry_run_moves_nothing(kafka: Run, group: str) -> None:
+    planned = kafka("group", "reset-offsets", group, "--to", "earliest", "--dry-run", "-o", "json")
+    rows = planned.json()
+    assert isinstance(rows, list)
+    assert {row["partition"]: row["new_offset"] for row in rows}[0] == 0
+    assert offsets_of(kafka, group)[0] == (5, 0)
+
+
+def test_a_reset_group_reads_again(kafka: Run, topic: str, group: str) -> None:
+    kafka("group", "reset-offsets", group, "-t", f"{topic}:0", "--shift-by", "-2")
+    assert kafka("consume", topic, "-g", group, "-n", "2").stdout.split() == ["v3", "v4"]
+
+
+def test_a_group_that_never_was_is_told_so(kafka: Run, group_name: str) -> None:
+    described = kafka("group", "describe", group_name)
+    assert described.exit_code == 1
+    reset = kafka("group", "reset-offsets", group_name, "--to", "latest")
+    assert reset.exit_code == 1
+    assert "has no committed offsets" in reset.stderr
+    assert kafka("group", "delete", group_name, "-y").exit_code == 1
+
+
+def test_an_empty_group_is_deleted(kafka: Run, group: str) -> None:
+    assert kafka("group", "delete", group, stdin="n\n").exit_code == 1
+    assert kafka("group", "delete", group, "-y").stdout == f"Deleted {group}\n"
+    listed = kafka("group", "list", "-o", "json").json()
+    assert isinstance(listed, list)
+    assert group not in {row["group"] for row in listed}
+
+
+def test_one_target_is_needed_and_only_one(odradek: Run) -> None:
+    assert odradek("group", "reset-offsets", "g").exit_code == 2
+    both = odradek("group", "reset-offsets", "g", "--to", "latest", "--shift-by", "1")
+    assert both.exit_code == 2
+    assert "exactly one of" in both.stderr

@@ -1,0 +1,34 @@
+"""Offsets of many partitions in one question, against a cluster."""
+
+import click
+import pytest
+
+from node.cli import offsets
+from node.cli.client import Connection
+from tests.node.cli.conftest import Run
+
+pytestmark = pytest.mark.e2e
+
+
+def test_ends_are_exclusive_and_a_time_without_records_is_minus_one(
+    kafka: Run, topic: str, bootstrap: str
+) -> None:
+    kafka("produce", topic, "a", "b", "-p", "2", "--timestamp", "5000")
+    admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
+    places = offsets.partitions_of(admin.list_topics(timeout=10), [topic])
+    assert places == [(topic, 0), (topic, 1), (topic, 2)]
+    assert list(offsets.earliest_offsets(admin, places).values()) == [0, 0, 0]
+    assert list(offsets.latest_offsets(admin, places).values()) == [0, 0, 2]
+    assert list(offsets.offsets_at(admin, places, 4000).values()) == [-1, -1, 0]
+    assert list(offsets.offsets_at(admin, places, 6000).values()) == [-1, -1, -1]
+
+
+def test_no_partitions_ask_nothing(bootstrap: str) -> None:
+    admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
+    assert offsets.latest_offsets(admin, []) == {}
+
+
+def test_an_unknown_topic_is_named(bootstrap: str) -> None:
+    admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
+    with pytest.raises(click.ClickException, match="topic 'no-such-topic'"):
+        offsets.partitions_of(admin.list_topics(timeout=10), ["no-such-topic"])

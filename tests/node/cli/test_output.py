@@ -1,0 +1,65 @@
+"""Tables, plain columns and JSON."""
+
+import json
+
+import pytest
+
+from node.cli.output import Output, Row
+
+ROWS: list[Row] = [
+    {"name": "a", "lag": 5, "replicas": [1, 2], "hidden": True},
+    {"name": "longer", "lag": None, "replicas": [], "hidden": False},
+]
+
+
+def test_plain_columns_line_up_and_numbers_stand_right(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(is_json=False).rows(ROWS, ["name", "lag", "replicas"])
+    assert capsys.readouterr().out.splitlines() == [
+        "NAME    LAG  REPLICAS",
+        "a         5  1,2",
+        "longer    -",
+    ]
+
+
+def test_json_has_every_key_of_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(is_json=True).rows(ROWS, ["name"])
+    assert json.loads(capsys.readouterr().out) == ROWS
+
+
+def test_no_rows_are_a_hint_for_people_and_an_empty_list_for_scripts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Output(is_json=False).rows([], ["name"], empty="Nothing here.")
+    people = capsys.readouterr()
+    Output(is_json=True).rows([], ["name"], empty="Nothing here.")
+    script = capsys.readouterr()
+    assert (people.out, people.err) == ("", "Nothing here.\n")
+    assert (json.loads(script.out), script.err) == ([], "")
+
+
+def test_a_terminal_gets_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = Output(is_json=False)
+    output.is_terminal = True
+    monkeypatch.setenv("COLUMNS", "100")
+    output.rows(ROWS, ["name", "lag"])
+    lines = capsys.readouterr().out.splitlines()
+    assert "NAME" in lines[1]
+    assert "─" in lines[2]
+
+
+def test_facts_are_one_name_and_value_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(is_json=False).facts({"topic": "orders", "configs": {"a": "1", "b": "2"}, "ratio": 0.5})
+    assert capsys.readouterr().out.splitlines() == [
+        "TOPIC    orders",
+        "CONFIGS  a=1, b=2",
+        "RATIO    0.500",
+    ]
+
+
+def test_progress_says_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output(is_json=False).progress("reading", 10) as advance:
+        advance(10)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")

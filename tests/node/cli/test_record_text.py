@@ -1,0 +1,98 @@
+"""Records as text, in both directions."""
+
+import json
+
+import pytest
+from confluent_kafka import Message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.cli.record_text import (
+    NewRecord,
+    fill_template,
+    headers_text,
+    printable,
+    record_from_json,
+    record_to_json,
+)
+
+CREATE_TIME = 1
+payloads = st.none() | st.binary(max_size=40)
+
+
+def message(
+    value: bytes | None = b"v",
+    key: bytes | None = b"k",
+    headers: list[tuple[str, bytes | None]] | None = None,
+) -> Message:
+    return Message(
+        topic="orders",
+        partition=3,
+        offset=41,
+        key=key,
+        value=value,
+        headers=headers or [],
+        timestamp=(CREATE_TIME, 1_700_000_000_123),
+    )
+
+
+@given(value=payloads, key=payloads, header=payloads)
+def test_a_record_survives_the_way_to_json_and_back(
+    value: bytes | None, key: bytes | None, header: bytes | None
+) -> None:
+    line = json.dumps(record_to_json(message(value, key, [("h", header), ("h", b"2")])))
+    assert record_from_json(line) == NewRecord(
+        value=value,
+        key=key,
+        headers=[("h", header), ("h", b"2")],
+        partition=3,
+        timestamp_ms=1_700_000_000_123,
+    )
+
+
+def test_bytes_that_are_no_text_become_base64() -> None:
+    document = record_to_json(message(value=b"\xff\x00"))
+    assert isinstance(document, dict)
+    assert document["value_base64"] == "/wA="
+    assert "value" not in document
+
+
+def test_a_value_that_is_json_itself_is_written_compactly() -> None:
+    record = record_from_json('{"value": {"id": 1, "tags": ["a"]}, "key": 7}')
+    assert (record.value, record.key) == (b'{"id":1,"tags":["a"]}', b"7")
+
+
+def test_headers_may_be_an_object() -> None:
+    assert record_from_json('{"value": "v", "headers": {"a": "1"}}').headers == [("a", b"1")]
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("[]", "a record is a JSON object"),
+        ('{"valeu": "x"}', "unknown key 'valeu'"),
+        ('{"value": "x", "partition": "0"}', "whole numbers"),
+        ('{"value": "x", "headers": ["a"]}', "a header is an object"),
+        ('{"value_base64": "*"}', "base64"),
+    ],
+)
+def test_a_wrong_record_says_what_is_wrong(line: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        record_from_json(line)
+
+
+def test_a_template_fills_fields_and_leaves_other_braces_alone() -> None:
+    line = fill_template(
+        r"{topic}/{partition}@{offset}\t{key}={value} {timestamp} {x} {{", message()
+    )
+    assert line == "orders/3@41\tk=v 2023-11-14T22:13:20.123Z {x} {{"
+
+
+def test_a_value_that_looks_like_a_field_is_not_filled_again() -> None:
+    assert fill_template("{value}", message(value=b"{key}")) == "{key}"
+
+
+def test_null_and_bytes_that_are_no_text_are_readable() -> None:
+    assert printable(None) == "null"
+    assert printable(b"a\xff") == r"a\xff"
+    assert headers_text(message(headers=[("a", b"1"), ("b", None)])) == "a=1,b=null"
