@@ -1,0 +1,400 @@
+"""What one node is told before it starts: the settings of its processes, checked and typed.
+
+`NodeConfig` is immutable and the same in every process of a node; the supervisor writes it to the
+run folder and its children read it there. `load` makes it from defaults < file < environment <
+command line. One invariant: a NodeConfig that exists is valid. Every fault is found at once and
+told with the key, the value, where it was written and what would be right.
+
+Settings that Kafka's brokers have as well keep Kafka's names and go to `static_configs`; they are
+the lowest layer of the cluster's dynamic configuration and are defined in cluster/metadata.
+"""
+
+import hashlib
+import os
+import re
+import socket
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Self, TypeVar
+
+import msgspec
+
+from cluster.metadata.settings import check_static
+from node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
+from storage.settings import Durability
+
+T = TypeVar("T")
+
+DEFAULT_PORT = 9092
+NODE_ID_MAX = 2**31 - 1
+STORE_COUNT_MAX = 256
+DEFAULT_STORE_COUNT = 8
+_PROFILES = ("dev", "standard")
+_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_LOG_FORMATS = ("auto", "text", "json")
+_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_ARENA_BYTES_MIN = 16 << 20
+# A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
+_RUN_FOLDER_LENGTH_MAX = 80
+_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
+
+# Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
+# is accepted with them; they have no effect.
+_IGNORED = frozenset(
+    {
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "log.cleaner.threads",
+        "num.io.threads",
+        "num.network.threads",
+        "num.recovery.threads.per.data.dir",
+        "num.replica.fetchers",
+        "process.roles",
+        "socket.receive.buffer.bytes",
+        "socket.send.buffer.bytes",
+    }
+)
+
+
+class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A door for clients. An empty host means every address of the machine; port 0 any free port.
+
+    Without an advertised address clients are told the address at which they reached us.
+    """
+
+    name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+    advertised_host: str | None = None
+    advertised_port: int | None = None
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one node.
+
+    Until the data folder's identity is known (data_folder.py) `cluster_id` may be empty and
+    `store_count` 0, which means: what the folder says.
+    """
+
+    node_id: int
+    data: str
+    run: str
+    listeners: tuple[ListenerConfig, ...]
+    cluster_id: str = ""
+    worker_count: int = 1
+    router_count: int = 1
+    store_count: int = 0
+    profile: str = "standard"
+    durability: Durability = Durability.INTERVAL
+    arena_bytes: int = 1 << 30
+    log_level: str = "INFO"
+    log_format: str = "auto"
+    http_host: str = ""
+    http_port: int | None = None
+    static_configs: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def data_folder(self) -> Path:
+        """Everything that must survive a restart."""
+        return Path(self.data)
+
+    @property
+    def stores_folder(self) -> Path:
+        """One folder per store."""
+        return Path(self.data) / "stores"
+
+    @property
+    def metadata_folder(self) -> Path:
+        """The metadata log."""
+        return Path(self.data) / "metadata"
+
+    @property
+    def run_folder(self) -> Path:
+        """Sockets and what else is worth nothing when the node is down."""
+        return Path(self.run)
+
+    def save_json(self, path: Path) -> None:
+        """Write the configuration where the children find it; readable by this user only."""
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "wb") as stream:
+            stream.write(msgspec.json.encode(self))
+
+    @classmethod
+    def load_json(cls, path: Path) -> Self:
+        """What `save_json` wrote."""
+        return msgspec.json.decode(path.read_bytes(), type=cls)
+
+
+def load(
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] = os.environ,
+    options: Mapping[str, str] | None = None,
+) -> NodeConfig:
+    """The configuration from defaults < file < environment < options (of the command line).
+
+    Raises ConfigFault with all that is wrong.
+    """
+    settings = merge(
+        from_file(file) if file is not None else {},
+        from_environment(environment),
+        {key: Setting(text, "the command line") for key, text in (options or {}).items()},
+    )
+    return _Reader(settings).read()
+
+
+def default_data_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where a node keeps its data if nobody says otherwise."""
+    home = environment.get("XDG_DATA_HOME")
+    base = Path(home) if home else Path.home() / ".local" / "share"
+    return base / "odradek"
+
+
+def default_run_folder(data_folder: Path, environment: Mapping[str, str] = os.environ) -> Path:
+    """A short private path that belongs to this data folder, where Unix sockets are possible."""
+    name = hashlib.sha256(str(data_folder).encode()).hexdigest()[:12]
+    base = environment.get("XDG_RUNTIME_DIR", "")
+    if not base or not os.access(base, os.W_OK) or len(base) > _RUN_FOLDER_LENGTH_MAX // 2:
+        base = tempfile.gettempdir()
+    return Path(base) / f"odradek-{os.getuid()}-{name}"
+
+
+def default_worker_count() -> int:
+    """One per core but one, at most four: the router needs a core of its own."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return max(1, min(4, cores - 1))
+
+
+class _Reader:
+    """Takes settings out of the merged ones, one by one, and collects what is wrong with them."""
+
+    def __init__(self, settings: dict[str, Setting]) -> None:
+        self._settings = settings
+        self._faults: list[str] = []
+
+    def read(self) -> NodeConfig:
+        profile = self._choice("profile", _PROFILES, "standard")
+        is_dev = profile == "dev"
+        data = Path(self._take("data", _folder, default_data_folder()))
+        listeners = self._listeners()
+        http = self._take("http.listen", _host_and_port, None)
+        config = NodeConfig(
+            node_id=self._take("node.id", _node_id, 0),
+            data=str(data),
+            cluster_id=self._take("cluster.id", _cluster_id, ""),
+            run=self._take("run", _run_folder, str(default_run_folder(data))),
+            listeners=listeners,
+            worker_count=self._take(
+                "workers", _count(1, 64), 1 if is_dev else default_worker_count()
+            ),
+            router_count=self._take("routers", _count(1, 64), 1),
+            store_count=self._take("stores", _count(1, STORE_COUNT_MAX), 0),
+            profile=profile,
+            durability=Durability(self._choice("durability", tuple(Durability), "interval")),
+            arena_bytes=self._take("arena.bytes", _arena_bytes, 256 << 20 if is_dev else 1 << 30),
+            log_level=self._choice("log.level", _LOG_LEVELS, "INFO"),
+            log_format=self._choice("log.format", _LOG_FORMATS, "auto"),
+            http_host=http[0] if http else "",
+            http_port=http[1] if http else None,
+            static_configs=self._static_configs(),
+        )
+        self._check_together(config)
+        if self._faults:
+            raise ConfigFault(*self._faults)
+        return config
+
+    def _take(self, key: str, parse: Callable[[str], T], default: T) -> T:
+        setting = self._settings.pop(key, None)
+        if setting is None:
+            return default
+        try:
+            return parse(setting.text)
+        except ValueError as error:
+            self._fault(key, setting, str(error))
+            return default
+
+    def _choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        def parse(text: str) -> str:
+            for choice in choices:
+                if text.lower() == choice.lower():
+                    return str(choice)
+            raise ValueError(f"it must be one of {', '.join(choices)}")
+
+        return self._take(key, parse, default)
+
+    def _fault(self, key: str, setting: Setting, right: str) -> None:
+        self._faults.append(f"{key}={setting.text} ({setting.origin}): {right}")
+
+    def _listeners(self) -> tuple[ListenerConfig, ...]:
+        no_protocols: dict[str, str] = {}
+        protocols = self._take("listener.security.protocol.map", _protocol_map, no_protocols)
+        written = self._settings.get("listeners")
+        default = {"PLAINTEXT": ("127.0.0.1", DEFAULT_PORT)}
+        bound = self._take("listeners", _addresses, default)
+        advertised_written = self._settings.get("advertised.listeners")
+        nowhere: dict[str, tuple[str, int]] = {}
+        advertised = self._take("advertised.listeners", _addresses, nowhere)
+        if advertised_written is not None:
+            for name in advertised.keys() - bound.keys():
+                self._fault(
+                    "advertised.listeners",
+                    advertised_written,
+                    f"{name} is no listener; listeners has {', '.join(bound)}",
+                )
+        listeners = []
+        for name, (host, port) in bound.items():
+            protocol = protocols.get(name, name if name in _SECURITY_PROTOCOLS else "PLAINTEXT")
+            if written is not None and protocol not in _SERVED_SECURITY_PROTOCOLS:
+                self._fault(
+                    "listeners",
+                    written,
+                    f"listener {name} would speak {protocol}; this release serves"
+                    f" {', '.join(_SERVED_SECURITY_PROTOCOLS)}",
+                )
+            told = advertised.get(name)
+            listeners.append(
+                ListenerConfig(
+                    name=name,
+                    host=host,
+                    port=port,
+                    security_protocol=protocol,
+                    advertised_host=told[0] if told else None,
+                    advertised_port=told[1] if told else None,
+                )
+            )
+        return tuple(listeners)
+
+    def _static_configs(self) -> dict[str, str]:
+        """Everything that nobody has taken: Kafka's settings, or mistakes."""
+        static = {}
+        for key, setting in self._settings.items():
+            if key in _IGNORED:
+                continue
+            faults = check_static({key: setting.text})
+            self._faults.extend(f"{fault} ({setting.origin})" for fault in faults)
+            if not faults:
+                static[key] = setting.text
+        return static
+
+    def _check_together(self, config: NodeConfig) -> None:
+        if config.worker_count > (config.store_count or DEFAULT_STORE_COUNT):
+            self._faults.append(
+                f"workers={config.worker_count}: a worker owns whole stores and there are"
+                f" {config.store_count or DEFAULT_STORE_COUNT}; use as many workers as stores or"
+                " fewer, or format the node with more stores"
+            )
+        ports = [listener.port for listener in config.listeners if listener.port]
+        for port in {port for port in ports if ports.count(port) > 1}:
+            self._faults.append(
+                f"listeners: port {port} is used by several listeners; give each its own"
+            )
+        if config.router_count > 1 and any(not listener.port for listener in config.listeners):
+            self._faults.append(
+                f"routers={config.router_count}: several routers share the listeners' ports;"
+                " choose ports other than 0"
+            )
+
+
+def _count(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,10}", text) or not least <= int(text) <= most:
+            raise ValueError(f"it must be a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _node_id(text: str) -> int:
+    if text == "auto":
+        ordinal = re.search(r"-(\d{1,9})$", socket.gethostname().partition(".")[0])
+        if ordinal is None:
+            raise ValueError(
+                f"the host name {socket.gethostname()!r} does not end in a number, as in broker-0"
+            )
+        return int(ordinal[1])
+    if not re.fullmatch(r"\d{1,10}", text) or int(text) > NODE_ID_MAX:
+        raise ValueError(
+            f"it must be a whole number from 0 to {NODE_ID_MAX}, or auto for the number at the end"
+            " of the host name"
+        )
+    return int(text)
+
+
+def _cluster_id(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
+        raise ValueError("it must be 1 to 64 letters, digits, dots, dashes or underscores")
+    return text
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise ValueError("it must be the path of a folder")
+    if "," in text:
+        raise ValueError("it must be one folder; a node has one")
+    return Path(text).expanduser().absolute()
+
+
+def _run_folder(text: str) -> str:
+    path = str(_folder(text))
+    if len(path) > _RUN_FOLDER_LENGTH_MAX:
+        raise ValueError(
+            f"it must be shorter than {_RUN_FOLDER_LENGTH_MAX} characters: it holds Unix sockets"
+        )
+    return path
+
+
+def _arena_bytes(text: str) -> int:
+    matched = re.fullmatch(r"(\d{1,15})\s*([kmg]ib)?", text.lower())
+    size = int(matched[1]) * _UNITS[matched[2] or ""] if matched else 0
+    if size < _ARENA_BYTES_MIN:
+        raise ValueError("it must be a number of bytes from 16MiB up, for example 256MiB or 1GiB")
+    return size
+
+
+def _protocol_map(text: str) -> dict[str, str]:
+    protocols = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = part.partition(":")
+        if protocol not in _SECURITY_PROTOCOLS:
+            raise ValueError(
+                f"{part!r} must be NAME:PROTOCOL with one of {', '.join(_SECURITY_PROTOCOLS)}"
+            )
+        protocols[name] = protocol
+    return protocols
+
+
+def _addresses(text: str) -> dict[str, tuple[str, int]]:
+    """`NAME://host:port,...`; a name may be left out where there is one address."""
+    addresses: dict[str, tuple[str, int]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        matched = _LISTENER.fullmatch(part)
+        assert matched is not None
+        name = (matched["name"] or "PLAINTEXT").upper()
+        if name in addresses:
+            raise ValueError(f"there are two listeners called {name}; name them NAME://host:port")
+        addresses[name] = _host_and_port(matched["address"])
+    if not addresses:
+        raise ValueError("there must be at least one listener, for example PLAINTEXT://:9092")
+    return addresses
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65_535:
+        raise ValueError(
+            f"{text!r} must be host:port with a port from 0 to 65535, as in 127.0.0.1:9092"
+        )
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address must stand in brackets, as in [::1]:9092")
+    return ("" if host == "*" else host), int(port)

@@ -1,0 +1,124 @@
+"""Where settings are written down: a file, the environment, the command line.
+
+Every source is read into the same flat shape, key -> `Setting(text, origin)`, in Kafka's way of
+naming (`node.id`, `log.retention.ms`); later sources win. What a key means is decided in
+config.py. The origin is kept so that a mistake can be found where it was made. Pure but for
+reading the one file.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+ENVIRONMENT_PREFIX = "ODRADEK_"
+
+SYNONYMS: Mapping[str, str] = {
+    "broker.id": "node.id",
+    "log.dir": "data",
+    "log.dirs": "data",
+    "data.dir": "data",
+}
+"""Other names for settings of ours; most are Kafka's."""
+
+
+class Setting(NamedTuple):
+    """A value as it was written, and where."""
+
+    text: str
+    origin: str
+
+
+class ConfigFault(ValueError):
+    """The configuration is wrong: one sentence per fault, each with key, value and what is right."""
+
+    def __init__(self, *faults: str) -> None:
+        super().__init__("\n".join(faults))
+        self.faults = faults
+
+
+def merge(*sources: Mapping[str, Setting]) -> dict[str, Setting]:
+    """All settings under their proper names; of several values the last source's is taken."""
+    merged: dict[str, Setting] = {}
+    for source in sources:
+        for key, setting in source.items():
+            merged[SYNONYMS.get(key, key)] = setting
+    return merged
+
+
+def from_mapping(values: Mapping[str, str], origin: str) -> dict[str, Setting]:
+    """Settings that are there already, for example the options of the command line."""
+    return {key: Setting(text, origin) for key, text in values.items()}
+
+
+def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, Setting]:
+    """`ODRADEK_LOG_RETENTION_MS` is `log.retention.ms`."""
+    return {
+        name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("_", "."): Setting(
+            text, f"environment variable {name}"
+        )
+        for name, text in environment.items()
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+
+
+def from_file(path: Path) -> dict[str, Setting]:
+    """A TOML file (`.toml`), or `key=value` lines as in Kafka's server.properties (anything else)."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigFault(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigFault(f"the configuration file {path} is not UTF-8 text") from error
+    if path.suffix == ".toml":
+        return _from_toml(text, path)
+    return _from_properties(text, path)
+
+
+def _from_toml(text: str, path: Path) -> dict[str, Setting]:
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigFault(f"{path} is not TOML: {error}") from error
+    settings: dict[str, Setting] = {}
+
+    def flatten(prefix: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                flatten(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif isinstance(value, list):
+            settings[prefix] = Setting(",".join(map(_text, value)), str(path))
+        else:
+            settings[prefix] = Setting(_text(value), str(path))
+
+    flatten("", document)
+    return settings
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _from_properties(text: str, path: Path) -> dict[str, Setting]:
+    settings: dict[str, Setting] = {}
+    faults = []
+    continued = ""
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = continued + raw.strip()
+        if line.endswith("\\"):
+            continued = line[:-1]
+            continue
+        continued = ""
+        if not line or line[0] in "#!":
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            key, separator, value = line.partition(":")
+        if not separator or not key.strip():
+            faults.append(f"{path} line {number}: {line!r} is not of the form key=value")
+            continue
+        settings[key.strip()] = Setting(value.strip(), f"{path} line {number}")
+    if faults:
+        raise ConfigFault(*faults)
+    return settings

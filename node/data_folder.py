@@ -1,0 +1,189 @@
+"""A node's data folder: whose it is, and that only one node at a time uses it.
+
+`meta.properties` in it, in the form of Kafka's file of that name, says to which cluster and node
+the data belong, in how many stores they are kept and in which version of the layout. It is written
+once, by formatting, and checked at every start: a folder that was mounted in the wrong place must
+not be served.
+"""
+
+import base64
+import errno
+import fcntl
+import os
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from node.config import DEFAULT_STORE_COUNT, NodeConfig
+from node.config_sources import ConfigFault
+
+LAYOUT_VERSION = 1
+META_NAME = "meta.properties"
+LOCK_NAME = "node.lock"
+
+
+class Identity(NamedTuple):
+    """What meta.properties says."""
+
+    cluster_id: str
+    node_id: int
+    store_count: int
+    version: int = LAYOUT_VERSION
+
+
+def new_cluster_id() -> str:
+    """A random cluster id in Kafka's form: 22 characters of url-safe base64."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        # A leading dash would read as an option on a command line.
+        if not text.startswith("-"):
+            return text
+
+
+def read_identity(folder: Path) -> Identity | None:
+    """Whose folder this is; None if it was not formatted. Raises ConfigFault if it cannot be ours."""
+    path = folder / META_NAME
+    try:
+        text = path.read_text()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise ConfigFault(f"cannot read {path}: {error.strerror}") from error
+    entries = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    try:
+        version = int(entries["version"])
+        if version > LAYOUT_VERSION:
+            raise ConfigFault(
+                f"{path} is of layout version {version}, this release knows {LAYOUT_VERSION}:"
+                " start the newer release that wrote it"
+            )
+        return Identity(
+            entries["cluster.id"], int(entries["node.id"]), int(entries["store.count"]), version
+        )
+    except (KeyError, ValueError) as error:
+        if isinstance(error, ConfigFault):
+            raise
+        raise ConfigFault(
+            f"{path} is damaged ({error}): it needs version, cluster.id, node.id and store.count;"
+            " restore it from another node of the cluster with this node's id"
+        ) from error
+
+
+def check_identity(
+    identity: Identity, folder: Path, *, node_id: int, store_count: int = 0, cluster_id: str = ""
+) -> None:
+    """Raise ConfigFault if the folder belongs to another node or cluster than it is to serve.
+
+    `store_count` 0 and an empty `cluster_id` mean: whatever the folder says.
+    """
+    path = folder / META_NAME
+    faults = []
+    if identity.node_id != node_id:
+        faults.append(
+            f"node.id={node_id}: the data in {folder} belong to node {identity.node_id} ({path});"
+            f" set node.id={identity.node_id} or choose another data folder"
+        )
+    if cluster_id and identity.cluster_id != cluster_id:
+        faults.append(
+            f"cluster.id={cluster_id}: the data in {folder} belong to cluster"
+            f" {identity.cluster_id} ({path}); choose another data folder"
+        )
+    if store_count and identity.store_count != store_count:
+        faults.append(
+            f"stores={store_count}: {folder} was formatted with {identity.store_count} stores and"
+            f" keeps that number; set stores={identity.store_count} or leave it out"
+        )
+    if faults:
+        raise ConfigFault(*faults)
+
+
+def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
+    """The configuration completed with what its data folder says.
+
+    A folder that is no node's yet is made one if `formats`, else that is a fault: a node that
+    has lost its data must not start empty by itself.
+    """
+    folder = config.data_folder
+    identity = read_identity(folder)
+    if identity is None:
+        if not formats:
+            raise ConfigFault(
+                f"data={folder}: this folder is not formatted; run odradek format, or check"
+                " whether the right volume is mounted here"
+            )
+        identity = Identity(
+            config.cluster_id or new_cluster_id(),
+            config.node_id,
+            config.store_count or DEFAULT_STORE_COUNT,
+        )
+        format_folder(folder, identity)
+    check_identity(
+        identity,
+        folder,
+        node_id=config.node_id,
+        store_count=config.store_count,
+        cluster_id=config.cluster_id,
+    )
+    return msgspec.structs.replace(
+        config,
+        cluster_id=identity.cluster_id,
+        store_count=identity.store_count,
+        worker_count=min(config.worker_count, identity.store_count),
+    )
+
+
+def format_folder(folder: Path, identity: Identity) -> None:
+    """Make the folder a node's. It must not be one yet; other contents are not touched.
+
+    The file is complete and on the disk, or not there at all.
+    """
+    if read_identity(folder) is not None:
+        raise ConfigFault(f"{folder} is formatted already; its data would not fit a new identity")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f"{META_NAME}.new"
+        with unfinished.open("w") as stream:
+            stream.write(
+                f"version={identity.version}\ncluster.id={identity.cluster_id}\n"
+                f"node.id={identity.node_id}\nstore.count={identity.store_count}\n"
+            )
+            stream.flush()
+            os.fsync(stream.fileno())
+        unfinished.replace(folder / META_NAME)
+        directory = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError as error:
+        raise ConfigFault(f"cannot format the data folder {folder}: {error.strerror}") from error
+
+
+class FolderLock:
+    """Holds a data folder for one node. Released by the system however the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ConfigFault if another node holds the folder, with its process id."""
+        path = folder / LOCK_NAME
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self._file, 32).decode(errors="replace").strip()
+            os.close(self._file)
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise ConfigFault(f"cannot lock {path}: {error.strerror}") from error
+            raise ConfigFault(
+                f"data={folder}: a node is running in this folder (process {holder or 'unknown'});"
+                " stop it or choose another data folder"
+            ) from error
+        os.ftruncate(self._file, 0)
+        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let another node have the folder."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
