@@ -1,0 +1,131 @@
+"""Whether configs may be set on a resource: keys, values, scopes, and what must fit together.
+
+Errors carry Kafka's codes: what is wrong with a topic's or a group's config is INVALID_CONFIG,
+what is wrong with a broker's or a client metrics subscription's is INVALID_REQUEST.
+"""
+
+from collections.abc import Mapping
+
+from cluster.controller.state import ControllerState
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import ConfigDefinition, ConfigError, ConfigScope
+from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from cluster.metadata.topic_names import why_invalid
+from protocol.errors import ApiError, ErrorCode
+
+
+def check_resource(state: ControllerState, resource_type: int, name: str) -> ConfigResourceType:
+    """The type of a resource that exists and may be configured; else ApiError."""
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            _check_topic(state, name)
+        case ConfigResourceType.BROKER:
+            _check_broker(state, name)
+        case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "the resource name must not be empty here"
+                )
+        case ConfigResourceType.BROKER_LOGGER:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "log levels are not set by way of the configuration"
+            )
+        case _:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"{resource_type} is no type of resource known here"
+            )
+    return ConfigResourceType(resource_type)
+
+
+def definition_of(resource_type: ConfigResourceType, key: str) -> ConfigDefinition:
+    """The definition of a key; ApiError if the resource has no such key."""
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            definition, code = TOPIC_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
+        case ConfigResourceType.BROKER:
+            definition, code = BROKER_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
+        case ConfigResourceType.GROUP:
+            definition, code = None, ErrorCode.INVALID_CONFIG
+        case _:
+            definition, code = None, ErrorCode.INVALID_REQUEST
+    if definition is None:
+        kind = resource_type.name.lower().replace("_", " ")
+        raise ApiError(code, f"{key!r} is not a {kind} config known here")
+    return definition
+
+
+def check_value(resource_type: ConfigResourceType, name: str, key: str, value: str) -> None:
+    """ApiError unless `key` may be set to `value` on the resource called `name`."""
+    definition = definition_of(resource_type, key)
+    if resource_type is ConfigResourceType.BROKER:
+        check_scope(definition, name)
+    try:
+        definition.parse(value)
+    except ConfigError as error:
+        is_broker = resource_type is ConfigResourceType.BROKER
+        code = ErrorCode.INVALID_REQUEST if is_broker else ErrorCode.INVALID_CONFIG
+        raise ApiError(code, str(error)) from error
+
+
+def check_scope(definition: ConfigDefinition, broker: str) -> None:
+    """ApiError if the key cannot be changed for this broker while it runs."""
+    if definition.scope is ConfigScope.READ_ONLY:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{definition.name} is read-only: set it in the broker's own configuration and"
+            " restart the broker",
+        )
+    if definition.scope is ConfigScope.CLUSTER and broker != CLUSTER_DEFAULT_BROKER:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{definition.name} must be the same on all brokers: set it as the cluster-wide"
+            " default, for the broker with the empty name",
+        )
+
+
+def check_topic_configs(state: ControllerState, configs: Mapping[str, str]) -> None:
+    """ApiError unless a topic may have these configs and no others of its own."""
+    for key, value in configs.items():
+        check_value(ConfigResourceType.TOPIC, "", key, value)
+    check_topic_combination(state, configs)
+
+
+def check_topic_combination(state: ControllerState, configs: Mapping[str, str]) -> None:
+    """ApiError if the values, each good by itself, do not fit each other."""
+    lags: dict[str, int] = {}
+    for key, default in (
+        ("min.compaction.lag.ms", state.topic_defaults.min_compaction_lag_ms),
+        ("max.compaction.lag.ms", state.topic_defaults.max_compaction_lag_ms),
+    ):
+        lags[key] = int(configs[key]) if key in configs else default
+    least, most = lags.values()
+    if least > most:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"min.compaction.lag.ms={least} is not valid: it must not exceed"
+            f" max.compaction.lag.ms, which is {most}",
+        )
+
+
+def _check_topic(state: ControllerState, name: str) -> None:
+    if not name:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "there is no default topic to configure: set the broker's defaults instead",
+        )
+    complaint = why_invalid(name)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
+    if name not in state.image.topics_by_name:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+
+
+def _check_broker(state: ControllerState, name: str) -> None:
+    if name == CLUSTER_DEFAULT_BROKER:
+        return
+    if not (name.isascii() and name.isdecimal() and str(int(name)) == name):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is not a broker's id")
+    if int(name) not in state.image.brokers:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker {name}")

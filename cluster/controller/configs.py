@@ -1,0 +1,203 @@
+"""AlterConfigs and IncrementalAlterConfigs: each resource's change as a whole, or not at all.
+
+Both come down to the resource's configs as they shall be, compared with what they are: what does
+not change makes no record, so that writing the same value again costs nobody anything.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import TypeVar
+
+from cluster.controller.commands import (
+    AlterConfigs,
+    ConfigOperation,
+    ConfigsReply,
+    IncrementalAlterConfigs,
+    ResourceConfigs,
+    ResourceOperations,
+    ResourceResult,
+)
+from cluster.controller.config_checks import (
+    check_resource,
+    check_scope,
+    check_topic_combination,
+    check_value,
+    definition_of,
+)
+from cluster.controller.state import ControllerResult, ControllerState
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType
+from cluster.metadata.config_layers import Layer, broker_layers, effective, resource_candidates
+from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.records import ConfigChanged, Record
+from protocol.errors import ApiError, ErrorCode
+
+AnyResource = TypeVar("AnyResource", ResourceConfigs, ResourceOperations)
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs can do to a key (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult:
+    """Give each resource the configs named and no others."""
+    return _each_by_itself(
+        command.resources, lambda resource: _replace(state, resource), command.validate_only
+    )
+
+
+def incremental_alter_configs(
+    state: ControllerState, command: IncrementalAlterConfigs
+) -> ControllerResult:
+    """Change single keys of each resource."""
+    return _each_by_itself(
+        command.resources, lambda resource: _change(state, resource), command.validate_only
+    )
+
+
+def _each_by_itself(
+    resources: Sequence[AnyResource],
+    change: Callable[[AnyResource], Iterable[Record]],
+    validate_only: bool,
+) -> ControllerResult:
+    records: list[Record] = []
+    results: list[ResourceResult] = []
+    times_named = Counter(
+        (resource.resource_type, resource.resource_name) for resource in resources
+    )
+    for resource in resources:
+        code, message = ErrorCode.NONE, None
+        try:
+            if times_named[resource.resource_type, resource.resource_name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource twice")
+            records.extend(change(resource))
+        except ApiError as error:
+            code, message = error.code, error.message
+        results.append(
+            ResourceResult(resource.resource_type, resource.resource_name, code, message)
+        )
+    return ControllerResult(
+        records=() if validate_only else tuple(records), reply=ConfigsReply(tuple(results))
+    )
+
+
+def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Record]:
+    resource_type = check_resource(state, resource.resource_type, resource.resource_name)
+    _check_named_once(key for key, _ in resource.configs)
+    wanted: dict[str, str] = {}
+    for key, value in resource.configs:
+        wanted[key] = _checked(resource_type, resource.resource_name, key, value)
+    if resource_type is ConfigResourceType.TOPIC:
+        check_topic_combination(state, wanted)
+    return _differences(state, resource_type, resource.resource_name, wanted)
+
+
+def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Record]:
+    name = resource.resource_name
+    resource_type = check_resource(state, resource.resource_type, name)
+    _check_named_once(operation.key for operation in resource.operations)
+    wanted = dict(state.image.configs.of(resource_type, name))
+    for operation in resource.operations:
+        _apply(state, resource_type, name, operation, wanted)
+    if resource_type is ConfigResourceType.TOPIC:
+        check_topic_combination(state, wanted)
+    return _differences(state, resource_type, name, wanted)
+
+
+def _apply(
+    state: ControllerState,
+    resource_type: ConfigResourceType,
+    name: str,
+    operation: ConfigOperation,
+    wanted: dict[str, str],
+) -> None:
+    key = operation.key
+    match operation.operation:
+        case Operation.SET:
+            wanted[key] = _checked(resource_type, name, key, operation.value)
+        case Operation.DELETE:
+            definition = BROKER_CONFIGS.get(key)
+            if resource_type is ConfigResourceType.BROKER and definition is not None:
+                check_scope(definition, name)
+            wanted.pop(key, None)
+        case Operation.APPEND | Operation.SUBTRACT:
+            definition = definition_of(resource_type, key)
+            if definition.type is not ConfigType.LIST:
+                raise ApiError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"{key} is not a list: it can be set, but not appended to or subtracted from",
+                )
+            items = _items(definition, _checked(resource_type, name, key, operation.value))
+            before = _list_before(state, resource_type, name, definition, wanted)
+            if operation.operation == Operation.APPEND:
+                after = before + [item for item in items if item not in before]
+            else:
+                after = [item for item in before if item not in items]
+            wanted[key] = ",".join(after)
+        case _:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"{operation.operation} is no operation: 0 sets, 1 deletes, 2 appends, 3 subtracts",
+            )
+
+
+def _checked(resource_type: ConfigResourceType, name: str, key: str, value: str | None) -> str:
+    if value is None:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{key} cannot be null: delete it to get the default back"
+        )
+    check_value(resource_type, name, key, value)
+    return value.strip()
+
+
+def _check_named_once(keys: Iterable[str]) -> None:
+    twice = sorted(key for key, count in Counter(keys).items() if count > 1)
+    if twice:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"the request names {', '.join(twice)} more than once"
+        )
+
+
+def _list_before(
+    state: ControllerState,
+    resource_type: ConfigResourceType,
+    name: str,
+    definition: ConfigDefinition,
+    wanted: Mapping[str, str],
+) -> list[str]:
+    """What the list holds without the operation: its own value, or else the one in effect."""
+    if resource_type is ConfigResourceType.TOPIC:
+        candidates = resource_candidates(
+            definition,
+            Layer(ConfigSource.DYNAMIC_TOPIC, wanted),
+            broker_layers(state.image.configs, state.node_id, state.static),
+        )
+        value, _ = effective(definition, candidates)
+        return list(value) if isinstance(value, tuple) else []
+    return _items(definition, wanted.get(definition.name, definition.default or ""))
+
+
+def _items(definition: ConfigDefinition, text: str) -> list[str]:
+    value = definition.parse(text)
+    return list(value) if isinstance(value, tuple) else []
+
+
+def _differences(
+    state: ControllerState, resource_type: ConfigResourceType, name: str, wanted: Mapping[str, str]
+) -> list[Record]:
+    before = state.image.configs.of(resource_type, name)
+    records: list[Record] = [
+        ConfigChanged(resource_type, name, key, None) for key in before if key not in wanted
+    ]
+    records.extend(
+        ConfigChanged(resource_type, name, key, value)
+        for key, value in wanted.items()
+        if before.get(key) != value
+    )
+    return records

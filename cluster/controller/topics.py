@@ -1,0 +1,281 @@
+"""CreateTopics, DeleteTopics and CreatePartitions: the checks in Kafka's order, and the records.
+
+One topic of a command never fails another, but a command that asks for more partitions than the
+metadata log should carry in one entry is refused for all its topics.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from cluster.controller.assignments import (
+    check_assignment,
+    new_partition,
+    numbered_assignments,
+)
+from cluster.controller.commands import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    NewPartitions,
+    NewTopic,
+    TopicReference,
+    TopicResult,
+    TopicsReply,
+)
+from cluster.controller.config_checks import check_topic_configs
+from cluster.controller.placement import place
+from cluster.controller.state import ControllerResult, ControllerState
+from cluster.metadata.image import ConfigResourceType, PartitionImage, TopicImage
+from cluster.metadata.records import (
+    ConfigChanged,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+from cluster.metadata.topic_names import collision_key, why_invalid
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import ZERO_UUID
+
+PARTITIONS_MAX_OF_A_COMMAND = 10_000
+"""Kafka's limit of partitions created by one request."""
+
+
+def create_topics(state: ControllerState, command: CreateTopics) -> ControllerResult:
+    """Create each topic that can be created; check them all the same with `validate_only`."""
+    records: list[Record] = []
+    results: list[TopicResult] = []
+    times_named = Counter(topic.name for topic in command.topics)
+    taken: dict[str, str] = {}
+    partition_count = 0
+    for topic in {topic.name: topic for topic in command.topics}.values():
+        try:
+            if times_named[topic.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+            _check_name(state, topic.name, taken)
+            partitions = _partitions_of(state, topic)
+            partition_count += len(partitions)
+            if partition_count > PARTITIONS_MAX_OF_A_COMMAND:
+                return _too_many(command)
+            configs = _configs_of(state, topic)
+        except ApiError as error:
+            results.append(TopicResult(topic.name, error.code, error.message))
+            continue
+        taken[collision_key(topic.name)] = topic.name
+        records.append(TopicCreated(topic.name, topic.topic_id))
+        records.append(PartitionsAdded(topic.topic_id, 0, partitions))
+        records.extend(
+            ConfigChanged(ConfigResourceType.TOPIC, topic.name, key, value)
+            for key, value in configs.items()
+        )
+        results.append(
+            TopicResult(
+                topic.name,
+                topic_id=topic.topic_id,
+                partition_count=len(partitions),
+                replication_factor=len(partitions[0].replicas),
+            )
+        )
+    return ControllerResult(
+        records=() if command.validate_only else tuple(records),
+        reply=TopicsReply(tuple(results)),
+    )
+
+
+def delete_topics(state: ControllerState, command: DeleteTopics) -> ControllerResult:
+    """Delete each topic that exists, with its configs."""
+    records: list[Record] = []
+    results: list[TopicResult] = []
+    times_named = Counter(command.topics)
+    deleted: set[bytes] = set()
+    for reference in dict.fromkeys(command.topics):
+        try:
+            if times_named[reference] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+            topic = _referenced(state, reference)
+            if topic.topic_id in deleted:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "the request names this topic by name and by id"
+                )
+        except ApiError as error:
+            results.append(
+                TopicResult(reference.name, error.code, error.message, topic_id=reference.topic_id)
+            )
+            continue
+        deleted.add(topic.topic_id)
+        records.append(TopicDeleted(topic.topic_id))
+        results.append(TopicResult(topic.name, topic_id=topic.topic_id))
+    return ControllerResult(records=tuple(records), reply=TopicsReply(tuple(results)))
+
+
+def create_partitions(state: ControllerState, command: CreatePartitions) -> ControllerResult:
+    """Give each topic more partitions; those it has stay as they are."""
+    records: list[Record] = []
+    results: list[TopicResult] = []
+    times_named = Counter(topic.name for topic in command.topics)
+    added_count = 0
+    for wanted in {topic.name: topic for topic in command.topics}.values():
+        try:
+            if times_named[wanted.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+            topic, partitions = _added_partitions(state, wanted)
+            added_count += len(partitions)
+            if added_count > PARTITIONS_MAX_OF_A_COMMAND:
+                return _too_many(command)
+        except ApiError as error:
+            results.append(TopicResult(wanted.name, error.code, error.message))
+            continue
+        records.append(PartitionsAdded(topic.topic_id, len(topic.partitions), partitions))
+        results.append(TopicResult(topic.name, topic_id=topic.topic_id))
+    return ControllerResult(
+        records=() if command.validate_only else tuple(records),
+        reply=TopicsReply(tuple(results)),
+    )
+
+
+def _check_name(state: ControllerState, name: str, taken: dict[str, str]) -> None:
+    complaint = why_invalid(name)
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
+    if name in state.image.topics_by_name:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
+    other = state.colliding_topic(name) or taken.get(collision_key(name))
+    if other is not None:
+        raise ApiError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"topic name {name!r} collides with {other!r}: they differ only in '.' and '_', which"
+            " metrics cannot tell apart",
+        )
+
+
+def _partitions_of(state: ControllerState, topic: NewTopic) -> tuple[PartitionImage, ...]:
+    if topic.assignments:
+        if topic.partition_count != -1 or topic.replication_factor != -1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                "with replica assignments, the number of partitions and the replication factor"
+                " must be -1",
+            )
+        return tuple(
+            new_partition(state, replicas)
+            for replicas in numbered_assignments(state, topic.assignments)
+        )
+    settings = state.broker_settings
+    partition_count, replication_factor = topic.partition_count, topic.replication_factor
+    if partition_count == -1:
+        partition_count = settings.num_partitions
+    if replication_factor == -1:
+        replication_factor = settings.default_replication_factor
+    if partition_count < 1:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{partition_count} is no number of partitions: it must be 1 or more, or -1 for the"
+            " default",
+        )
+    if replication_factor < 1:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{replication_factor} is no replication factor: it must be 1 or more, or -1 for the"
+            " default",
+        )
+    # What is beyond the limit is counted, not built.
+    built_count = min(partition_count, PARTITIONS_MAX_OF_A_COMMAND + 1)
+    return _placed(state, topic.topic_id, 0, built_count, replication_factor)
+
+
+def _placed(
+    state: ControllerState, topic_id: bytes, first: int, count: int, replication_factor: int
+) -> tuple[PartitionImage, ...]:
+    brokers = [broker.broker_id for broker in state.active_brokers()]
+    return tuple(
+        new_partition(state, replicas)
+        for replicas in place(
+            topic_id,
+            first_partition=first,
+            partition_count=count,
+            replication_factor=replication_factor,
+            brokers=brokers,
+        )
+    )
+
+
+def _configs_of(state: ControllerState, topic: NewTopic) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for key, value in topic.configs:
+        if value is None:
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG, f"{key} cannot be null: leave it out for the default"
+            )
+        configs[key] = value.strip()
+    check_topic_configs(state, configs)
+    return configs
+
+
+def _referenced(state: ControllerState, reference: TopicReference) -> TopicImage:
+    has_id = reference.topic_id != ZERO_UUID
+    if has_id == (reference.name is not None):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "a topic is named either by its name or by its id"
+        )
+    if not state.broker_settings.delete_topic_enable:
+        raise ApiError(
+            ErrorCode.TOPIC_DELETION_DISABLED,
+            "topics cannot be deleted: set delete.topic.enable=true to allow it",
+        )
+    if reference.name is None:
+        topic = state.image.topics_by_id.get(reference.topic_id)
+        if topic is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return topic
+    topic = state.image.topics_by_name.get(reference.name)
+    if topic is None:
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {reference.name!r}"
+        )
+    return topic
+
+
+def _added_partitions(
+    state: ControllerState, wanted: NewPartitions
+) -> tuple[TopicImage, tuple[PartitionImage, ...]]:
+    topic = state.image.topics_by_name.get(wanted.name)
+    if topic is None:
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wanted.name!r}")
+    if any(
+        partition.adding_replicas or partition.removing_replicas for partition in topic.partitions
+    ):
+        raise ApiError(
+            ErrorCode.REASSIGNMENT_IN_PROGRESS,
+            f"partitions of {wanted.name!r} are being reassigned: try again when that is done",
+        )
+    count = len(topic.partitions)
+    added = wanted.count - count
+    if added < 1:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {wanted.name!r} has {count} partitions: {wanted.count} would not be more",
+        )
+    replication_factor = len(topic.partitions[0].replicas)
+    if wanted.assignments is None:
+        added = min(added, PARTITIONS_MAX_OF_A_COMMAND + 1)
+        return topic, _placed(state, topic.topic_id, count, added, replication_factor)
+    if len(wanted.assignments) != added:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{added} partitions are to be added, but replicas are assigned to"
+            f" {len(wanted.assignments)}",
+        )
+    for replicas in wanted.assignments:
+        check_assignment(state, replicas, replication_factor)
+    return topic, tuple(new_partition(state, replicas) for replicas in wanted.assignments)
+
+
+def _too_many(command: CreateTopics | CreatePartitions) -> ControllerResult:
+    names: Iterable[str] = dict.fromkeys(topic.name for topic in command.topics)
+    message = f"one request creates at most {PARTITIONS_MAX_OF_A_COMMAND} partitions"
+    return ControllerResult(
+        records=(),
+        reply=TopicsReply(
+            tuple(TopicResult(name, ErrorCode.POLICY_VIOLATION, message) for name in names)
+        ),
+    )
