@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,7 +80,7 @@ class ControllerProcess:
         self._config = config
         self._supervisor = supervisor
         self._log = MetadataLog.open(config.metadata_folder)
-        self._controller = Controller(self._load())
+        self._controller = self._load()
         self._entries_since_snapshot = self._log.last_index - (
             self._log.snapshot.index if self._log.snapshot is not None else 0
         )
@@ -89,9 +90,7 @@ class ControllerProcess:
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._bring_up()
-        self._socket = bind_endpoint(
-            self._context, ipc_address(config.run_folder, "controller")
-        )
+        self._socket = bind_endpoint(self._context, ipc_address(config.run_folder, "controller"))
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
         for socket in supervisor.sockets:
@@ -120,8 +119,12 @@ class ControllerProcess:
 
     # -- the log -----------------------------------------------------------------------------------
 
-    def _load(self) -> MetadataImage:
-        controller = Controller(MetadataImage.empty())
+    def _load(self) -> Controller:
+        controller = Controller(
+            MetadataImage.empty(),
+            node_id=self._config.node_id,
+            static=self._config.static_configs,
+        )
         next_index = 1
         mark = self._log.snapshot
         if mark is not None:
@@ -130,14 +133,16 @@ class ControllerProcess:
             next_index = mark.index + 1
         for log_entry in self._log.read(next_index):
             controller.replay(decode_records(log_entry.data), log_entry.index)
-        return controller.image
+        return controller
 
     def _bring_up(self) -> None:
         """Make a new cluster's first records, and register this node's present start."""
         if self.image.offset == 0:
             self._apply(bootstrap_records(self._config))
         self._apply(
-            self._controller.handle(registration(self._config, self.image), _now_ms()).records
+            self._controller.handle(
+                registration(self._config, uuid.uuid4().bytes), _now_ms()
+            ).records
         )
         self._persist()
 
@@ -192,15 +197,11 @@ class ControllerProcess:
         try:
             result = self._controller.handle(decode_command(message.command), _now_ms())
         except ApiError as error:
-            self._send(
-                identity, [Submitted(message.request_id, error.code, b"", error.message)]
-            )
+            self._send(identity, [Submitted(message.request_id, error.code, b"", error.message)])
             return
         answer = Submitted(message.request_id, ErrorCode.NONE, encode_reply(result.reply))
         self._apply(result.records)
-        self._waiting.append(
-            _Waiting(identity, answer, self.image.offset, message.deadline_ms)
-        )
+        self._waiting.append(_Waiting(identity, answer, self.image.offset, message.deadline_ms))
 
     def _follow(self, identity: bytes, message: Follow) -> None:
         if message.cluster_id and message.cluster_id != self.image.cluster_id:

@@ -2,26 +2,45 @@
 
 The image says which partitions this node has and with which configs; the stores follow. A partition
 that the image does not know is deleted, one that the store does not know is created, so that it does not
-matter where a worker was when it died. Partitions of one commit are created in one transaction per store.
+matter where a worker was when it died. What one image brings costs one synced change per store.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
+from cluster.metadata.image import (
+    ConfigResourceType,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
 from cluster.metadata.settings import TopicSettings, topic_settings
+from protocol.errors import ErrorCode
 from storage.layout import store_folder, store_index
 from storage.settings import LogSettings, StoreOptions, TimestampType
-from storage.store import PartitionSpec, Store
+from storage.store import NewPartition, Store
 
 log = logging.getLogger(__name__)
 
 Place = tuple[int, int]
+"""(store, store-local partition number)"""
+
+
+class Admission(NamedTuple):
+    """What an append to a partition meets before it is looked at: refusals, or the epoch to write."""
+
+    leader_epoch: int
+    refusal: ErrorCode
+    refusal_of_acks_all: ErrorCode
+
+
+_ABSENT = Admission(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
 class Partitions:
-    """The stores of one worker: `store % worker_count == worker`. `images` tells a place's partition."""
+    """The stores of one worker: those whose index modulo the worker count is the worker's."""
 
     def __init__(
         self,
@@ -38,111 +57,127 @@ class Partitions:
         self._node_id = node_id
         self._store_count = store_count
         self._static_configs = static_configs
-        self.stores: dict[int, Store] = {}
-        for index in range(worker, store_count, worker_count):
-            self.stores[index] = Store.open(store_folder(folder, index), options, now_ms)
-        self.leading: dict[Place, tuple[TopicSettings, PartitionImage]] = {}
-        self._topics: dict[Place, str] = {}
+        self.stores: dict[int, Store] = {
+            index: Store.open(store_folder(folder, index), options, now_ms)
+            for index in range(worker, store_count, worker_count)
+        }
+        self._admissions: dict[Place, Admission] = {}
         self._image = MetadataImage.empty()
 
-    def follow(self, image: MetadataImage, now_ms: int) -> set[Place]:
+    def admission(self, store: int, number: int) -> Admission:
+        """Whether and in which epoch a partition takes appends."""
+        return self._admissions.get((store, number), _ABSENT)
+
+    def follow(self, image: MetadataImage) -> set[Place]:
         """Carry out what changed since the last image. Returns the places that vanished."""
         old, self._image = self._image, image
-        if old.offset == 0:
-            vanished = self._drop_unknown(image)
-            topics: Iterable[TopicImage] = image.topics_by_id.values()
-        else:
-            gone = [
-                topic
-                for topic_id, topic in old.topics_by_id.items()
-                if topic_id not in image.topics_by_id
-            ]
-            vanished = self._drop(gone)
-            topics = (
-                topic
-                for topic_id, topic in image.topics_by_id.items()
-                if old.topics_by_id.get(topic_id) is not topic or old.configs is not image.configs
-            )
-        self._create(topics, now_ms)
+        vanished = (
+            self._unknown_places() if old.offset == 0 else self._places_of(_gone(old, image))
+        )
+        numbers: dict[int, list[int]] = {}
+        for store, number in vanished:
+            numbers.setdefault(store, []).append(number)
+            self._admissions.pop((store, number), None)
+        for store, gone in numbers.items():
+            self.stores[store].delete_partitions(gone)
+        self._take(_changed(old, image))
         return vanished
-
-    def place_of(self, topic_id: bytes, partition: int) -> tuple[int, Store] | None:
-        """The store that holds a partition, when it is one of ours."""
-        index = store_index(topic_id, partition, self._store_count)
-        store = self.stores.get(index)
-        return None if store is None else (index, store)
-
-    def _create(self, topics: Iterable[TopicImage], now_ms: int) -> None:
-        new: dict[int, list[PartitionSpec]] = {}
-        known: list[tuple[int, int, TopicImage, int, TopicSettings, LogSettings]] = []
-        for topic in topics:
-            settings = topic_settings(self._image, self._node_id, self._static_configs, topic.name)
-            log_settings = log_settings_of(settings)
-            for partition, image in enumerate(topic.partitions):
-                if self._node_id not in image.replicas:
-                    continue
-                place = self.place_of(topic.topic_id, partition)
-                if place is None:
-                    continue
-                index, store = place
-                number = store.number_of(topic.topic_id, partition)
-                if number is None:
-                    new.setdefault(index, []).append(
-                        PartitionSpec(
-                            topic_id=topic.topic_id,
-                            topic_name=topic.name,
-                            partition=partition,
-                            leader_epoch=image.leader_epoch,
-                            settings=log_settings,
-                        )
-                    )
-                else:
-                    store.set_settings(number, log_settings)
-                    store.set_leader_epoch(number, image.leader_epoch)
-                known.append((index, partition, topic, partition, settings, log_settings))
-        for index, partitions in new.items():
-            self.stores[index].create_partitions(partitions, now_ms)
-        for index, partition, topic, _, settings, _ in known:
-            number = self.stores[index].number_of(topic.topic_id, partition)
-            assert number is not None
-            self.leading[(index, number)] = (settings, topic.partitions[partition])
-            self._topics[(index, number)] = topic.name
-
-    def _drop(self, topics: Iterable[TopicImage]) -> set[Place]:
-        vanished: set[Place] = set()
-        for topic in topics:
-            for partition in range(len(topic.partitions)):
-                place = self.place_of(topic.topic_id, partition)
-                number = place[1].number_of(topic.topic_id, partition) if place else None
-                if place is not None and number is not None:
-                    self._delete(place[0], number)
-                    vanished.add((place[0], number))
-        return vanished
-
-    def _drop_unknown(self, image: MetadataImage) -> set[Place]:
-        vanished: set[Place] = set()
-        for index, store in self.stores.items():
-            for number, partition in list(store.partitions().items()):
-                topic = image.topics_by_id.get(partition.topic_id)
-                if (
-                    topic is None
-                    or partition.partition >= len(topic.partitions)
-                    or self._node_id not in topic.partitions[partition.partition].replicas
-                ):
-                    log.info("dropping %s-%d", partition.topic_name, partition.partition)
-                    self._delete(index, number)
-                    vanished.add((index, number))
-        return vanished
-
-    def _delete(self, store: int, number: int) -> None:
-        self.stores[store].delete_partition(number)
-        self.leading.pop((store, number), None)
-        self._topics.pop((store, number), None)
 
     def close(self) -> None:
         """Sync and close every store."""
         for store in self.stores.values():
             store.close()
+
+    def _take(self, topics: Iterable[TopicImage]) -> None:
+        """Create the partitions of these topics that are new, and renew those that are not."""
+        new: dict[int, list[NewPartition]] = {}
+        admissions: dict[int, list[Admission]] = {}
+        for topic in topics:
+            settings = topic_settings(
+                self._image, self._node_id, self._static_configs, topic.name
+            )
+            log_settings = log_settings_of(settings)
+            for partition, state in enumerate(topic.partitions):
+                index = store_index(topic.topic_id, partition, self._store_count)
+                if index not in self.stores or self._node_id not in state.replicas:
+                    continue
+                new.setdefault(index, []).append(
+                    NewPartition(
+                        topic.topic_id, topic.name, partition, state.leader_epoch, log_settings
+                    )
+                )
+                admissions.setdefault(index, []).append(self._admit(state, settings))
+        for index, partitions in new.items():
+            numbers = self.stores[index].create_partitions(partitions)
+            for number, admission in zip(numbers, admissions[index], strict=True):
+                self._admissions[(index, number)] = admission
+
+    def _admit(self, state: PartitionImage, settings: TopicSettings) -> Admission:
+        if state.leader != self._node_id:
+            return _ABSENT
+        has_enough = len(state.in_sync_replicas) >= settings.min_insync_replicas
+        return Admission(
+            state.leader_epoch,
+            ErrorCode.NONE,
+            ErrorCode.NONE if has_enough else ErrorCode.NOT_ENOUGH_REPLICAS,
+        )
+
+    def _places_of(self, topics: Iterable[TopicImage]) -> set[Place]:
+        places: set[Place] = set()
+        for topic in topics:
+            for partition in range(len(topic.partitions)):
+                index = store_index(topic.topic_id, partition, self._store_count)
+                store = self.stores.get(index)
+                number = store.number_of(topic.topic_id, partition) if store is not None else None
+                if number is not None:
+                    places.add((index, number))
+        return places
+
+    def _unknown_places(self) -> set[Place]:
+        """What the stores hold and the first image does not: deleted while this worker was away."""
+        places: set[Place] = set()
+        for index, store in self.stores.items():
+            for number, held in store.partitions().items():
+                state = self._image.partition(held.topic_id, held.partition)
+                if state is None or self._node_id not in state.replicas:
+                    log.info("%s-%d is not ours any more", held.topic_name, held.partition)
+                    places.add((index, number))
+        return places
+
+
+def _gone(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
+    if old.topics_by_id is not new.topics_by_id:
+        for topic_id, topic in old.topics_by_id.items():
+            if topic_id not in new.topics_by_id:
+                yield topic
+
+
+def _changed(old: MetadataImage, new: MetadataImage) -> Iterator[TopicImage]:
+    """Topics that are new or different, or whose configs are."""
+    if _has_new_defaults(old, new):
+        yield from new.topics_by_id.values()
+        return
+    for topic_id, topic in new.topics_by_id.items():
+        if old.topics_by_id.get(topic_id) is not topic:
+            yield topic
+    for resource in {*old.configs, *new.configs} if old.configs is not new.configs else ():
+        if resource.type == ConfigResourceType.TOPIC:
+            known = new.topics_by_name.get(resource.name)
+            if known is not None and old.configs.of(*resource) != new.configs.of(*resource):
+                yield known
+
+
+def _has_new_defaults(old: MetadataImage, new: MetadataImage) -> bool:
+    """Whether a broker config changed, which may be the default of any topic's."""
+    if old.offset == 0:
+        return True
+    if old.configs is new.configs:
+        return False
+    return any(
+        old.configs.of(*resource) != new.configs.of(*resource)
+        for resource in {*old.configs, *new.configs}
+        if resource.type == ConfigResourceType.BROKER
+    )
 
 
 def log_settings_of(settings: TopicSettings) -> LogSettings:

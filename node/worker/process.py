@@ -31,6 +31,7 @@ from node.bus.messages import (
 from node.bus.metadata_feed import apply_metadata
 from node.config import NodeConfig
 from node.observability import ChildLink, configure_logging
+from node.worker.housekeeping import Housekeeping
 from node.worker.partitions import Partitions
 from node.worker.turns import Request, RouterState, Turns
 from storage.settings import StoreOptions
@@ -39,7 +40,6 @@ log = logging.getLogger(__name__)
 
 _BIG_MESSAGE_BYTES = 65_536
 _IDLE_POLL_MS = 1_000
-_SLICE_MS = 5
 
 
 class _RouterLink:
@@ -77,6 +77,7 @@ class WorkerProcess:
             options=StoreOptions(durability=config.durability),
             now_ms=_now_ms(),
         )
+        self._housekeeping = Housekeeping(self._partitions.stores, _now_ms())
         self._turns = Turns(self._partitions, self._broadcast)
         run = config.run_folder
         self._routers = [
@@ -95,10 +96,10 @@ class WorkerProcess:
         """Serve until the supervisor says stop; then sync and close the stores."""
         try:
             while not self._is_stopping:
-                has_work = self._housekeeping_slice()
-                timeout_ms = 0 if has_work else self._until_next_ms()
-                ready = dict(self._poller.poll(timeout_ms))
-                self._on_ready(ready)
+                now_ms = _now_ms()
+                self._housekeeping.run_slice(now_ms)
+                wait_ms = min(self._housekeeping.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
+                self._on_ready(dict(self._poller.poll(max(0, wait_ms))))
         finally:
             self._partitions.close()
             log.info("stores are closed")
@@ -176,22 +177,13 @@ class WorkerProcess:
         if image is not self._image:
             is_first = self._image.offset == 0
             self._image = image
-            vanished = self._partitions.follow(image, _now_ms())
+            vanished = self._partitions.follow(image)
             for store, number in vanished:
                 self._turns.notify(store, (number,))
             self._send_replies()
             self._tell_controller(Applied(self._name, image.offset))
             if is_first:
                 self._supervisor.ready()
-
-    # -- housekeeping ------------------------------------------------------------------------------
-
-    def _housekeeping_slice(self) -> bool:
-        """A few milliseconds of retention, compaction or rewriting; whether there is more to do now."""
-        return self._partitions.housekeeping(_now_ms(), _SLICE_MS, self._turns.notify)
-
-    def _until_next_ms(self) -> int:
-        return max(0, min(_IDLE_POLL_MS, self._partitions.next_duty_ms(_now_ms())))
 
 
 def _now_ms() -> int:

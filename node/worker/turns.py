@@ -22,9 +22,10 @@ from node.bus.messages import (
 )
 from node.worker.partitions import Partitions
 from protocol.errors import ErrorCode
-from storage.append import AppendOrigin, AppendResult
+from storage.append import AppendResult, Turn
 from storage.environment import StorageError
-from storage.store import Store, Turn
+from storage.store import Store
+from storage.validation import AppendOrigin
 
 COMMIT_BYTES_MAX = 2 << 20
 """Above this a commit's dirty pages no longer fit the caches, and each byte costs more."""
@@ -73,7 +74,7 @@ class Turns:
             elif type(request) is DeleteRecords:
                 self._delete_records(router, store, request)
             elif type(request) is DescribeProducers:
-                self._describe_producers(router, store, request, now_ms)
+                self._describe_producers(router, store, request)
         for index in list(self._open):
             self._commit(index)
 
@@ -113,9 +114,8 @@ class Turns:
         origin: AppendOrigin,
         now_ms: int,
     ) -> None:
-        refusal = self._partitions.refusal(
-            request.store, request.number, request.acks, request.leader_epoch, origin
-        )
+        admission = self._partitions.admission(request.store, request.number)
+        refusal = admission.refusal_of_acks_all if request.acks == -1 else admission.refusal
         if refusal:
             router.replies.append(Failed(request.request_id, refusal))
             return
@@ -127,7 +127,7 @@ class Turns:
             view,
             start,
             length,
-            leader_epoch=self._partitions.leader_epoch(request.store, request.number),
+            leader_epoch=admission.leader_epoch,
             origin=origin,
             request_version=request.version,
             may_scratch_before=type(request) is Append and request.may_scratch_before,
@@ -166,33 +166,21 @@ class Turns:
         if request.store in self._open:
             # The high watermark that -1 stands for includes what came before in this turn.
             self._commit(request.store)
-        if self._partitions.leader_epoch(request.store, request.number) < 0:
-            code, low_watermark = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
-        else:
+        code, low_watermark = (
+            self._partitions.admission(request.store, request.number).refusal,
+            -1,
+        )
+        if not code:
             code, low_watermark = store.delete_records(request.number, request.offset)
         router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
         self.notify(request.store, (request.number,))
 
     def _describe_producers(
-        self, router: RouterState, store: Store, request: DescribeProducers, now_ms: int
+        self, router: RouterState, store: Store, request: DescribeProducers
     ) -> None:
-        router.replies.append(
-            ProducersDescribed(
-                request.request_id,
-                ErrorCode.NONE,
-                tuple(
-                    (
-                        producer_id,
-                        entry.producer_epoch,
-                        entry.last_sequence,
-                        entry.last_timestamp,
-                        entry.coordinator_epoch,
-                        entry.transaction_first_offset,
-                    )
-                    for producer_id, entry in store.producers(request.number, now_ms)
-                ),
-            )
-        )
+        refusal = self._partitions.admission(request.store, request.number).refusal
+        producers = () if refusal else tuple(store.producers(request.number))
+        router.replies.append(ProducersDescribed(request.request_id, refusal, producers))
 
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Tell the routers of those partitions that somebody watches; the watch is taken."""
