@@ -38,6 +38,7 @@ def uuid_from_text(text: str) -> Uuid:
         value = base64.b64decode(text.encode("ascii") + b"==", altchars=b"-_", validate=True)
     except (binascii.Error, UnicodeEncodeError) as error:
         raise ValueError(f"{text!r} is not a base64 UUID") from error
-    if len(text) != 22 or len(value) != 16:
+    # The decoder also takes the letters of the other alphabet.
+    if len(text) != 22 or len(value) != 16 or "+" in text or "/" in text:
         raise ValueError(f"{text!r} is not a base64 UUID of 22 letters")
     return value

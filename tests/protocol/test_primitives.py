@@ -1,0 +1,62 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import ProtocolError
+from protocol.primitives import (
+    read_uvarint,
+    refuse_null,
+    refuse_tag_size,
+    refuse_value,
+    skip_tags,
+    uvarint,
+)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_an_unsigned_varint_is_read_as_written(value: int) -> None:
+    encoded = uvarint(value)
+    assert read_uvarint(b"\xff" + encoded + b"\xff", 1) == (value, 1 + len(encoded))
+
+
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**32 - 1, "ffffffff0f")],
+)
+def test_an_unsigned_varint_has_its_least_significant_bits_first(value: int, encoded: str) -> None:
+    assert uvarint(value).hex() == encoded
+
+
+def test_a_varint_of_more_than_five_bytes_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="longer than 32 bits"):
+        read_uvarint(b"\xff" * 5 + b"\x01", 0)
+
+
+def test_a_varint_that_runs_over_the_end_is_an_index_error() -> None:
+    with pytest.raises(IndexError):
+        read_uvarint(b"\xff\xff", 0)
+
+
+def test_skipping_a_tagged_section_ends_behind_its_last_field() -> None:
+    section = uvarint(5) + uvarint(3) + b"abc" + uvarint(1000) + uvarint(0)
+    assert skip_tags(b"??" + section + b"rest", 2, 2) == 2 + len(section)
+
+
+def test_skipping_more_than_127_fields_reads_on_in_their_count() -> None:
+    count = uvarint(200)
+    data = count[1:] + b"\x07\x00" * 200
+    assert skip_tags(data, 0, count[0]) == len(data)
+
+
+def test_a_hostile_count_of_tagged_fields_ends_with_the_input() -> None:
+    with pytest.raises(IndexError):
+        skip_tags(b"\xff\xff\xff\x0f" + b"\x01\x00" * 10, 0, 0xFF)
+
+
+def test_refusals_name_the_field() -> None:
+    with pytest.raises(ProtocolError, match="group_id"):
+        refuse_null("group_id")
+    with pytest.raises(ProtocolError, match="current_leader"):
+        refuse_tag_size("current_leader")
+    with pytest.raises(ProtocolError, match="version 3 cannot carry topic_id"):
+        refuse_value("topic_id", 3)
