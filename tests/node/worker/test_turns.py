@@ -1,0 +1,164 @@
+"""A worker's turn on real stores: one commit, answers after it, nothing from a full disk."""
+
+from pathlib import Path
+
+import pytest
+
+from cluster.metadata.image import MetadataImage
+from node.bus.messages import (
+    Advanced,
+    Append,
+    AppendBytes,
+    Appended,
+    DeleteRecords,
+    DescribeProducers,
+    Failed,
+    ProducersDescribed,
+    RecordsDeleted,
+    ToRouter,
+)
+from node.worker.partitions import Partitions
+from node.worker.turns import RouterState, Turns
+from protocol.errors import ErrorCode
+from protocol.records import Record, build_batch
+from storage.reader import StoreReader
+from tests.node.worker.test_partitions import (
+    TOPIC_ID,
+    image_after,
+    open_partitions,
+    place,
+    topic,
+)
+
+NOW_MS = 1_700_000_000_000
+
+
+class _Bench:
+    """One worker's turns with one router, whose arena is plain memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.partitions: Partitions = open_partitions(folder)
+        self.partitions.follow(
+            image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0, 0))
+        )
+        self.broadcast: list[ToRouter] = []
+        self.turns = Turns(self.partitions, self.broadcast.append)
+        self.router = RouterState(arena=memoryview(bytearray(1 << 16)))
+        self._used = 16
+
+    def stage(self, request_id: int, partition: int, batch: bytes) -> Append:
+        """Put a batch into the arena, as a router would have."""
+        store, number = place(self.partitions, TOPIC_ID, partition)
+        start, self._used = self._used, self._used + len(batch)
+        assert self.router.arena is not None
+        self.router.arena[start : self._used] = batch
+        return Append(request_id, store, number, start, len(batch))
+
+    def run(self, *requests: "Append | AppendBytes | DeleteRecords | DescribeProducers") -> None:
+        self.turns.run([(self.router, request) for request in requests], NOW_MS)
+
+    def take(self) -> list[ToRouter]:
+        replies = list(self.router.replies)
+        self.router.replies.clear()
+        return replies
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> _Bench:
+    return _Bench(tmp_path)
+
+
+def _batch(*values: bytes, **options: int) -> bytes:
+    records = [
+        Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)
+    ]
+    return build_batch(records, **options)
+
+
+def test_appends_of_one_turn_get_their_offsets_in_order(bench: _Bench) -> None:
+    bench.run(
+        bench.stage(1, 0, _batch(b"a", b"b")),
+        bench.stage(2, 1, _batch(b"c")),
+        bench.stage(3, 0, _batch(b"d")),
+    )
+    replies = {r.request_id: r for r in bench.take() if isinstance(r, Appended)}
+    assert [replies[i].base_offset for i in (1, 2, 3)] == [0, 0, 2]
+    assert all(r.error_code == ErrorCode.NONE for r in replies.values())
+    assert replies[1].log_append_time_ms == -1
+
+
+def test_appended_batches_can_be_read_by_another_process_face(
+    bench: _Bench, tmp_path: Path
+) -> None:
+    bench.run(bench.stage(1, 0, _batch(b"payload")))
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    reader = StoreReader(tmp_path / str(store))
+    result = reader.read(number, 0, max_bytes=1 << 20, end_offset=1, min_one_batch=True)
+    assert b"payload" in b"".join(bytes(buffer) for buffer in result.buffers)
+    reader.close()
+
+
+def test_carried_batches_of_a_client_are_checked_like_those_in_the_arena(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    broken = bytearray(_batch(b"x" * 50))
+    broken[-3] ^= 0xFF
+    bench.run(
+        AppendBytes(1, store, number, bytes(broken), is_client=True),
+        AppendBytes(2, store, number, _batch(b"fine"), is_client=True),
+    )
+    codes = {r.request_id: r.error_code for r in bench.take() if isinstance(r, Appended)}
+    assert codes == {1: ErrorCode.CORRUPT_MESSAGE, 2: ErrorCode.NONE}
+
+
+def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    bench.run(
+        Append(1, store, number + 1000, 16, 100),
+        Append(2, store, number, (1 << 16) - 10, 100),
+        Append(3, 99, 0, 16, 100),
+    )
+    codes = [r.error_code for r in bench.take() if isinstance(r, Failed)]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+
+
+def test_only_watched_partitions_are_announced_and_only_once(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    bench.partitions.stores[store].status.set_watch(number)
+    bench.run(bench.stage(1, 0, _batch(b"a")), bench.stage(2, 1, _batch(b"b")))
+    assert bench.broadcast == [Advanced(store, (number,))]
+    bench.run(bench.stage(3, 0, _batch(b"c")))
+    assert len(bench.broadcast) == 1
+
+
+def test_delete_records_sees_the_appends_before_it_in_the_turn(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    bench.run(
+        bench.stage(1, 0, _batch(b"a", b"b", b"c")),
+        DeleteRecords(2, store, number, -1),
+        DeleteRecords(3, store, number, 99),
+    )
+    deleted = [r for r in bench.take() if isinstance(r, RecordsDeleted)]
+    assert (deleted[0].error_code, deleted[0].low_watermark) == (ErrorCode.NONE, 3)
+    assert deleted[1].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_producers_are_described(bench: _Bench) -> None:
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    bench.run(
+        bench.stage(
+            1, 0, _batch(b"a", b"b", producer_id=77, producer_epoch=3, base_sequence=0)
+        ),
+    )
+    bench.run(DescribeProducers(2, store, number))
+    (described,) = (r for r in bench.take() if isinstance(r, ProducersDescribed))
+    ((producer_id, epoch, last_sequence, *_),) = described.producers
+    assert (producer_id, epoch, last_sequence) == (77, 3, 1)
+
+
+def test_duplicate_of_an_idempotent_batch_is_answered_with_its_first_offset(
+    bench: _Bench,
+) -> None:
+    batch = _batch(b"a", producer_id=5, producer_epoch=0, base_sequence=0)
+    bench.run(bench.stage(1, 0, batch), bench.stage(2, 0, batch))
+    answers = [r for r in bench.take() if isinstance(r, Appended)]
+    assert [(a.error_code, a.base_offset) for a in answers] == [(0, 0), (0, 0)]
