@@ -1,0 +1,29 @@
+"""Where clients find a broker: the address to tell one client for one broker.
+
+A client is told the address of the listener it came in by. A listener that advertises nothing is
+reached at whatever address the client itself used, which is right behind port mappings and on
+machines with several names; that can only be said of this node. A broker without an address for the
+client is not shown to it at all: clients take an empty host for an address and never come back.
+"""
+
+from typing import Protocol
+
+from cluster.metadata.image import BrokerImage
+
+
+class Caller(Protocol):
+    """How a client reached us: RequestContext has it."""
+
+    listener_name: str
+    local_host: str
+    local_port: int
+
+
+def address_of(broker: BrokerImage, caller: Caller, node_id: int) -> tuple[str, int] | None:
+    """Host and port of `broker` for this client, or None if it has none there."""
+    listener = broker.listener(caller.listener_name)
+    if listener is not None and listener.host and listener.port:
+        return listener.host, listener.port
+    if broker.broker_id == node_id:
+        return caller.local_host, caller.local_port
+    return None

@@ -1,0 +1,292 @@
+"""DescribeConfigs (32, versions 0 to 4), AlterConfigs (33, 0 to 2), IncrementalAlterConfigs (44, 0
+and 1) and ListConfigResources (74, 0 and 1).
+
+DescribeConfigs: v0 says of each value whether it is a default, v1 where it comes from, with
+synonyms (KIP-226); v3 types and documentation (KIP-569). A null or empty list of keys asks for all.
+AlterConfigs replaces all that was set on a resource and is kept for older clients;
+IncrementalAlterConfigs changes single keys (KIP-339). ListConfigResources: v0 lists client metrics
+subscriptions only (KIP-714), v1 any type (KIP-1142).
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from cluster.controller.commands import (
+    AlterConfigs,
+    ConfigOperation,
+    ConfigsReply,
+    IncrementalAlterConfigs,
+    ResourceConfigs,
+    ResourceOperations,
+)
+from cluster.metadata.config_definitions import ConfigSource
+from cluster.metadata.config_description import (
+    ConfigDescription,
+    describe_broker,
+    describe_cluster_default,
+    describe_topic,
+)
+from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from cluster.metadata.topic_names import why_invalid
+from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+ALTER_TIMEOUT_MS = 30_000
+"""The requests carry no timeout: clients' default of request.timeout.ms."""
+_LISTED_TYPES = frozenset(ConfigResourceType)
+
+Alterable = TypeVar("Alterable", AlterConfigsResource, IncrementalAlterConfigsResource)
+
+
+async def handle_describe_configs(
+    request: DescribeConfigsRequest, context: RequestContext, services: Services
+) -> DescribeConfigsResponse:
+    """Every key of each resource, set or not. Needs DESCRIBE_CONFIGS on it or on the cluster."""
+    results = []
+    for resource in request.resources:
+        result = DescribeConfigsResult(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        try:
+            _authorize(
+                resource.resource_type,
+                resource.resource_name,
+                Operation.DESCRIBE_CONFIGS,
+                context,
+                services,
+            )
+            wanted = frozenset(resource.configuration_keys or ())
+            result.configs = [
+                _described(config, request, context.api_version)
+                for config in _describe(resource, services)
+                if not wanted or config.name in wanted
+            ]
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return DescribeConfigsResponse(results=results)
+
+
+async def handle_alter_configs(
+    request: AlterConfigsRequest, context: RequestContext, services: Services
+) -> AlterConfigsResponse:
+    """Replace the configs of each resource. Needs ALTER_CONFIGS on the topic, group or cluster."""
+
+    def command(resources: Sequence[AlterConfigsResource]) -> AlterConfigs:
+        return AlterConfigs(
+            tuple(
+                ResourceConfigs(
+                    resource.resource_type,
+                    resource.resource_name,
+                    tuple((config.name, config.value) for config in resource.configs),
+                )
+                for resource in resources
+            ),
+            request.validate_only,
+        )
+
+    responses = await _alter(request.resources, command, context, services)
+    return AlterConfigsResponse(responses=responses)
+
+
+async def handle_incremental_alter_configs(
+    request: IncrementalAlterConfigsRequest, context: RequestContext, services: Services
+) -> IncrementalAlterConfigsResponse:
+    """Change single keys. Needs ALTER_CONFIGS on the topic, group or cluster."""
+
+    def command(resources: Sequence[IncrementalAlterConfigsResource]) -> IncrementalAlterConfigs:
+        return IncrementalAlterConfigs(
+            tuple(
+                ResourceOperations(
+                    resource.resource_type,
+                    resource.resource_name,
+                    tuple(
+                        ConfigOperation(config.name, config.config_operation, config.value)
+                        for config in resource.configs
+                    ),
+                )
+                for resource in resources
+            ),
+            request.validate_only,
+        )
+
+    responses = await _alter(request.resources, command, context, services)
+    return IncrementalAlterConfigsResponse(responses=responses)
+
+
+async def handle_list_config_resources(
+    request: ListConfigResourcesRequest, context: RequestContext, services: Services
+) -> ListConfigResourcesResponse:
+    """What has, or may have, configs. Needs DESCRIBE_CONFIGS on the cluster."""
+    if not services.authorizer.check(
+        context, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if context.api_version == 0:
+        wanted: Iterable[int] = (ConfigResourceType.CLIENT_METRICS,)
+    else:
+        wanted = dict.fromkeys(request.resource_types) or tuple(ConfigResourceType)
+    if not _LISTED_TYPES.issuperset(wanted):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type in wanted
+            for name in _names(services.image, resource_type)
+        ]
+    )
+
+
+# -- describing ------------------------------------------------------------------------------
+
+
+def _describe(resource: DescribeConfigsResource, services: Services) -> list[ConfigDescription]:
+    image, name = services.image, resource.resource_name
+    match resource.resource_type:
+        case ConfigResourceType.TOPIC:
+            complaint = why_invalid(name)
+            if complaint is not None:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, complaint)
+            if name not in image.topics_by_name:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            return describe_topic(image, services.node_id, services.static_configs, name)
+        case ConfigResourceType.BROKER if name == CLUSTER_DEFAULT_BROKER:
+            return describe_cluster_default(image)
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+            if name != str(services.node_id):
+                # Only the broker itself knows its own configuration, the layer below the dynamic
+                # ones.
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"this is broker {services.node_id}: ask broker {name!r} itself for its"
+                    " configuration",
+                )
+            if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
+                return []
+            return describe_broker(image, services.node_id, services.static_configs)
+        case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+            if not name:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST, "the resource name must not be empty here"
+                )
+            return []
+        case unknown:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"{unknown} is no type of resource known here"
+            )
+
+
+def _described(
+    config: ConfigDescription, request: DescribeConfigsRequest, version: int
+) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=config.name,
+        value=config.value,
+        read_only=config.is_read_only,
+        is_default=version == 0 and config.source is ConfigSource.DEFAULT,
+        config_source=config.source,
+        is_sensitive=config.is_sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (config.synonyms if request.include_synonyms else ())
+        ],
+        config_type=config.type,
+        documentation=config.documentation if request.include_documentation else None,
+    )
+
+
+def _names(image: MetadataImage, resource_type: int) -> Iterable[str]:
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            return sorted(image.topics_by_name)
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER:
+            return (str(broker_id) for broker_id in sorted(image.brokers))
+        case _:
+            return sorted(
+                resource.name for resource in image.configs if resource.type == resource_type
+            )
+
+
+# -- altering --------------------------------------------------------------------------------
+
+
+async def _alter(
+    resources: Sequence[Alterable],
+    command_of: Callable[[Sequence[Alterable]], AlterConfigs | IncrementalAlterConfigs],
+    context: RequestContext,
+    services: Services,
+) -> list[AlterConfigsResourceResponse]:
+    """Have the controller change what may be changed; one answer per resource, in order."""
+    answers = [
+        AlterConfigsResourceResponse(
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in resources
+    ]
+    allowed = []
+    for resource, answer in zip(resources, answers, strict=True):
+        try:
+            _authorize(
+                resource.resource_type,
+                resource.resource_name,
+                Operation.ALTER_CONFIGS,
+                context,
+                services,
+            )
+        except ApiError as error:
+            answer.error_code, answer.error_message = error.code, error.message
+        else:
+            allowed.append((resource, answer))
+    if not allowed:
+        return answers
+    try:
+        reply = await services.controller.submit(
+            command_of([resource for resource, _ in allowed]), ALTER_TIMEOUT_MS
+        )
+    except ApiError as error:
+        for _, answer in allowed:
+            answer.error_code, answer.error_message = error.code, error.message
+        return answers
+    assert isinstance(reply, ConfigsReply)
+    for (_, answer), result in zip(allowed, reply.results, strict=True):
+        answer.error_code, answer.error_message = result.error_code, result.error_message
+    return answers
+
+
+def _authorize(
+    resource_type: int, name: str, operation: Operation, context: RequestContext, services: Services
+) -> None:
+    match resource_type:
+        case ConfigResourceType.TOPIC:
+            kind, code = ResourceType.TOPIC, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        case ConfigResourceType.GROUP:
+            kind, code = ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+        case _:
+            kind, code = ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            name = CLUSTER_NAME
+    if not services.authorizer.check(context, operation, kind, name):
+        raise ApiError(code)

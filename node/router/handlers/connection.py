@@ -1,0 +1,75 @@
+"""ApiVersions (18): versions 0 to 5.
+
+v3 carries the client's software name and version (KIP-511) and the features; v4 lists features
+whose range begins at 0, which v3's readers refuse (KAFKA-17011); v5 lets a client say which
+cluster and node it believes to talk to (KIP-1242). It is the first request of a connection and
+must cost little.
+"""
+
+import re
+from collections.abc import Iterable
+
+from node.router.context import RequestContext, Services
+from protocol.apis import APIS, ApiKey
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
+
+
+async def handle_api_versions(
+    request: ApiVersionsRequest, context: RequestContext, services: Services
+) -> ApiVersionsResponse:
+    """What is served here. Needs no permission: it comes before anybody is known."""
+    version = context.api_version
+    if version >= 3 and not (
+        _SOFTWARE.match(request.client_software_name)
+        and _SOFTWARE.match(request.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    is_meant_for_others = (
+        request.cluster_id is not None and request.cluster_id != services.cluster_id
+    ) or request.node_id not in (-1, services.node_id)
+    if version >= 5 and is_meant_for_others:
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+    image = services.image
+    broker = image.brokers.get(services.node_id)
+    features = broker.features if broker is not None else ()
+    return ApiVersionsResponse(
+        api_keys=_served(services.served_apis),
+        supported_features=[
+            SupportedFeatureKey(
+                name=feature.name, min_version=feature.min_level, max_version=feature.max_level
+            )
+            for feature in features
+            if feature.min_level > 0 or version >= 4
+        ],
+        finalized_features_epoch=image.offset,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in image.features.items()
+        ],
+    )
+
+
+def unsupported_api_versions(_services: Services) -> ApiVersionsResponse:
+    """The answer, to be written in version 0, to a version of ApiVersions that is not served."""
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=_served((ApiKey.API_VERSIONS,)),
+    )
+
+
+def _served(keys: Iterable[int]) -> list[ApiVersion]:
+    return [
+        ApiVersion(
+            api_key=key, min_version=APIS[key].min_version, max_version=APIS[key].max_version
+        )
+        for key in sorted(keys)
+    ]

@@ -1,0 +1,391 @@
+"""Metadata (3, versions 0 to 13), DescribeTopicPartitions (75, version 0), DescribeCluster (60, 0
+to 2).
+
+Metadata: v0 takes an empty list of topics for all of them, v1 null; v4 lets the client forbid
+automatic creation; v8 to v10 authorized operations (KIP-430); v12 topics by id (KIP-516), which v10
+and v11 have fields for but may not use. DescribeCluster: v1 tells brokers from controllers
+(KIP-919), v2 shows fenced brokers (KIP-1073). DescribeTopicPartitions (KIP-966) goes through long
+answers with a cursor.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from cluster.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from cluster.metadata.settings import broker_settings
+from cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
+from node.router.addresses import address_of
+from node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from node.router.context import RequestContext, Services
+from node.router.handlers.topics import fresh_topic_id, may_create
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.metadata import (
+    Cursor,
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from protocol.types import ZERO_UUID
+
+PARTITIONS_MAX_OF_AN_ANSWER = 2000
+"""Kafka's default of max.request.partition.size.limit: the most of one DescribeTopicPartitions."""
+_AUTO_CREATE_TIMEOUT_MS = 5_000
+_BROKERS = 1
+_CONTROLLERS = 2
+_ELR_FEATURE = "eligible.leader.replicas.version"
+
+
+# -- Metadata --------------------------------------------------------------------------------
+
+
+async def handle_metadata(
+    request: MetadataRequest, context: RequestContext, services: Services
+) -> MetadataResponse:
+    """Brokers and topics. Needs DESCRIBE on each topic; topics that are not asked for by name are
+    left out without it.
+    """
+    wanted = request.topics
+    if wanted is None or (context.api_version == 0 and not wanted):
+        topics = _all_topics(request, context, services)
+    else:
+        topics = await _asked_topics(wanted, request, context, services)
+    image = services.image
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(node_id=broker.broker_id, host=host, port=port, rack=broker.rack)
+            for broker, host, port in _reachable_brokers(image, context, services)
+        ],
+        cluster_id=services.cluster_id,
+        controller_id=services.node_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = services.authorizer.authorized_operations(
+            context, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+    return response
+
+
+def _reachable_brokers(
+    image: MetadataImage, context: RequestContext, services: Services
+) -> Iterable[tuple[BrokerImage, str, int]]:
+    for broker in image.brokers.values():
+        address = address_of(broker, context, services.node_id)
+        if address is not None and not broker.is_fenced:
+            yield broker, *address
+
+
+def _all_topics(
+    request: MetadataRequest, context: RequestContext, services: Services
+) -> list[MetadataResponseTopic]:
+    check = services.authorizer.check
+    return [
+        _topic(topic, request, context, services)
+        for name, topic in services.image.topics_by_name.items()
+        if check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+
+
+async def _asked_topics(
+    wanted: Sequence[MetadataRequestTopic],
+    request: MetadataRequest,
+    context: RequestContext,
+    services: Services,
+) -> list[MetadataResponseTopic]:
+    asked = dict.fromkeys((topic.name, topic.topic_id) for topic in wanted)
+    failures: dict[str, ErrorCode] = {}
+    if request.allow_auto_topic_creation:
+        failures = await _create_missing(
+            [name for name, topic_id in asked if name is not None and topic_id == ZERO_UUID],
+            context,
+            services,
+        )
+    answers = []
+    for name, topic_id in asked:
+        if topic_id != ZERO_UUID or name is None:
+            answers.append(_topic_by_id(name, topic_id, request, context, services))
+        else:
+            answers.append(_topic_by_name(name, failures, request, context, services))
+    return answers
+
+
+def _topic_by_name(
+    name: str,
+    failures: dict[str, ErrorCode],
+    request: MetadataRequest,
+    context: RequestContext,
+    services: Services,
+) -> MetadataResponseTopic:
+    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return _failed_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    topic = services.image.topics_by_name.get(name)
+    if topic is not None:
+        return _topic(topic, request, context, services)
+    if why_invalid(name) is not None:
+        return _failed_topic(name, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    answer = _failed_topic(name, failures.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+    answer.topic_authorized_operations = _operations(name, request, context, services)
+    return answer
+
+
+def _topic_by_id(
+    name: str | None,
+    topic_id: bytes,
+    request: MetadataRequest,
+    context: RequestContext,
+    services: Services,
+) -> MetadataResponseTopic:
+    if context.api_version < 12 or topic_id == ZERO_UUID:
+        # v10 and v11 have the fields, but Kafka never let them be used (KAFKA-10774).
+        return _failed_topic(name or "", ErrorCode.INVALID_REQUEST)
+    topic = services.image.topics_by_id.get(topic_id)
+    # Whoever may not see the topic must not learn that its id exists.
+    if topic is None or not services.authorizer.check(
+        context, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
+    ):
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id
+        )
+    return _topic(topic, request, context, services)
+
+
+def _failed_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _topic(
+    topic: TopicImage, request: MetadataRequest, context: RequestContext, services: Services
+) -> MetadataResponseTopic:
+    brokers = services.image.brokers
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=_partition_error(partition),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.in_sync_replicas),
+                offline_replicas=_offline(partition, brokers),
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+        topic_authorized_operations=_operations(topic.name, request, context, services),
+    )
+
+
+def _operations(
+    name: str, request: MetadataRequest, context: RequestContext, services: Services
+) -> int:
+    if not request.include_topic_authorized_operations:
+        return NOT_ASKED
+    return services.authorizer.authorized_operations(context, ResourceType.TOPIC, name)
+
+
+async def _create_missing(
+    names: Sequence[str], context: RequestContext, services: Services
+) -> dict[str, ErrorCode]:
+    """Create the topics that do not exist and may be made by asking; says why one was not.
+
+    The coordinators' own topics are not made this way: their owners know how they must look.
+    """
+    image = services.image
+    missing = [
+        name
+        for name in names
+        if name not in image.topics_by_name
+        and name not in INTERNAL_TOPICS
+        and why_invalid(name) is None
+        and services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+    settings = broker_settings(image, services.node_id, services.static_configs)
+    if not missing or not settings.auto_create_topics_enable:
+        return {}
+    allowed = [name for name in missing if may_create(name, context, services)]
+    failures = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    # For who may create one it is about to exist, also when the answer does not come in time.
+    failures.update(dict.fromkeys(allowed, ErrorCode.LEADER_NOT_AVAILABLE))
+    if allowed:
+        command = CreateTopics(tuple(NewTopic(name, fresh_topic_id()) for name in allowed))
+        try:
+            reply = await services.controller.submit(command, _AUTO_CREATE_TIMEOUT_MS)
+        except ApiError:
+            return failures
+        assert isinstance(reply, TopicsReply)
+        for result in reply.results:
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                failures[result.name or ""] = ErrorCode(result.error_code)
+    return failures
+
+
+# -- what both kinds of answer say of a partition --------------------------------------------
+
+
+def _partition_error(partition: PartitionImage) -> ErrorCode:
+    is_led = partition.leader != NO_LEADER
+    return ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def _offline(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
+    return [
+        replica
+        for replica in partition.replicas
+        if (broker := brokers.get(replica)) is None or broker.is_fenced
+    ]
+
+
+# -- DescribeTopicPartitions -----------------------------------------------------------------
+
+
+async def handle_describe_topic_partitions(
+    request: DescribeTopicPartitionsRequest, context: RequestContext, services: Services
+) -> DescribeTopicPartitionsResponse:
+    """Partitions of topics in order of their names, up to a limit, from a cursor on. Needs DESCRIBE
+    on each topic.
+    """
+    image = services.image
+    asked = {topic.name for topic in request.topics}
+    cursor = request.cursor
+    is_cursor_lost = cursor is not None and asked and cursor.topic_name not in asked
+    if is_cursor_lost or (cursor is not None and cursor.partition_index < 0):
+        return DescribeTopicPartitionsResponse(
+            topics=[
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=ErrorCode.INVALID_REQUEST, name=name
+                )
+                for name in sorted(asked)
+            ]
+        )
+    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX_OF_AN_ANSWER))
+    topics = []
+    for name in sorted(asked or image.topics_by_name):
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        topic = image.topics_by_name.get(name)
+        if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            if asked:
+                topics.append(_undescribed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            continue
+        if topic is None:
+            is_valid = why_invalid(name) is None
+            topics.append(
+                _undescribed(
+                    name,
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if is_valid
+                    else ErrorCode.INVALID_TOPIC_EXCEPTION,
+                )
+            )
+            continue
+        if first >= len(topic.partitions):
+            continue
+        if room == 0:
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=first)
+            )
+        end = min(len(topic.partitions), first + room)
+        room -= end - first
+        topics.append(_described(topic, first, end, context, services))
+        if end < len(topic.partitions):
+            return DescribeTopicPartitionsResponse(
+                topics=topics, next_cursor=Cursor(topic_name=name, partition_index=end)
+            )
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _undescribed(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(
+        error_code=code, name=name, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def _described(
+    topic: TopicImage, first: int, end: int, context: RequestContext, services: Services
+) -> DescribeTopicPartitionsResponseTopic:
+    image = services.image
+    has_elr = image.features.get(_ELR_FEATURE, 0) > 0
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.name in INTERNAL_TOPICS,
+        partitions=[
+            DescribeTopicPartitionsResponsePartition(
+                error_code=_partition_error(partition),
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.in_sync_replicas),
+                eligible_leader_replicas=list(partition.elr) if has_elr else None,
+                last_known_elr=list(partition.last_known_elr) if has_elr else None,
+                offline_replicas=_offline(partition, image.brokers),
+            )
+            for index, partition in enumerate(topic.partitions[first:end], first)
+        ],
+        topic_authorized_operations=services.authorizer.authorized_operations(
+            context, ResourceType.TOPIC, topic.name
+        ),
+    )
+
+
+# -- DescribeCluster -------------------------------------------------------------------------
+
+
+async def handle_describe_cluster(
+    request: DescribeClusterRequest, context: RequestContext, services: Services
+) -> DescribeClusterResponse:
+    """The brokers of the cluster. The operations shown are those of who may DESCRIBE it."""
+    if request.endpoint_type != _BROKERS:
+        is_known = request.endpoint_type == _CONTROLLERS
+        code = (
+            ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+        )
+        return DescribeClusterResponse(error_code=code, error_message=code.message)
+    image = services.image
+    brokers = []
+    for broker in image.brokers.values():
+        address = address_of(broker, context, services.node_id)
+        if address is None or (broker.is_fenced and not request.include_fenced_brokers):
+            continue
+        brokers.append(
+            DescribeClusterBroker(
+                broker_id=broker.broker_id,
+                host=address[0],
+                port=address[1],
+                rack=broker.rack,
+                is_fenced=broker.is_fenced,
+            )
+        )
+    response = DescribeClusterResponse(
+        cluster_id=services.cluster_id, controller_id=services.node_id, brokers=brokers
+    )
+    if request.include_cluster_authorized_operations:
+        may_describe = services.authorizer.check(
+            context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+        response.cluster_authorized_operations = (
+            services.authorizer.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+            if may_describe
+            else 0
+        )
+    return response

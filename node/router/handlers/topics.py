@@ -1,0 +1,342 @@
+"""CreateTopics (19, versions 0 to 7), DeleteTopics (20, 0 to 6), CreatePartitions (37, 0 to 3) and
+DeleteRecords (21, 0 to 2).
+
+CreateTopics: v1 adds validate_only and messages, v4 lets counts default (KIP-464), v5 answers the
+configs (KIP-525), v7 the topic's id. DeleteTopics: v5 adds messages, v6 names topics by id too
+(KIP-516). What the controller answers is already visible on this node, so that a client's next
+Metadata shows it.
+"""
+
+import uuid
+
+from cluster.controller.commands import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    NewPartitions,
+    NewTopic,
+    ReplicaAssignment,
+    TopicReference,
+    TopicResult,
+    TopicsReply,
+)
+from cluster.metadata.config_description import describe_topic
+from cluster.metadata.settings import topic_settings
+from node.bus.messages import RecordsDeleted
+from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from protocol.types import Uuid, uuid_to_text
+
+HIGH_WATERMARK = -1
+"""The offset that stands for it in DeleteRecords."""
+
+
+def fresh_topic_id() -> Uuid:
+    """A random topic id whose text does not begin with a dash, which tools take for an option."""
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if not uuid_to_text(topic_id).startswith("-"):
+            return topic_id
+
+
+# -- CreateTopics ----------------------------------------------------------------------------
+
+
+async def handle_create_topics(
+    request: CreateTopicsRequest, context: RequestContext, services: Services
+) -> CreateTopicsResponse:
+    """Create topics, each by itself. Needs CREATE on the cluster or on the topic."""
+    topics = {topic.name: topic for topic in request.topics}
+    allowed = {name for name in topics if may_create(name, context, services)}
+    results: dict[str, TopicResult] = {
+        name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for name in topics
+        if name not in allowed
+    }
+    command = CreateTopics(
+        tuple(_new_topic(topic) for topic in request.topics if topic.name in allowed),
+        request.validate_only,
+    )
+    if command.topics:
+        try:
+            reply = await services.controller.submit(command, request.timeout_ms)
+            assert isinstance(reply, TopicsReply)
+            results.update((result.name or "", result) for result in reply.results)
+        except ApiError as error:
+            results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
+    return CreateTopicsResponse(
+        topics=[_created(topic, results[name], context, services) for name, topic in topics.items()]
+    )
+
+
+def may_create(name: str, context: RequestContext, services: Services) -> bool:
+    """Whether the principal may create the topic: on the whole cluster, or on this name."""
+    check = services.authorizer.check
+    return check(context, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME) or check(
+        context, Operation.CREATE, ResourceType.TOPIC, name
+    )
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    return NewTopic(
+        name=topic.name,
+        topic_id=fresh_topic_id(),
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=tuple(
+            ReplicaAssignment(assignment.partition_index, tuple(assignment.broker_ids))
+            for assignment in topic.assignments
+        ),
+        configs=tuple((config.name, config.value) for config in topic.configs),
+    )
+
+
+def _created(
+    topic: CreatableTopic, result: TopicResult, context: RequestContext, services: Services
+) -> CreatableTopicResult:
+    if result.error_code:
+        return CreatableTopicResult(
+            name=topic.name,
+            error_code=result.error_code,
+            error_message=_message(result),
+            configs=None,
+        )
+    answer = CreatableTopicResult(
+        name=topic.name, topic_id=result.topic_id, error_message=None, configs=None
+    )
+    if context.api_version < 5:
+        return answer
+    if not services.authorizer.check(
+        context, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, topic.name
+    ):
+        answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return answer
+    answer.num_partitions = result.partition_count
+    answer.replication_factor = result.replication_factor
+    overrides = {config.name: config.value or "" for config in topic.configs}
+    answer.configs = [
+        CreatableTopicConfigs(
+            name=config.name,
+            value=config.value,
+            read_only=config.is_read_only,
+            config_source=config.source,
+            is_sensitive=config.is_sensitive,
+        )
+        for config in describe_topic(
+            services.image,
+            services.node_id,
+            services.static_configs,
+            topic.name,
+            overrides=overrides,
+        )
+    ]
+    return answer
+
+
+def _message(result: TopicResult) -> str:
+    return result.error_message or ErrorCode(result.error_code).message
+
+
+# -- DeleteTopics ----------------------------------------------------------------------------
+
+
+async def handle_delete_topics(
+    request: DeleteTopicsRequest, context: RequestContext, services: Services
+) -> DeleteTopicsResponse:
+    """Delete topics, each by itself. Needs DELETE on the topic."""
+    named = request.topics if context.api_version >= 6 else _named(request.topic_names)
+    references = [TopicReference(topic.name, topic.topic_id) for topic in named]
+    results: dict[TopicReference, TopicResult] = {}
+    for reference in references:
+        refusal = _refuse_deletion(reference, context, services)
+        if refusal is not None:
+            results[reference] = refusal
+    allowed = tuple(reference for reference in references if reference not in results)
+    if allowed:
+        results.update(await _delete(allowed, request.timeout_ms, services))
+    return DeleteTopicsResponse(
+        responses=[
+            _deleted(results[reference], context.api_version)
+            for reference in dict.fromkeys(references)
+        ]
+    )
+
+
+def _named(names: list[str]) -> list[DeleteTopicState]:
+    return [DeleteTopicState(name=name) for name in names]
+
+
+def _refuse_deletion(
+    reference: TopicReference, context: RequestContext, services: Services
+) -> TopicResult | None:
+    name = reference.name
+    check = services.authorizer.check
+    if name is None:
+        topic = services.image.topics_by_id.get(reference.topic_id)
+        if topic is None:
+            return None
+        name = topic.name
+        if not check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            # Whoever may not see the topic must not learn that its id exists.
+            return TopicResult(None, ErrorCode.UNKNOWN_TOPIC_ID, topic_id=reference.topic_id)
+    if not check(context, Operation.DELETE, ResourceType.TOPIC, name):
+        return TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, topic_id=reference.topic_id)
+    return None
+
+
+async def _delete(
+    references: tuple[TopicReference, ...], timeout_ms: int, services: Services
+) -> dict[TopicReference, TopicResult]:
+    unique = tuple(dict.fromkeys(references))
+    try:
+        reply = await services.controller.submit(DeleteTopics(references), timeout_ms)
+    except ApiError as error:
+        return {
+            reference: TopicResult(
+                reference.name, error.code, error.message, topic_id=reference.topic_id
+            )
+            for reference in unique
+        }
+    assert isinstance(reply, TopicsReply)
+    return dict(zip(unique, reply.results, strict=True))
+
+
+def _deleted(result: TopicResult, version: int) -> DeletableTopicResult:
+    code = result.error_code
+    if code == ErrorCode.TOPIC_DELETION_DISABLED and version < 3:
+        # KIP-204's code came with v3.
+        code = ErrorCode.INVALID_REQUEST
+    return DeletableTopicResult(
+        name=result.name,
+        topic_id=result.topic_id,
+        error_code=code,
+        error_message=_message(result) if code else None,
+    )
+
+
+# -- CreatePartitions ------------------------------------------------------------------------
+
+
+async def handle_create_partitions(
+    request: CreatePartitionsRequest, context: RequestContext, services: Services
+) -> CreatePartitionsResponse:
+    """Add partitions to topics, each by itself. Needs ALTER on the topic."""
+    names = dict.fromkeys(topic.name for topic in request.topics)
+    allowed = {
+        name
+        for name in names
+        if services.authorizer.check(context, Operation.ALTER, ResourceType.TOPIC, name)
+    }
+    results = {
+        name: TopicResult(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        for name in names
+        if name not in allowed
+    }
+    command = CreatePartitions(
+        tuple(
+            NewPartitions(
+                topic.name,
+                topic.count,
+                None
+                if topic.assignments is None
+                else tuple(tuple(assignment.broker_ids) for assignment in topic.assignments),
+            )
+            for topic in request.topics
+            if topic.name in allowed
+        ),
+        request.validate_only,
+    )
+    if command.topics:
+        try:
+            reply = await services.controller.submit(command, request.timeout_ms)
+            assert isinstance(reply, TopicsReply)
+            results.update((result.name or "", result) for result in reply.results)
+        except ApiError as error:
+            results.update((name, TopicResult(name, error.code, error.message)) for name in allowed)
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(
+                name=name,
+                error_code=results[name].error_code,
+                error_message=_message(results[name]) if results[name].error_code else None,
+            )
+            for name in names
+        ]
+    )
+
+
+# -- DeleteRecords ---------------------------------------------------------------------------
+
+
+async def handle_delete_records(
+    request: DeleteRecordsRequest, context: RequestContext, services: Services
+) -> DeleteRecordsResponse:
+    """Move log starts. Needs DELETE on the topic. All partitions are asked for at once."""
+    topics = []
+    asked = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            answer = DeleteRecordsPartitionResult(
+                partition_index=wanted.partition_index, low_watermark=-1
+            )
+            place = _place_to_delete(topic.name, wanted, context, services)
+            if isinstance(place, ErrorCode):
+                answer.error_code = place
+            else:
+                store, number = place
+                reply = services.fanout.delete_records(
+                    store=store, number=number, offset=wanted.offset
+                )
+                asked.append((answer, reply))
+            answers.append(answer)
+        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    for answer, reply in asked:
+        deleted = await reply
+        answer.error_code = deleted.error_code
+        if isinstance(deleted, RecordsDeleted):
+            answer.low_watermark = deleted.low_watermark
+    return DeleteRecordsResponse(topics=topics)
+
+
+def _place_to_delete(
+    name: str, wanted: DeleteRecordsPartition, context: RequestContext, services: Services
+) -> tuple[int, int] | ErrorCode:
+    """The store and number of the partition, or why nothing can be deleted from it."""
+    if not services.authorizer.check(context, Operation.DELETE, ResourceType.TOPIC, name):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = services.image.topics_by_name.get(name)
+    index = wanted.partition_index
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    settings = topic_settings(services.image, services.node_id, services.static_configs, name)
+    if "delete" not in settings.cleanup_policy:
+        return ErrorCode.POLICY_VIOLATION
+    if wanted.offset < HIGH_WATERMARK:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    place = services.logs.locate(topic.topic_id, index)
+    if topic.partitions[index].leader != services.node_id or place is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return place
