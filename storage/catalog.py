@@ -68,6 +68,8 @@ class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
     file_bytes: int = 0
     byte_count: int = 0
     max_timestamp: int = -1
+    is_compacted: bool = False
+    """Written by log compaction: what it holds of a partition is clean."""
 
 
 _PARTITION = msgspec.msgpack.Decoder(PartitionRow)
@@ -89,12 +91,12 @@ class CatalogFile:
             sync=True,
         )
         self.lmdb = self.environment.lmdb
-        self.partitions = self.lmdb.open_db(b"partitions")
-        self.numbers = self.lmdb.open_db(b"numbers")
-        self.segments = self.lmdb.open_db(b"segments")
-        self.extents = self.lmdb.open_db(b"extents")
-        self.producers = self.lmdb.open_db(b"producers")
-        self.properties = self.lmdb.open_db(b"properties")
+        self.partitions = self.environment.database("partitions")
+        self.numbers = self.environment.database("numbers")
+        self.segments = self.environment.database("segments")
+        self.extents = self.environment.database("extents")
+        self.producers = self.environment.database("producers")
+        self.properties = self.environment.database("properties")
 
     def number_of(self, topic_id: bytes, partition: int) -> int | None:
         """The store-local number of a partition, None if it is not in this store."""
@@ -146,11 +148,17 @@ class CatalogFile:
             extents.sort(key=_first_offset)
         return found
 
-    def producer_rows(self) -> Iterator[tuple[int, int, bytes]]:
-        """(number, producer id, row) of every producer as of the last sealing."""
+    def producer_rows(self, only: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+        """(number, producer id, row) of every producer, or of those of one partition, as of the
+        last sealing."""
         with self.lmdb.begin(self.producers) as transaction:
-            for key, row in transaction.cursor():
+            cursor = transaction.cursor()
+            if not cursor.set_range(KEY.pack(only or 0, 0)):
+                return
+            for key, row in cursor.iternext():
                 number, producer_id = KEY.unpack(key)
+                if only is not None and number != only:
+                    return
                 yield number, producer_id, row
 
     def property_of(self, name: str) -> str | None:

@@ -28,12 +28,27 @@ class StorageError(Exception):
 class Environment:
     """One open LMDB file. Reading or writing is a matter of the transactions begun on it."""
 
-    __slots__ = ("__weakref__", "lmdb", "page_size", "path")
+    __slots__ = ("__weakref__", "_databases", "lmdb", "page_size", "path")
 
     def __init__(self, path: Path, environment: lmdb.Environment) -> None:
         self.path = path
         self.lmdb = environment
         self.page_size: int = environment.stat()["psize"]
+        self._databases: dict[str, lmdb._Database] = {}
+
+    def database(self, name: str) -> "lmdb._Database":
+        """A named database, made if it is missing and the environment is writable.
+
+        Opening one takes a transaction, so each is opened once per process, however many use it:
+        a second user may come in the middle of a turn. Raises StorageError.
+        """
+        database = self._databases.get(name)
+        if database is None:
+            try:
+                database = self._databases[name] = self.lmdb.open_db(name.encode())
+            except lmdb.Error as error:
+                raise StorageError(f"{self.path.name}: {error}") from error
+        return database
 
     def sync(self) -> None:
         """fdatasync, without the interpreter lock: other threads run on. Raises StorageError."""

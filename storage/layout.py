@@ -43,9 +43,9 @@ def store_index(topic_id: bytes, partition: int, store_count: int) -> int:
     return (int.from_bytes(topic_id[:4], "big") + partition) % store_count
 
 
-def store_directory(data_directory: Path, store: int) -> Path:
-    """Where store number `store` of a node lives."""
-    return data_directory / "stores" / str(store)
+def store_folder(stores_folder: Path, store: int) -> Path:
+    """Where store number `store` of a node lives; `stores_folder` is `<data>/stores`."""
+    return stores_folder / str(store)
 
 
 def segment_path(directory: Path, segment_id: int) -> Path:

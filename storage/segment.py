@@ -102,15 +102,12 @@ class Segment:
         self.environment = environment
         self.lmdb = environment.lmdb
         self.large_value_size = environment.page_size // 2
-        try:
-            self.batches = self.lmdb.open_db(b"batches")
-            self.timestamps = self.lmdb.open_db(b"timestamps")
-            self.epochs = self.lmdb.open_db(b"epochs")
-            self.aborted = self.lmdb.open_db(b"aborted")
-            self.producers = self.lmdb.open_db(b"producers")
-            self.extents = self.lmdb.open_db(b"extents")
-        except lmdb.Error as error:
-            raise StorageError(f"{environment.path.name}: {error}") from error
+        self.batches = environment.database("batches")
+        self.timestamps = environment.database("timestamps")
+        self.epochs = environment.database("epochs")
+        self.aborted = environment.database("aborted")
+        self.producers = environment.database("producers")
+        self.extents = environment.database("extents")
 
     @classmethod
     def create(cls, directory: Path, segment_id: int, *, map_bytes: int) -> "Segment":

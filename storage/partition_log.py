@@ -1,0 +1,266 @@
+"""One partition's log as its owner holds it in memory: offsets, producers, epochs, transactions.
+
+`advance` is the one place where a batch changes any of it; a turn calls it for what it appends, and
+opening a store calls it for what it finds in the active segment, so both come to the same state.
+Inside a turn everything can be put back (`savepoint`, `roll_back`): what a failed commit leaves is
+exactly what is on disk.
+"""
+
+from typing import NamedTuple
+
+from protocol.control_records import ControlType, EndTransactionMarker
+from protocol.records import CONTROL, TRANSACTIONAL
+from storage.catalog import PartitionRow
+from storage.layout import EPOCH_KEY, KEY, OFFSET
+from storage.leader_epochs import LeaderEpochs
+from storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker
+from storage.segment import Extent
+from storage.settings import LogSettings
+from storage.status import Role
+from storage.timestamps import TimestampIndexer
+from storage.transactions import UndecidedTransactions
+
+
+class IndexRow(NamedTuple):
+    """A row that goes into the active segment beside the batch: into the database of that name."""
+
+    database: str
+    key: bytes
+    value: bytes
+
+
+class PartitionLog:
+    """The state of one partition. Offsets that end something are exclusive."""
+
+    __slots__ = (
+        "active_batches",
+        "active_bytes",
+        "active_first_append_ms",
+        "active_first_offset",
+        "dirty_producers",
+        "epoch_recorded",
+        "epochs",
+        "flushed_offset",
+        "high_watermark",
+        "indexer",
+        "is_replicated",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "number",
+        "partition",
+        "producer_undo",
+        "producers",
+        "role",
+        "settings",
+        "topic_id",
+        "topic_name",
+        "unchecked_batches",
+        "undecided",
+        "unsealed_producers",
+    )
+
+    def __init__(self, row: PartitionRow) -> None:
+        self.number = row.number
+        self.topic_id = row.topic_id
+        self.topic_name = row.topic_name
+        self.partition = row.partition
+        self.settings: LogSettings = row.settings
+        self.log_start_offset = row.log_start_offset
+        self.log_end_offset = row.log_end_offset
+        self.high_watermark = self.log_end_offset
+        self.is_replicated = False
+        """Whether `high_watermark` waits for followers; else it is the log end."""
+        self.role = Role.LEADER
+        self.epochs = LeaderEpochs(row.leader_epochs)
+        self.epoch_recorded = self.epochs.latest
+        """The last epoch of which a row is in the catalog or in the active segment; a later one
+        may stand in `epochs` without records and gets its row with the first of them."""
+        self.leader_epoch = self.epochs.latest
+        self.producers: dict[int, ProducerEntry] = {}
+        self.undecided = UndecidedTransactions()
+
+        self.dirty_producers: set[int] = set()
+        """Changed since their rows were last written into the active segment."""
+        self.unsealed_producers: set[int] = set()
+        """Changed, and written there, since their rows were last written into the catalog."""
+        self.producer_undo: list[tuple[int, ProducerEntry | None]] = []
+        self.flushed_offset = 0
+        """Everything below was on disk at the last look; for flush.messages."""
+        self.start_segment()
+
+    def start_segment(self) -> None:
+        """A new segment has become the active one: nothing of this partition is in it."""
+        self.active_first_offset = -1
+        self.active_bytes = 0
+        self.active_batches = 0
+        self.active_first_append_ms = 0
+        self.indexer = TimestampIndexer()
+        self.unchecked_batches = 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End of what read_committed may see."""
+        return self.undecided.last_stable_offset(self.high_watermark)
+
+    def active_extent(self, segment_id: int) -> Extent | None:
+        """What the active segment (of this id) holds of the partition."""
+        if not self.active_batches:
+            return None
+        return Extent(
+            segment_id,
+            self.active_first_offset,
+            self.log_end_offset,
+            self.active_bytes,
+            self.active_batches,
+            self.indexer.max_timestamp,
+            self.active_first_append_ms,
+        )
+
+    def resume(self, extent: Extent) -> None:
+        """Take over a checkpoint of the active segment, when the store is opened."""
+        self.active_first_offset = extent.first_offset
+        self.active_bytes = extent.byte_count
+        self.active_batches = extent.batch_count
+        self.active_first_append_ms = extent.first_append_ms
+        self.indexer = TimestampIndexer(extent.max_timestamp)
+        self.log_end_offset = extent.end_offset
+
+    def advance(
+        self,
+        base_offset: int,
+        size: int,
+        leader_epoch: int,
+        attributes: int,
+        last_offset_delta: int,
+        max_timestamp: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        marker: EndTransactionMarker | None,
+        append_ms: int,
+    ) -> list[IndexRow]:
+        """A batch stands at the end of the log. Returns the index rows that belong beside it."""
+        rows: list[IndexRow] = []
+        number = self.number
+        self.log_end_offset = base_offset + last_offset_delta + 1
+        if not self.active_batches:
+            self.active_first_offset = base_offset
+            self.active_first_append_ms = append_ms
+        self.active_batches += 1
+        self.active_bytes += size
+        self.unchecked_batches += 1
+        if self.indexer.note(max_timestamp, size):
+            key = KEY.pack(number, max_timestamp)
+            rows.append(IndexRow("timestamps", key, OFFSET.pack(base_offset)))
+        if leader_epoch > self.epoch_recorded:
+            self.epochs.assign(leader_epoch, base_offset)
+            self.epoch_recorded = leader_epoch
+            start = OFFSET.pack(self.epochs.entries[-1][1])
+            rows.append(IndexRow("epochs", EPOCH_KEY.pack(number, leader_epoch), start))
+        if producer_id >= 0:
+            entry = self.producers.get(producer_id)
+            self.producer_undo.append((producer_id, entry))
+            self.dirty_producers.add(producer_id)
+            if marker is not None:
+                self.producers[producer_id] = after_marker(
+                    entry, producer_epoch, marker.coordinator_epoch, max_timestamp
+                )
+                self._decide(producer_id, base_offset, marker, rows)
+            elif not attributes & CONTROL:
+                is_transactional = attributes & TRANSACTIONAL != 0
+                self.producers[producer_id] = after_batch(
+                    entry,
+                    producer_epoch,
+                    base_sequence,
+                    base_offset,
+                    last_offset_delta,
+                    max_timestamp,
+                    is_transactional,
+                )
+                if is_transactional and producer_id not in self.undecided.ongoing:
+                    # Copied, so that a turn that fails finds the old one as it was.
+                    self.undecided = self.undecided.copy()
+                    self.undecided.open(producer_id, base_offset)
+        return rows
+
+    def _decide(
+        self, producer_id: int, offset: int, marker: EndTransactionMarker, rows: list[IndexRow]
+    ) -> None:
+        self.undecided = self.undecided.copy()
+        is_commit = marker.type is ControlType.COMMIT
+        aborted = self.undecided.decide(producer_id, offset, is_commit=is_commit)
+        if aborted is not None:
+            rows.append(IndexRow("aborted", KEY.pack(self.number, offset), aborted.encode()))
+
+    def savepoint(self) -> tuple[object, ...]:
+        """What a turn may change, as it is now, for `roll_back`. Producers are undone one by one:
+        this starts their list."""
+        self.producer_undo = []
+        indexer = self.indexer
+        return (
+            self.log_end_offset,
+            self.active_first_offset,
+            self.active_bytes,
+            self.active_batches,
+            self.active_first_append_ms,
+            indexer.max_timestamp,
+            indexer.unindexed_bytes,
+            self.unchecked_batches,
+            self.epochs.entries,
+            self.epoch_recorded,
+            self.undecided,
+            self.dirty_producers,
+            self.unsealed_producers,
+        )
+
+    def roll_back(self, savepoint: tuple[object, ...]) -> None:
+        """Forget what the turn did."""
+        indexer = self.indexer
+        (
+            self.log_end_offset,
+            self.active_first_offset,
+            self.active_bytes,
+            self.active_batches,
+            self.active_first_append_ms,
+            indexer.max_timestamp,
+            indexer.unindexed_bytes,
+            self.unchecked_batches,
+            self.epochs.entries,
+            self.epoch_recorded,
+            self.undecided,
+            self.dirty_producers,
+            self.unsealed_producers,
+        ) = savepoint  # type: ignore[assignment]  # in the order of savepoint()
+        for producer_id, entry in reversed(self.producer_undo):
+            if entry is None:
+                del self.producers[producer_id]
+            else:
+                self.producers[producer_id] = entry
+        self.producer_undo = []
+
+    def take_checkpoint(self) -> list[tuple[int, bytes]]:
+        """The rows of the producers that changed since the last checkpoint; they count as written
+        afterwards. The sets are replaced, not changed: a turn may have to go back to them."""
+        rows = [
+            (producer_id, entry.encode())
+            for producer_id in self.dirty_producers
+            if (entry := self.producers.get(producer_id)) is not None
+        ]
+        self.unsealed_producers = self.unsealed_producers | self.dirty_producers
+        self.dirty_producers = set()
+        self.unchecked_batches = 0
+        return rows
+
+    def resume_transactions(self) -> None:
+        """Find the open transactions among the producers, when the store is opened and all their
+        rows are in place."""
+        undecided = UndecidedTransactions()
+        ongoing = [
+            (entry.transaction_first_offset, producer_id)
+            for producer_id, entry in self.producers.items()
+            if entry.transaction_first_offset != NO_OFFSET
+        ]
+        for first_offset, producer_id in sorted(ongoing):
+            undecided.open(producer_id, first_offset)
+        self.undecided = undecided

@@ -1,0 +1,376 @@
+"""Reading a store from any process, without a message to its owner.
+
+The reader finds a partition's number and extents in the catalog, its offsets in the status table
+and its batches in the segments. What it remembers of the catalog is good as long as the table's
+generation stands still. Read transactions are begun and ended within a call, so that no reader ever
+holds back the owner; batches in overflow pages leave the transaction as views all the same, because
+those pages do not change as long as the segment is open, and the result holds it open.
+
+Called by routers for Fetch, ListOffsets, OffsetForLeaderEpoch and DescribeProducers, by followers'
+leaders, and by the command line on a store that nobody owns.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.errors import ProtocolError
+from protocol.records import BatchHeader, iter_timestamps
+from storage import opening
+from storage.catalog import CatalogFile, PartitionRow, SegmentState
+from storage.environment import StorageError
+from storage.layout import (
+    CATALOG_NAME,
+    EPOCH_KEY,
+    KEY,
+    NUMBER,
+    OFFSET,
+    STAMP_SIZE,
+    STATUS_NAME,
+)
+from storage.leader_epochs import LeaderEpochs
+from storage.producers import ProducerState, describe_producers
+from storage.segment import Extent, Segment
+from storage.status import StatusTable
+from storage.timestamps import batches_from, first_to_reach, largest
+from storage.transactions import AbortedTransaction
+from storage.validation import Fields, unpack_header
+
+_SEGMENTS_OPEN_MAX = 64
+_ATTEMPTS = 3
+
+
+class ReadResult(NamedTuple):
+    """Whole batches in the order of the log. Views among the buffers are valid as long as `hold`
+    is referenced. `next_offset` is where the next read goes on; `first_offset` is the base offset
+    of the first batch, both equal to the offset asked if there is nothing."""
+
+    buffers: list[memoryview | bytes]
+    byte_count: int
+    first_offset: int
+    next_offset: int
+    hold: object
+
+
+class FoundRecord(NamedTuple):
+    """The record that a lookup by time found."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class StoreReader:
+    """Reads one store. Raises StorageError from every method if a file cannot be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.status = StatusTable.open(directory / STATUS_NAME)
+        self._catalog = CatalogFile(directory)
+        self._generation = -1
+        self._numbers: dict[tuple[bytes, int], int] = {}
+        self._extents: dict[int, list[Extent]] = {}
+        self._segments: dict[int, Segment] = {}
+        self._active_id = -1
+
+    @staticmethod
+    def exists(directory: Path) -> bool:
+        """Whether an owner has made the store."""
+        return (directory / STATUS_NAME).exists() and (directory / CATALOG_NAME).exists()
+
+    def close(self) -> None:
+        """Forget everything. Results that are still held stay valid."""
+        self._segments.clear()
+        self.status.close()
+
+    def number_of(self, topic_id: bytes, partition: int) -> int | None:
+        """The store-local number of a partition, None if the store does not have it."""
+        self._refresh()
+        number = self._numbers.get((topic_id, partition))
+        if number is None:
+            number = self._catalog.number_of(topic_id, partition)
+            if number is not None:
+                self._numbers[topic_id, partition] = number
+        return number
+
+    def read(
+        self,
+        number: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int,
+        min_one_batch: bool = True,
+    ) -> ReadResult:
+        """Whole batches from the one that contains `offset` (or follows it, where compaction left
+        a hole) on: those that begin below `end_offset` and fit into `max_bytes`, the first one in
+        any case if `min_one_batch`.
+
+        Returns less than there is where a segment ends. Whether the offset is in range is the
+        caller's question to `status`.
+        """
+        for segment in self._segments_from(number, offset):
+            result = _read_segment(segment, number, offset, max_bytes, end_offset, min_one_batch)
+            if result is not None:
+                return result
+        return ReadResult([], 0, offset, offset, None)
+
+    def offset_for_timestamp(
+        self, number: int, timestamp_ms: int, *, end_offset: int | None = None
+    ) -> FoundRecord | None:
+        """The first record at or after the log start and below `end_offset` (default: the high
+        watermark) whose timestamp is `timestamp_ms` or later; looked up inside compressed batches.
+        """
+        start = self.status.log_start_offset(number)
+        if end_offset is None:
+            end_offset = self.status.high_watermark(number)
+        for segment in self._segments_from(number, start, timestamp_ms):
+            found = _find_timestamp(segment, number, timestamp_ms, start, end_offset)
+            if found is not None:
+                return found
+        return None
+
+    def max_timestamp_offset(
+        self, number: int, *, end_offset: int | None = None
+    ) -> FoundRecord | None:
+        """The first record with the largest timestamp from the log start on and below `end_offset`
+        (default: the high watermark); None if there is no record with a timestamp."""
+        start = self.status.log_start_offset(number)
+        if end_offset is None:
+            end_offset = self.status.high_watermark(number)
+        segments = self._segments_from(number, start)
+        largest = max((_largest_timestamp(segment, number) for segment in segments), default=-1)
+        if largest < 0:
+            return None
+        found = self.offset_for_timestamp(number, largest, end_offset=end_offset)
+        if found is None:
+            # The record that had it is deleted or not yet replicated: go by the headers.
+            largest = max(
+                (_largest_between(segment, number, start, end_offset) for segment in segments),
+                default=-1,
+            )
+            if largest >= 0:
+                found = self.offset_for_timestamp(number, largest, end_offset=end_offset)
+        return found
+
+    def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
+        """For OffsetForLeaderEpoch: the largest epoch not above the one asked, and its end."""
+        row = self._row(number)
+        if row is None:
+            return -1, -1
+        segment = self._active()
+        epochs = LeaderEpochs(row.leader_epochs)
+        with segment.begin() as transaction:
+            cursor = transaction.cursor(segment.epochs)
+            found = cursor.set_range(EPOCH_KEY.pack(number, 0))
+            while found:
+                row_number, epoch = EPOCH_KEY.unpack(cursor.key())
+                if row_number != number:
+                    break
+                epochs.assign(epoch, OFFSET.unpack(cursor.value())[0])
+                found = cursor.next()
+        log_end_offset = self.status.log_end_offset(number)
+        # An epoch without records yet has no row; it starts where the log ends.
+        epochs.assign(self.status.leader_epoch(number), log_end_offset)
+        return epochs.end_offset(leader_epoch, log_end_offset)
+
+    def aborted_transactions(
+        self, number: int, start_offset: int, end_offset: int
+    ) -> list[AbortedTransaction]:
+        """Every aborted transaction that touches the offsets [start, end), by marker."""
+        aborted = []
+        for segment in self._segments_from(number, start_offset):
+            with segment.begin() as transaction:
+                cursor = transaction.cursor(segment.aborted)
+                found = cursor.set_range(KEY.pack(number, start_offset))
+                while found and NUMBER.unpack_from(cursor.key())[0] == number:
+                    entry = AbortedTransaction.decode(cursor.value())
+                    if entry.first_offset < end_offset:
+                        aborted.append(entry)
+                    if entry.last_stable_offset >= end_offset:
+                        return aborted
+                    found = cursor.next()
+        return aborted
+
+    def producers(self, number: int) -> list[ProducerState]:
+        """What DescribeProducers shows of a partition."""
+        row = self._row(number)
+        if row is None:
+            return []
+        log = opening.load_log(self._catalog, row, self._active())
+        return describe_producers(log.producers)
+
+    def size_bytes(self, number: int) -> int:
+        """Bytes of the partition's batches in this store, deleted records included until the
+        segments that hold them go."""
+        self._refresh()
+        sealed = sum(extent.byte_count for extent in self._extents_of(number))
+        return sealed + self.status.active_bytes(number)
+
+    def _refresh(self) -> None:
+        """Forget what is remembered of the catalog if it has changed."""
+        generation = self.status.generation
+        if generation != self._generation:
+            self._forget()
+            self._generation = generation
+
+    def _forget(self) -> None:
+        self._generation = -1
+        self._numbers.clear()
+        self._extents.clear()
+        rows = self._catalog.segment_rows()
+        self._active_id = next(
+            (row.segment_id for row in rows if row.state is SegmentState.ACTIVE), -1
+        )
+        # Segments that were dropped go, and their space with them as soon as no result holds them.
+        known = {row.segment_id for row in rows}
+        for segment_id in self._segments.keys() - known:
+            del self._segments[segment_id]
+
+    def _row(self, number: int) -> PartitionRow | None:
+        self._refresh()
+        return self._catalog.partition(number)
+
+    def _extents_of(self, number: int) -> list[Extent]:
+        extents = self._extents.get(number)
+        if extents is None:
+            extents = self._extents[number] = self._catalog.extents_of(number)
+        return extents
+
+    def _segments_from(
+        self, number: int, offset: int, max_timestamp: int | None = None
+    ) -> list[Segment]:
+        """The segments that may hold offsets of the partition from `offset` on, and, if asked,
+        timestamps from `max_timestamp` on, in the order of the log."""
+        for attempt in range(_ATTEMPTS):
+            self._refresh()
+            try:
+                segments = [
+                    self._segment(extent.segment_id)
+                    for extent in self._extents_of(number)
+                    if extent.end_offset > offset
+                    and (max_timestamp is None or extent.max_timestamp >= max_timestamp)
+                ]
+                segments.append(self._active())
+                return segments
+            except StorageError:
+                # Dropped or rewritten since the catalog was read; the catalog knows better now.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._forget()
+        raise AssertionError("the last attempt returns or raises")
+
+    def _active(self) -> Segment:
+        if self._active_id < 0:
+            raise StorageError(f"{self._directory.name} has no active segment")
+        return self._segment(self._active_id)
+
+    def _segment(self, segment_id: int) -> Segment:
+        segment = self._segments.get(segment_id)
+        if segment is None:
+            if len(self._segments) >= _SEGMENTS_OPEN_MAX:
+                oldest = next(iter(self._segments))
+                del self._segments[oldest]
+            segment = self._segments[segment_id] = Segment.open(self._directory, segment_id)
+        return segment
+
+
+def _read_segment(
+    segment: Segment,
+    number: int,
+    offset: int,
+    max_bytes: int,
+    end_offset: int,
+    min_one_batch: bool,
+) -> ReadResult | None:
+    """What StoreReader.read says, from one segment; None if it has nothing there."""
+    buffers: list[memoryview | bytes] = []
+    small: list[memoryview] = []
+    large_size = segment.large_value_size
+    byte_count = 0
+    first_offset = next_offset = offset
+    hold: Segment | None = None
+    transaction = segment.begin()
+    try:
+        value = None
+        for base_offset, value in batches_from(transaction, segment.batches, number, offset):
+            size = len(value) - STAMP_SIZE
+            if base_offset >= end_offset:
+                break
+            if byte_count + size > max_bytes and (byte_count or not min_one_batch):
+                break
+            if not byte_count:
+                first_offset = base_offset
+            byte_count += size
+            next_offset = base_offset
+            last = value
+            if size > large_size:
+                if small:
+                    buffers.append(b"".join(small))
+                    small.clear()
+                buffers.append(value[STAMP_SIZE:])
+                hold = segment
+            else:
+                small.append(value[STAMP_SIZE:])
+        if small:
+            buffers.append(b"".join(small))
+        if value is None:
+            return None
+        if byte_count:
+            next_offset += 1 + unpack_header(last, STAMP_SIZE)[6]
+    finally:
+        transaction.abort()
+    return ReadResult(buffers, byte_count, first_offset, next_offset, hold)
+
+
+def _find_timestamp(
+    segment: Segment, number: int, timestamp: int, start: int, end: int
+) -> FoundRecord | None:
+    with segment.begin() as transaction:
+        reached = first_to_reach(
+            transaction, segment.batches, segment.timestamps, number, timestamp
+        )
+        if reached is None:
+            return None
+        # A batch before the log start may have reached it: then it takes a walk over headers.
+        for base_offset, value in batches_from(
+            transaction, segment.batches, number, max(reached, start)
+        ):
+            if base_offset >= end:
+                return None
+            fields = unpack_header(value, STAMP_SIZE)
+            if fields[8] >= timestamp:
+                found = _find_record(value[STAMP_SIZE:], fields, base_offset, timestamp, start, end)
+                if found is not None:
+                    return found
+    return None
+
+
+def _find_record(
+    batch: memoryview, fields: Fields, base_offset: int, timestamp: int, start: int, end: int
+) -> FoundRecord | None:
+    """The first record that matches. A batch that cannot be unfolded is taken as a whole: its
+    header is all that is known of it."""
+    try:
+        for offset, record_timestamp in iter_timestamps(batch, BatchHeader._make(fields)):
+            if record_timestamp >= timestamp and start <= offset < end:
+                return FoundRecord(offset, record_timestamp, fields[2])
+    except ProtocolError:
+        return FoundRecord(max(base_offset, start), fields[8], fields[2])
+    return None
+
+
+def _largest_timestamp(segment: Segment, number: int) -> int:
+    with segment.begin() as transaction:
+        return largest(transaction, segment.batches, segment.timestamps, number)
+
+
+def _largest_between(segment: Segment, number: int, start: int, end: int) -> int:
+    result = -1
+    with segment.begin() as transaction:
+        for base_offset, value in batches_from(transaction, segment.batches, number, start):
+            if base_offset >= end:
+                break
+            for offset, timestamp in iter_timestamps(value[STAMP_SIZE:]):
+                if start <= offset < end:
+                    result = max(result, timestamp)
+    return result

@@ -1,0 +1,650 @@
+"""A store: the partitions that share one row of segments, and the one process that writes them.
+
+The owner is a single-threaded loop: `begin` a turn, append what has arrived, `commit`, reply; and
+between turns `sync_due` and slices of `maintenance`. Nothing here waits for anything but the disk.
+What readers of other processes see changes in this order: segment, catalog, generation, offsets.
+
+    Store.open   lock, catalog, recovery, active segment, status table
+    begin        a turn on the active segment, after rolling it if that is due
+    sync_due     durability `interval`: fdatasync in a thread, at most sync_interval_ms behind
+    close        checkpoint everything, sync, mark the store clean
+"""
+
+import fcntl
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import lmdb
+import msgspec
+
+from protocol.errors import ErrorCode
+from storage import opening, recovery
+from storage.append import Turn, write_checkpoint
+from storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
+from storage.environment import StorageError
+from storage.layout import OWNER_LOCK_NAME, STATUS_NAME, unlink_segment
+from storage.partition_log import PartitionLog
+from storage.producers import ProducerState, describe_producers, is_expired
+from storage.segment import Extent, Segment
+from storage.settings import NEVER, Durability, LogSettings, StoreOptions
+from storage.status import (
+    ACTIVE_BYTES,
+    HIGH_WATERMARK,
+    LAST_STABLE_OFFSET,
+    LEADER_EPOCH,
+    LOG_END_OFFSET,
+    LOG_START_OFFSET,
+    ROLE,
+    Role,
+    StatusTable,
+)
+from storage.syncer import Syncer
+
+_MAP_CHECK_BYTES = 4 << 20
+_HEAD_WORDS = StatusTable.base(0)
+_SLOT_SHIFT = 3
+
+
+class NewPartition(NamedTuple):
+    """A partition to be created, as the metadata has it."""
+
+    topic_id: bytes
+    topic_name: str
+    partition: int
+    leader_epoch: int
+    settings: LogSettings
+
+
+class Store:
+    """One store, opened for writing by this process alone. Made by `Store.open`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: StoreOptions,
+        *,
+        lock: int,
+        catalog: Catalog,
+        status: StatusTable,
+    ) -> None:
+        self.directory = directory
+        self.options = options
+        self.catalog = catalog
+        self.status = status
+        self._lock = lock
+        self._logs: dict[int, PartitionLog] = {}
+        self._dead: dict[int, Extent | None] = {}
+        """Deleted partitions whose bytes are still somewhere, and what the active segment has."""
+        self._dirty_rows: set[int] = set()
+        """Partitions whose catalog row lags behind in ways that may wait, such as settings."""
+        self._segment: Segment
+        self._active_bytes = 0
+        self._unchecked_map_bytes = 0
+        self._roll_deadline_ms = NEVER
+        self._is_roll_due = False
+        self._must_roll_now = False
+        self._presynced_segment_id = -1
+        self._syncer = Syncer()
+        self._sync_deadline_ms = NEVER
+        self._rows_deadline_ms = 0
+        self._counted: set[PartitionLog] = set()
+        """Partitions with flush.messages that have grown since the last sync."""
+        self._turn: Turn | None = None
+        self._failure: str | None = None
+
+    @classmethod
+    def open(cls, directory: Path, options: StoreOptions, now_ms: int) -> "Store":
+        """Open the store in the folder, which is made if there is none, and recover it if its last
+        owner was killed or the machine went down.
+
+        Raises StorageError if another process owns it or its files cannot be read.
+        """
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = _lock(directory)
+        try:
+            catalog = Catalog(directory, map_bytes=options.catalog_map_bytes)
+            status = StatusTable.create(directory / STATUS_NAME, options.status_slots)
+            store = cls(directory, options, lock=lock, catalog=catalog, status=status)
+            store._recover(now_ms)
+        except BaseException:
+            os.close(lock)
+            raise
+        return store
+
+    # -- partitions ---------------------------------------------------------------------------
+
+    def partitions(self) -> Mapping[int, PartitionLog]:
+        """Every partition by its number; for reading."""
+        return self._logs
+
+    def number_of(self, topic_id: bytes, partition: int) -> int | None:
+        """The store-local number of a partition, None if it is not here."""
+        return self.catalog.numbers.get((topic_id, partition))
+
+    def create_partition(
+        self,
+        topic_id: bytes,
+        topic_name: str,
+        partition: int,
+        *,
+        leader_epoch: int,
+        settings: LogSettings,
+    ) -> int:
+        """Create one partition, or find the one that is there. Returns its number."""
+        new = NewPartition(topic_id, topic_name, partition, leader_epoch, settings)
+        return self.create_partitions([new])[0]
+
+    def create_partitions(self, partitions: Iterable[NewPartition]) -> list[int]:
+        """Create partitions in one synced change; those that exist get these settings and epoch.
+        Returns their numbers in order. Raises StorageError."""
+        wanted = list(partitions)
+        created: list[PartitionLog] = []
+        if any((new.topic_id, new.partition) not in self.catalog.numbers for new in wanted):
+            with self.catalog.change() as change:
+                fresh: set[tuple[bytes, int]] = set()
+                for new in wanted:
+                    identity = new.topic_id, new.partition
+                    if identity in self.catalog.numbers or identity in fresh:
+                        continue
+                    fresh.add(identity)
+                    number = change.new_number()
+                    if number >= self.status.slot_count:
+                        raise StorageError(f"all {self.status.slot_count} slots are in use")
+                    epochs = ((new.leader_epoch, 0),) if new.leader_epoch >= 0 else ()
+                    row = PartitionRow(
+                        number, *new[:3], settings=new.settings, leader_epochs=epochs
+                    )
+                    change.put_partition(row)
+                    created.append(PartitionLog(row))
+                # Before the generation tells readers to look: a slot they find must be right.
+                for log in created:
+                    self._write_status(log)
+        for log in created:
+            self._logs[log.number] = log
+        numbers = []
+        for new in wanted:
+            number = self.catalog.numbers[new.topic_id, new.partition]
+            self.set_settings(number, new.settings)
+            self.set_leader_epoch(number, new.leader_epoch)
+            numbers.append(number)
+        return numbers
+
+    def delete_partition(self, number: int) -> None:
+        """See delete_partitions."""
+        self.delete_partitions([number])
+
+    def delete_partitions(self, numbers: Iterable[int]) -> None:
+        """Delete partitions in one synced change. They vanish at once; their bytes go when the
+        segments that hold them are dropped or rewritten. Raises StorageError."""
+        gone = [number for number in numbers if number in self._logs]
+        if not gone:
+            return
+        with self.catalog.change() as change:
+            for number in gone:
+                change.delete_partition(number)
+        segment_id = self._segment.segment_id
+        for number in gone:
+            log = self._logs.pop(number)
+            self._counted.discard(log)
+            self._dirty_rows.discard(number)
+            self.status.clear(number)
+            self._dead[number] = log.active_extent(segment_id)
+        self._free_numbers()
+
+    def set_settings(self, number: int, settings: LogSettings) -> None:
+        """Give a partition new settings, effective with the next append."""
+        log = self._logs[number]
+        if log.settings == settings:
+            return
+        log.settings = settings
+        self._dirty_rows.add(number)
+        self._note_roll_deadline(log)
+
+    def set_leader_epoch(self, number: int, leader_epoch: int, role: Role = Role.LEADER) -> None:
+        """The partition is in this epoch now. As its leader, what is appended from here on is of
+        this epoch, also when nothing is appended before the next one."""
+        log = self._logs[number]
+        log.role = role
+        if leader_epoch > log.leader_epoch:
+            log.leader_epoch = leader_epoch
+            if role is Role.LEADER:
+                log.epochs.assign(leader_epoch, log.log_end_offset)
+        self.status.set(number, LEADER_EPOCH, log.leader_epoch)
+        self.status.set(number, ROLE, role)
+
+    def set_replicated(self, number: int, is_replicated: bool) -> None:
+        """Whether the high watermark waits for `set_high_watermark`, or is the log end."""
+        log = self._logs[number]
+        log.is_replicated = is_replicated
+        if not is_replicated:
+            self.set_high_watermark(number, log.log_end_offset)
+
+    def set_high_watermark(self, number: int, offset: int) -> None:
+        """Everything below `offset` is replicated; visible to readers at once. It never goes back
+        and never past what is committed."""
+        log = self._logs[number]
+        log.high_watermark = max(log.high_watermark, min(offset, log.log_end_offset))
+        log.undecided.forget_below(log.high_watermark)
+        self._write_status(log)
+        self.status.publish()
+
+    def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
+        """Move the log start to `offset` (-1: the high watermark), on disk before this returns.
+        Returns the code and the low watermark: the log start afterwards. Raises StorageError."""
+        log = self._logs.get(number)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if log.settings.cleanup_compact and not log.settings.cleanup_delete:
+            return ErrorCode.POLICY_VIOLATION, -1
+        if offset == -1:
+            offset = log.high_watermark
+        if offset < 0 or offset > log.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
+        if offset > log.log_start_offset:
+            self.move_log_starts({number: offset})
+        return ErrorCode.NONE, log.log_start_offset
+
+    def move_log_starts(self, starts: Mapping[int, int]) -> None:
+        """Move log starts forward in one synced change, then let readers see them. Offsets that are
+        not ahead are ignored. Raises StorageError."""
+        moves = {
+            number: offset
+            for number, offset in starts.items()
+            if number in self._logs and offset > self._logs[number].log_start_offset
+        }
+        if not moves:
+            return
+        with self.catalog.change() as change:
+            for number, offset in moves.items():
+                row = self._current_row(number)
+                change.put_partition(msgspec.structs.replace(row, log_start_offset=offset))
+        for number, offset in moves.items():
+            log = self._logs[number]
+            log.log_start_offset = offset
+            log.epochs.truncate_start(offset)
+            self.status.set(number, LOG_START_OFFSET, offset)
+        self.status.publish()
+
+    def producers(self, number: int) -> list[ProducerState]:
+        """What DescribeProducers shows of a partition."""
+        return describe_producers(self._logs[number].producers)
+
+    def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
+        """For OffsetForLeaderEpoch: the largest epoch not above the one asked, and its end."""
+        log = self._logs[number]
+        return log.epochs.end_offset(leader_epoch, log.log_end_offset)
+
+    # -- turns --------------------------------------------------------------------------------
+
+    def begin(self, now_ms: int) -> Turn:
+        """A turn: the one write transaction until it is committed or aborted. Raises StorageError
+        if the store cannot go on after a failed sync."""
+        if self._failure is not None:
+            raise StorageError(self._failure)
+        assert self._turn is None or self._turn.has_ended, "the turn before has not ended"
+        if self._is_roll_due or now_ms >= self._roll_deadline_ms:
+            self._roll_when_synced(now_ms)
+        self._turn = turn = Turn(
+            self._logs,
+            self._segment,
+            self._on_turn_end,
+            now_ms,
+            self.options.checkpoint_batches,
+        )
+        return turn
+
+    def _on_turn_end(self, turn: Turn) -> bool:
+        """After a turn: if it was committed, publish what grew. True if it is on disk."""
+        if turn.failure is not None:
+            # A full map is made good by the next segment; a full disk is not.
+            self._is_roll_due |= turn.is_map_full
+            self._must_roll_now |= turn.is_map_full
+            return False
+        options = self.options
+        must_sync = options.durability is Durability.COMMIT
+        flush_ms = options.sync_interval_ms
+        for log in turn.grown_logs():
+            settings = log.settings
+            if settings.flush_messages != NEVER:
+                self._counted.add(log)
+                must_sync |= log.log_end_offset - log.flushed_offset >= settings.flush_messages
+            if settings.flush_ms < flush_ms:
+                flush_ms = settings.flush_ms
+            if log.active_batches == 1 or settings.segment_bytes < options.segment_bytes:
+                self._note_roll_deadline(log)
+                limit = max(settings.segment_bytes, options.segment_bytes_min)
+                self._is_roll_due |= log.active_bytes >= limit
+        if must_sync:
+            self._sync_now()
+        elif turn.now_ms + flush_ms < self._sync_deadline_ms:
+            self._sync_deadline_ms = turn.now_ms + flush_ms
+        words = self.status.words
+        for log in turn.grown_logs():
+            base = _HEAD_WORDS + (log.number << _SLOT_SHIFT)
+            end = log.log_end_offset
+            if not log.is_replicated:
+                log.high_watermark = end
+            undecided = log.undecided
+            undecided.forget_below(log.high_watermark)
+            words[base + LOG_END_OFFSET] = end
+            words[base + HIGH_WATERMARK] = log.high_watermark
+            words[base + LAST_STABLE_OFFSET] = undecided.last_stable_offset(log.high_watermark)
+            words[base + ACTIVE_BYTES] = log.active_bytes
+        self.status.publish()
+        self._active_bytes += turn.put_bytes
+        self._unchecked_map_bytes += turn.put_bytes
+        if self._active_bytes >= options.segment_bytes or (
+            self._unchecked_map_bytes >= _MAP_CHECK_BYTES and self._is_map_nearly_full()
+        ):
+            self._is_roll_due = True
+        return must_sync
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def sync_due(self, now_ms: int) -> None:
+        """What is due by now: a sync in the helper thread, rolling by age, settings to be kept. To
+        be called in every round of the loop; costs nothing when nothing is due.
+
+        Raises StorageError if a sync has failed: what the kernel then still has of the unsynced
+        pages is unknown, so that the store takes no appends until it is opened again.
+        """
+        self._poll_syncer()
+        if now_ms >= self._sync_deadline_ms and not self._syncer.is_busy:
+            self._sync_deadline_ms = NEVER
+            self._syncer.request(self._segment)
+        if self._is_roll_due or now_ms >= self._roll_deadline_ms:
+            self._roll_when_synced(now_ms)
+        if self._dirty_rows and now_ms >= self._rows_deadline_ms:
+            self._rows_deadline_ms = now_ms + self.options.sync_interval_ms
+            self._keep_rows()
+
+    def next_deadline_ms(self) -> int:
+        """When `sync_due` next has something to do; NEVER if not before the next append."""
+        deadline_ms = min(self._sync_deadline_ms, self._roll_deadline_ms)
+        return min(deadline_ms, self._rows_deadline_ms) if self._dirty_rows else deadline_ms
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Forget producers that were silent for producer.id.expiration.ms; their rows go with the
+        next sealing."""
+        expiration_ms = self.options.producer_id_expiration_ms
+        for log in self._logs.values():
+            gone = [
+                producer_id
+                for producer_id, entry in log.producers.items()
+                if is_expired(entry, now_ms=now_ms, expiration_ms=expiration_ms)
+            ]
+            for producer_id in gone:
+                del log.producers[producer_id]
+                log.dirty_producers.discard(producer_id)
+                log.unsealed_producers.add(producer_id)
+
+    def close(self) -> None:
+        """Write down what the next opening would have to search for, sync, and let the store go.
+        Its turns must have ended. Raises StorageError; it is closed all the same."""
+        try:
+            self._syncer.close()
+            if self._failure is None:
+                self._keep_checkpoints()
+                self._segment.sync()
+                self._keep_rows()
+                with self.catalog.change() as change:
+                    change.put_property("clean", "1")
+        finally:
+            self.status.close()
+            os.close(self._lock)
+
+    def roll(self, now_ms: int) -> None:
+        """Seal the active segment and go on in a new one. If that fails nothing has changed: the
+        old one goes on. Raises StorageError."""
+        old = self._segment
+        old.sync()
+        new_id = self.catalog.next_segment_id()
+        new = Segment.create(self.directory, new_id, map_bytes=self.options.map_bytes())
+        try:
+            new.sync()
+            sync_directory(self.directory)
+            with self.catalog.change() as change:
+                is_empty = not self._seal(change, old, now_ms)
+                change.put_segment(SegmentRow(new_id, SegmentState.ACTIVE, created_ms=now_ms))
+        except BaseException:
+            unlink_segment(self.directory, new_id)
+            raise
+        if is_empty:
+            unlink_segment(self.directory, old.segment_id)
+        self._segment = new
+        self._active_bytes = self._unchecked_map_bytes = 0
+        self._is_roll_due = self._must_roll_now = False
+        self._roll_deadline_ms = self._sync_deadline_ms = NEVER
+        for log in self._logs.values():
+            log.start_segment()
+            self.status.set(log.number, ACTIVE_BYTES, 0)
+        self._dead = dict.fromkeys(self._dead)
+        self._free_numbers()
+
+    def _seal(self, change: CatalogChange, segment: Segment, now_ms: int) -> bool:
+        """Put into the catalog all that the segment adds to it. False if there is nothing in it;
+        it is forgotten then."""
+        segment_id = segment.segment_id
+        extents = [
+            (number, extent)
+            for number, log in self._logs.items()
+            if (extent := log.active_extent(segment_id)) is not None
+        ]
+        for number, _ in extents:
+            log = self._logs[number]
+            row = msgspec.structs.replace(
+                self._current_row(number),
+                log_end_offset=log.log_end_offset,
+                leader_epochs=log.epochs.entries,
+            )
+            change.put_partition(row)
+        for number, log in self._logs.items():
+            for producer_id in log.unsealed_producers | log.dirty_producers:
+                entry = log.producers.get(producer_id)
+                if entry is None:
+                    change.delete_producer(number, producer_id)
+                else:
+                    change.put_producer(number, producer_id, entry.encode())
+        extents += [(number, extent) for number, extent in self._dead.items() if extent]
+        if not extents:
+            change.delete_segment(segment_id)
+            return False
+        for number, extent in extents:
+            change.put_extent(number, extent)
+        created = self.catalog.segments[segment_id]
+        change.put_segment(
+            msgspec.structs.replace(
+                created,
+                state=SegmentState.SEALED,
+                sealed_ms=now_ms,
+                file_bytes=segment.file_bytes(),
+                byte_count=sum(extent.byte_count for _, extent in extents),
+                max_timestamp=max(extent.max_timestamp for _, extent in extents),
+            )
+        )
+        return True
+
+    def _roll_when_synced(self, now_ms: int) -> None:
+        """Roll, but let the helper thread sync most of the segment before, so that the turn which
+        rolls waits for little. A roll that fails is tried again at the next occasion."""
+        syncer = self._syncer
+        if not self._must_roll_now and self.options.durability is not Durability.COMMIT:
+            self._poll_syncer()
+            if syncer.is_busy:
+                return
+            if self._presynced_segment_id != self._segment.segment_id:
+                self._presynced_segment_id = self._segment.segment_id
+                syncer.request(self._segment)
+                return
+        with suppress(StorageError):
+            self.roll(now_ms)
+
+    def _sync_now(self) -> None:
+        try:
+            self._segment.sync()
+        except StorageError as error:
+            self._failure = str(error)
+            raise
+        self._sync_deadline_ms = NEVER
+        for log in self._counted:
+            log.flushed_offset = log.log_end_offset
+        self._counted.clear()
+
+    def _poll_syncer(self) -> None:
+        try:
+            self._syncer.poll()
+        except StorageError as error:
+            self._failure = str(error)
+            raise
+
+    def _is_map_nearly_full(self) -> bool:
+        """Pages fill worse than bytes tell: small batches leave leaves half empty."""
+        self._unchecked_map_bytes = 0
+        information = self._segment.lmdb.info()
+        used_bytes = information["last_pgno"] * self._segment.environment.page_size
+        return used_bytes >= information["map_size"] // 4 * 3
+
+    def _note_roll_deadline(self, log: PartitionLog) -> None:
+        if not log.active_batches:
+            return
+        settings = log.settings
+        deadline_ms = log.active_first_append_ms + settings.segment_ms
+        if settings.segment_jitter_ms:
+            # Spread by number, so that partitions made together do not all roll together.
+            deadline_ms -= log.number * 2654435761 % settings.segment_jitter_ms
+        if deadline_ms < self._roll_deadline_ms:
+            self._roll_deadline_ms = deadline_ms
+
+    # -- rows ---------------------------------------------------------------------------------
+
+    def _current_row(self, number: int) -> PartitionRow:
+        """The catalog's row with what may have changed since it was written."""
+        log = self._logs[number]
+        return msgspec.structs.replace(
+            self.catalog.partitions[number],
+            settings=log.settings,
+            log_start_offset=log.log_start_offset,
+        )
+
+    def _keep_rows(self) -> None:
+        if self._dirty_rows:
+            with self.catalog.change() as change:
+                for number in self._dirty_rows:
+                    change.put_partition(self._current_row(number))
+            self._dirty_rows.clear()
+
+    def _keep_checkpoints(self) -> None:
+        try:
+            transaction = self._segment.begin_write()
+            for log in self._logs.values():
+                if log.unchecked_batches or log.dirty_producers:
+                    write_checkpoint(transaction, self._segment, log)
+            transaction.commit()
+        except lmdb.Error:
+            # They only save the next opening some reading.
+            transaction.abort()
+
+    def _write_status(self, log: PartitionLog) -> None:
+        words = self.status.words
+        base = _HEAD_WORDS + (log.number << _SLOT_SHIFT)
+        words[base + LOG_START_OFFSET] = log.log_start_offset
+        words[base + LOG_END_OFFSET] = log.log_end_offset
+        words[base + HIGH_WATERMARK] = log.high_watermark
+        words[base + LAST_STABLE_OFFSET] = log.last_stable_offset
+        words[base + LEADER_EPOCH] = log.leader_epoch
+        words[base + ACTIVE_BYTES] = log.active_bytes
+        words[base + ROLE] = log.role
+
+    def _on_catalog_change(self) -> None:
+        self.status.raise_generation()
+        self._free_numbers()
+
+    def _free_numbers(self) -> None:
+        """Give back the numbers of deleted partitions of which no byte is left."""
+        extents = self.catalog.extents
+        free = [n for n, extent in self._dead.items() if extent is None and n not in extents]
+        for number in free:
+            del self._dead[number]
+            self.catalog.free_numbers.append(number)
+
+    # -- opening ------------------------------------------------------------------------------
+
+    def _recover(self, now_ms: int) -> None:
+        catalog = self.catalog
+        boot_id = recovery.boot_id()
+        may_be_torn = recovery.may_be_torn(
+            was_closed=catalog.property_of("clean") != "0",
+            boot_id_then=catalog.property_of("boot_id") or "",
+            boot_id_now=boot_id,
+        )
+        opening.remove_orphans(catalog)
+        if may_be_torn:
+            opening.examine_active_segment(catalog, self.options, now_ms)
+        active_id = catalog.active_segment_id
+        if active_id is None:
+            active_id = catalog.next_segment_id()
+            segment = Segment.create(self.directory, active_id, map_bytes=self.options.map_bytes())
+            segment.sync()
+            sync_directory(self.directory)
+        else:
+            segment = Segment.open(self.directory, active_id, read_only=False)
+            segment.environment.clear_stale_readers()
+        self._segment = segment
+        self._logs = opening.load_logs(catalog)
+        opening.replay_segment(self._logs, segment)
+        with catalog.change() as change:
+            change.put_property("boot_id", boot_id)
+            change.put_property("clean", "0")
+            if active_id not in catalog.segments:
+                change.put_segment(SegmentRow(active_id, SegmentState.ACTIVE, created_ms=now_ms))
+            for log in self._logs.values():
+                if log.log_end_offset < log.log_start_offset:
+                    # The end was lost with the machine; the log goes on where it was cut before.
+                    # The row says so first, or salvage would find a gap.
+                    log.log_end_offset = log.log_start_offset
+                    row = catalog.partitions[log.number]
+                    change.put_partition(
+                        msgspec.structs.replace(row, log_end_offset=log.log_end_offset)
+                    )
+        for number in opening.numbers_in(segment) - self._logs.keys():
+            self._dead[number] = opening.dead_extent(segment, number)
+        for number in range(catalog.numbers_end):
+            if number not in self._logs:
+                self.status.clear(number)
+                self._dead.setdefault(number, None)
+        self._free_numbers()
+        for log in self._logs.values():
+            log.high_watermark = log.flushed_offset = log.log_end_offset
+            self._write_status(log)
+            self._active_bytes += log.active_bytes
+            self._note_roll_deadline(log)
+        self.expire_producers(now_ms)
+        catalog.on_change = self._on_catalog_change
+        self.status.raise_generation()
+        if may_be_torn:
+            self.roll(now_ms)
+
+
+def sync_directory(directory: Path) -> None:
+    """fsync a folder: files made in it survive a power loss. Raises StorageError."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{directory.name}: {error}") from error
+
+
+def _lock(directory: Path) -> int:
+    descriptor = os.open(directory / OWNER_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise StorageError(f"{directory} is in use by another process") from None
+    return descriptor

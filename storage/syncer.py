@@ -1,0 +1,71 @@
+"""A thread that syncs a store's segments while its owner goes on with its turns.
+
+fdatasync runs without the interpreter lock, so the owner's loop is not held up by the disk. The
+thread knows nothing of the store: it takes one segment at a time and says when it is done. Owned by
+one store; the owner alone calls it.
+"""
+
+import threading
+from queue import SimpleQueue
+
+from storage.environment import StorageError
+from storage.segment import Segment
+
+
+class Syncer:
+    """One sync at a time. `request`, then `poll` until it is no longer busy."""
+
+    def __init__(self) -> None:
+        self._requests: SimpleQueue[Segment | None] = SimpleQueue()
+        self._done: SimpleQueue[StorageError | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.is_busy = False
+
+    def request(self, segment: Segment) -> None:
+        """Sync what has been committed to the segment so far. Not while busy."""
+        assert not self.is_busy
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="syncer", daemon=True)
+            self._thread.start()
+        self.is_busy = True
+        self._requests.put(segment)
+
+    def poll(self) -> None:
+        """Take notice of a finished sync. Raises StorageError if it failed."""
+        if self.is_busy and not self._done.empty():
+            self._finish()
+
+    def wait(self) -> None:
+        """Wait for the sync under way. Raises StorageError if it failed."""
+        if self.is_busy:
+            self._finish()
+
+    def close(self) -> None:
+        """Wait, and end the thread. An error of the last sync is dropped: the caller syncs anew."""
+        if self.is_busy:
+            self._done.get()
+            self.is_busy = False
+        if self._thread is not None:
+            self._requests.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _finish(self) -> None:
+        error = self._done.get()
+        self.is_busy = False
+        if error is not None:
+            raise error
+
+    def _run(self) -> None:
+        while True:
+            segment = self._requests.get()
+            if segment is None:
+                return
+            try:
+                segment.sync()
+            except StorageError as error:
+                self._done.put(error)
+            else:
+                self._done.put(None)
+            # Whoever waits for the segment to be unmapped must not wait for the next request.
+            del segment
