@@ -1,0 +1,171 @@
+"""The two brokers under measurement, each fresh, with the defaults that it ships with."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+START_TIMEOUT_S = 90.0
+CLUSTER_ID = "T2RyYWRla0JlbmNobWFyaw"
+# What Kafka's own start script passes to the JVM.
+KAFKA_JVM = (
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+# The values of Kafka's own config/server.properties, for one node on loopback.
+KAFKA_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+inter.broker.listener.name=PLAINTEXT
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+socket.receive.buffer.bytes=102400
+log.dirs={data}
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+LOG4J = """\
+Configuration:
+  Appenders:
+    Console: {name: OUT, PatternLayout: {pattern: "[%d] %p %m (%c)%n"}}
+  Loggers:
+    Root: {level: WARN, AppenderRef: {ref: OUT}}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A running broker: its name in the tables, where it listens, what it is."""
+
+    name: str
+    version: str
+    port: int
+    pid: int
+    start_seconds: float
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextmanager
+def kafka(jars: Path, directory: Path) -> Iterator[Broker]:
+    """Apache Kafka from the folder of its jars, with its data in `directory`."""
+    port, controller_port = free_port(), free_port()
+    data = directory / "data"
+    directory.mkdir(parents=True)
+    properties = directory / "server.properties"
+    properties.write_text(
+        KAFKA_PROPERTIES.format(port=port, controller_port=controller_port, data=data)
+    )
+    log4j = directory / "log4j2.yaml"
+    log4j.write_text(LOG4J)
+    java = ["java", f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars}/*"]
+    format_storage = ["kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID]
+    subprocess.run([*java, *format_storage, "-c", str(properties)], check=True, capture_output=True)
+    command = [*java[:1], *KAFKA_JVM, *java[1:], "kafka.Kafka", str(properties)]
+    version = next(jars.glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
+    with _running(command, directory, port) as (pid, seconds):
+        yield Broker(name="Kafka", version=version, port=port, pid=pid, start_seconds=seconds)
+
+
+@contextmanager
+def odradek(repository: Path, directory: Path) -> Iterator[Broker]:
+    """This repository's broker, as `odradek serve` starts it."""
+    port = free_port()
+    directory.mkdir(parents=True)
+    command = [sys.executable, "-m", "node.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
+    command += ["--data", str(directory / "data"), "--profile", "standard"]
+    revision = subprocess.run(
+        ["git", "-C", str(repository), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    environment = {"PYTHONPATH": str(repository)}
+    with _running(command, directory, port, environment) as (pid, seconds):
+        yield Broker(
+            name="Odradek",
+            version=revision or "unknown",
+            port=port,
+            pid=pid,
+            start_seconds=seconds,
+        )
+
+
+@contextmanager
+def _running(
+    command: Sequence[str],
+    directory: Path,
+    port: int,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[tuple[int, float]]:
+    """Run `command` until the block ends; yields its pid and the seconds to its first answer."""
+    log = directory / "output.log"
+    began = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            start_new_session=True,
+        )
+    try:
+        while not answers_metadata(port):
+            if process.poll() is not None or time.monotonic() - began > START_TIMEOUT_S:
+                raise RuntimeError(f"{command[0]} did not start:\n{log.read_text()[-2000:]}")
+            time.sleep(0.005)
+        yield process.pid, time.monotonic() - began
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def answers_metadata(port: int) -> bool:
+    """Whether the broker answers a Metadata request (version 1, no topics) with a broker."""
+    request = bytes.fromhex("0003 0001 00000000 0004 6c6f6164 00000000")
+    try:
+        with socket.create_connection(("127.0.0.1", port), 2.0) as connection:
+            connection.sendall(len(request).to_bytes(4, "big") + request)
+            head = connection.recv(12, socket.MSG_WAITALL)
+            return len(head) == 12 and int.from_bytes(head[8:12], "big") > 0
+    except OSError:
+        return False

@@ -1,0 +1,224 @@
+"""What is measured: one load against one broker, and what it cost that broker.
+
+Raw cases use `load.c`, built when it is needed: it prepares one batch and counts answers, so that
+the broker is the limit. The others go through librdkafka by `odradek bench`, as a real client
+would; there the client is often the limit.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from bench import processes
+from bench.brokers import Broker
+
+SOURCE = Path(__file__).with_name("load.c")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One run: `value` is what is compared, in the case's unit."""
+
+    value: float
+    p50_ms: float | None
+    p99_ms: float | None
+    cpu_us_per_record: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A load, and which figure of it says how good the broker is."""
+
+    name: str
+    unit: str
+    is_lower_better: bool
+    run: Callable[[Broker, "Bench"], Result]
+
+
+class Bench:
+    """The tools of a measurement: the built load generator, and how long a case lasts."""
+
+    def __init__(self, directory: Path, *, seconds: float) -> None:
+        self.seconds = seconds
+        self.load = self._build(directory)
+
+    def _build(self, directory: Path) -> Path | None:
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if compiler is None:
+            return None
+        program = directory / "load"
+        subprocess.run([compiler, "-O2", "-o", str(program), str(SOURCE)], check=True)
+        return program
+
+    def measure(
+        self, broker: Broker, figure: str, partitions: int, command: Callable[[str], Sequence[str]]
+    ) -> Result:
+        """Run a load on a new topic; `figure` names what of its answer is compared."""
+        with_topic = NewTopic(
+            f"bench-{uuid4().hex[:8]}", partitions, config={"file.delete.delay.ms": "1000"}
+        )
+        admin = _admin(broker)
+        make_topic(admin, with_topic)
+        try:
+            return self._run(broker, figure, command(with_topic.topic))
+        finally:
+            admin.delete_topics([with_topic.topic])[with_topic.topic].result(60)
+
+    def measure_consume(self, broker: Broker, partitions: int, fetch_bytes: int) -> Result:
+        """Fill a topic, then read it once unmeasured and once measured."""
+        assert self.load is not None
+        topic = NewTopic(f"bench-{uuid4().hex[:8]}", partitions)
+        admin = _admin(broker)
+        make_topic(admin, topic)
+        host = ["127.0.0.1", str(broker.port), topic.topic, str(partitions)]
+        try:
+            fill = [str(self.load), "produce", *host, "1024", "64", "5", "-1", str(self.seconds)]
+            filled = subprocess.run(fill, capture_output=True, text=True, check=True)
+            records = json.loads(filled.stdout)["records"]
+            read = [str(self.load), "consume", *host, str(fetch_bytes), str(records)]
+            subprocess.run([*read, "0"], capture_output=True, check=True)
+            return self._run(broker, "mb_per_second", [*read, str(self.seconds)])
+        finally:
+            admin.delete_topics([topic.topic])[topic.topic].result(60)
+
+    def _run(self, broker: Broker, figure: str, command: Sequence[str]) -> Result:
+        before = processes.cpu_seconds(broker.pid)
+        ran = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+            env={**os.environ, "PYTHONPATH": str(SOURCE.parents[1])},
+        )
+        used = processes.cpu_seconds(broker.pid) - before
+        if ran.returncode:
+            raise RuntimeError(f"{broker.name}: {' '.join(command)}: {ran.stderr[-500:]}")
+        told = json.loads(ran.stdout)
+        row = told[0] if isinstance(told, list) else told
+        return Result(
+            value=row[figure],
+            p50_ms=row.get("p50_ms"),
+            p99_ms=row.get("p99_ms"),
+            cpu_us_per_record=used / row["records"] * 1e6,
+        )
+
+
+def _admin(broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+
+
+def make_topic(admin: AdminClient, topic: NewTopic) -> None:
+    """Create a topic and wait until all of its partitions have leaders that answer."""
+    admin.create_topics([topic], operation_timeout=30)[topic.topic].result(60)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        found = admin.list_topics(topic.topic, timeout=10).topics[topic.topic].partitions
+        if len(found) == topic.num_partitions and all(p.leader >= 0 for p in found.values()):
+            time.sleep(0.2)  # Kafka tells of leaders a moment before they accept requests
+            return
+        time.sleep(0.01)
+    raise RuntimeError(f"{topic.topic} has no leaders")
+
+
+def _count(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"
+
+
+def raw_produce(*, size: int, per_batch: int, in_flight: int, partitions: int) -> Case:
+    """Produce with acks=all through load.c."""
+
+    def run(broker: Broker, bench: Bench) -> Result:
+        figure = "requests_per_second" if per_batch == 1 else "mb_per_second"
+        load = str(bench.load)
+
+        def command(topic: str) -> list[str]:
+            host = [load, "produce", "127.0.0.1", str(broker.port), topic]
+            numbers = (partitions, size, per_batch, in_flight, -1)
+            return [*host, *map(str, numbers), str(bench.seconds)]
+
+        return bench.measure(broker, figure, partitions, command)
+
+    what = "1 record" if per_batch == 1 else f"{per_batch} records"
+    return Case(
+        name=f"produce {size} B, {what} a request, {in_flight} in flight, {_count(partitions)}",
+        unit="requests/s" if per_batch == 1 else "MB/s",
+        is_lower_better=False,
+        run=run,
+    )
+
+
+def raw_consume(*, partitions: int, fetch_bytes: int) -> Case:
+    """Consume batches of 64 records of 1 KiB through load.c, from the page cache."""
+    return Case(
+        name=f"consume 1 KiB, {fetch_bytes >> 20} MiB a fetch, {_count(partitions)}",
+        unit="MB/s",
+        is_lower_better=False,
+        run=lambda broker, bench: bench.measure_consume(broker, partitions, fetch_bytes),
+    )
+
+
+def raw_round_trip(*, acks: int) -> Case:
+    """Time from a produce to the return of the fetch that waits for it, through load.c."""
+
+    def run(broker: Broker, bench: Bench) -> Result:
+        load = str(bench.load)
+
+        def command(topic: str) -> list[str]:
+            host = [load, "roundtrip", "127.0.0.1", str(broker.port), topic]
+            return [*host, "100", str(int(600 * bench.seconds)), str(acks)]
+
+        return bench.measure(broker, "p50_ms", 1, command)
+
+    return Case(
+        name=f"produce to consume, acks={'all' if acks < 0 else acks}, median",
+        unit="ms",
+        is_lower_better=True,
+        run=run,
+    )
+
+
+def librdkafka(test: str, *options: str, figure: str, unit: str) -> Case:
+    """A benchmark of `odradek bench`: Python over librdkafka."""
+
+    def run(broker: Broker, bench: Bench) -> Result:
+        def command(topic: str) -> list[str]:
+            base = [sys.executable, "-m", "node.cli.main", "bench", test, "--output", "json"]
+            return [*base, "--bootstrap", broker.bootstrap, "--topic", topic, *options]
+
+        return bench.measure(broker, figure, 1, command)
+
+    return Case(
+        name=f"librdkafka {test} {' '.join(options)}".strip(),
+        unit=unit,
+        is_lower_better=unit == "ms",
+        run=run,
+    )
+
+
+RAW_CASES = (
+    raw_produce(size=100, per_batch=1, in_flight=1, partitions=1),
+    raw_produce(size=100, per_batch=1, in_flight=5, partitions=1),
+    raw_produce(size=100, per_batch=1, in_flight=20, partitions=6),
+    raw_produce(size=1024, per_batch=16, in_flight=5, partitions=1),
+    raw_produce(size=1024, per_batch=64, in_flight=5, partitions=6),
+    raw_produce(size=1024, per_batch=250, in_flight=5, partitions=1),
+    raw_produce(size=1024, per_batch=900, in_flight=5, partitions=1),
+    raw_consume(partitions=1, fetch_bytes=1 << 20),
+    raw_consume(partitions=6, fetch_bytes=1 << 20),
+    raw_round_trip(acks=1),
+    raw_round_trip(acks=-1),
+)
+CLIENT_CASES = (
+    librdkafka("produce", "--records", "300000", figure="mb_per_second", unit="MB/s"),
+    librdkafka("end-to-end", "--records", "2000", figure="p50_ms", unit="ms"),
+)

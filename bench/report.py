@@ -1,0 +1,105 @@
+"""The page of figures: ratios of medians, with what they were taken on and how."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.brokers import Broker
+from bench.cases import Case, Result
+
+INTRODUCTION = """\
+# Benchmarks
+
+Odradek beside Apache Kafka, written by `make bench`; do not edit it by hand. Both brokers run on
+one machine with the defaults that they ship with, get the same load in turns, and are compared by
+the **ratio of the medians** of {rounds} rounds. The load runs on the same machine and takes its
+share of it. Absolute figures say more about the machine than about the brokers: compare ratios.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """One case, measured several times on each broker."""
+
+    case: Case
+    kafka: Sequence[Result]
+    odradek: Sequence[Result]
+
+
+def render(
+    comparisons: Sequence[Comparison],
+    *,
+    kafka: Broker,
+    odradek: Broker,
+    machine: Mapping[str, str],
+    footprints: Mapping[str, tuple[float, float]],
+    command: str,
+    load_average: float,
+) -> str:
+    """The page. `footprints` has idle memory (MiB) and idle processor share (%) by broker name."""
+    rounds = max((len(comparison.kafka) for comparison in comparisons), default=0)
+    lines = [INTRODUCTION.format(rounds=rounds)]
+    lines += ["| | |", "| --- | --- |"]
+    lines += [f"| {name} | {value} |" for name, value in machine.items()]
+    lines += [
+        f"| load average before | {load_average:.1f} |",
+        f"| Kafka | {kafka.version} |",
+        f"| Odradek | {odradek.version} |",
+        f"| command | `{command}` |",
+        "",
+        "## Throughput and latency",
+        "",
+        "A ratio above 1 is in favour of Odradek, in every row. Figures are medians, with the",
+        "range of the rounds.",
+        "",
+        "| Case | Unit | Kafka | Odradek | Ratio | CPU us/record Kafka | Odradek | CPU ratio |",
+        "| --- | --- | --: | --: | --: | --: | --: | --: |",
+    ]
+    lines += [_row(comparison) for comparison in comparisons]
+    lines += ["", "## Footprint", "", "| | Kafka | Odradek |", "| --- | --: | --: |"]
+    first, second = footprints[kafka.name], footprints[odradek.name]
+    lines += [
+        f"| start to first answered Metadata | {kafka.start_seconds:.2f} s "
+        f"| {odradek.start_seconds:.2f} s |",
+        f"| memory when idle (PSS), before the load | {first[0]:.0f} MiB | {second[0]:.0f} MiB |",
+        f"| processor when idle | {first[1]:.1f} % | {second[1]:.1f} % |",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def ratio(case: Case, kafka: Sequence[Result], odradek: Sequence[Result]) -> float:
+    """How many times better Odradek's median is."""
+    theirs = statistics.median(result.value for result in kafka)
+    ours = statistics.median(result.value for result in odradek)
+    return theirs / ours if case.is_lower_better else ours / theirs
+
+
+def _row(comparison: Comparison) -> str:
+    case = comparison.case
+    cpu = [
+        statistics.median(result.cpu_us_per_record for result in results)
+        for results in (comparison.kafka, comparison.odradek)
+    ]
+    cells = [
+        case.name,
+        case.unit,
+        _spread([result.value for result in comparison.kafka]),
+        _spread([result.value for result in comparison.odradek]),
+        f"**{ratio(case, comparison.kafka, comparison.odradek):.2f}**",
+        f"{cpu[0]:.2f}",
+        f"{cpu[1]:.2f}",
+        f"{cpu[0] / cpu[1]:.2f}" if cpu[1] else "-",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _spread(values: Sequence[float]) -> str:
+    middle = statistics.median(values)
+    return f"{_number(middle)} ({_number(min(values))} to {_number(max(values))})"
+
+
+def _number(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3f}"

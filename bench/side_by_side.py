@@ -1,0 +1,144 @@
+"""Odradek and Apache Kafka on one machine, the same load in turns, a page of ratios.
+
+    python -m bench.side_by_side --kafka-jars FOLDER
+
+The folder holds the jars of Kafka's broker (kafka_2.13-*.jar and what it needs). Run it on a quiet
+machine: both brokers stay up all the time and the one that is not loaded idles.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from bench import brokers, processes, report
+from bench.brokers import Broker
+from bench.cases import CLIENT_CASES, RAW_CASES, Bench, Case, Result, raw_produce
+
+REPOSITORY = Path(__file__).parents[1]
+PAGE = REPOSITORY / "docs" / "benchmarks.md"
+QUIET_LOAD_PER_CORE = 0.75
+IDLE_S = 5.0
+
+
+@click.command()
+@click.option(
+    "--kafka-jars",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    envvar="KAFKA_JARS",
+    default=REPOSITORY / ".venv" / "kafka-jars",
+    help="The folder of Kafka's jars; also $KAFKA_JARS.",
+)
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@click.option("--seconds", default=4.0, show_default=True, help="Of each produce case.")
+@click.option("--warm-up", default=25.0, show_default=True, help="Seconds of load beforehand.")
+@click.option("--only", help="Only cases whose name contains this.")
+@click.option(
+    "--page",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=PAGE,
+    help="Where to write the table.  [default: docs/benchmarks.md]",
+)
+def main(
+    kafka_jars: Path, rounds: int, seconds: float, warm_up: float, only: str | None, page: Path
+) -> None:
+    """Measure Odradek beside Kafka and write a page of ratios."""
+    if not list(kafka_jars.glob("kafka_2.13-*.jar")):
+        raise click.ClickException(
+            f"{kafka_jars} holds no Kafka broker: name the folder of its jars with --kafka-jars"
+        )
+    if shutil.which("java") is None:
+        raise click.ClickException("Kafka needs java on the PATH")
+    load_average = os.getloadavg()[0]
+    cores = len(os.sched_getaffinity(0))
+    if load_average > QUIET_LOAD_PER_CORE * cores:
+        _say(f"the machine is not quiet (load average {load_average:.1f}): do not believe this run")
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
+        bench = Bench(directory, seconds=seconds)
+        cases = [case for case in _cases(bench) if only is None or only in case.name]
+        _say("starting both brokers")
+        both = (
+            stack.enter_context(brokers.kafka(kafka_jars, directory / "kafka")),
+            stack.enter_context(brokers.odradek(REPOSITORY, directory / "odradek")),
+        )
+        time.sleep(IDLE_S)
+        footprints = {broker.name: _footprint(broker) for broker in both}
+        for broker in both:
+            _warm_up(broker, directory, warm_up)
+        results: dict[tuple[str, str], list[Result]] = {}
+        for number in range(rounds):
+            for case in cases:
+                # The order alternates, so that neither always runs on what the other left.
+                for broker in both if number % 2 == 0 else reversed(both):
+                    result = case.run(broker, bench)
+                    results.setdefault((case.name, broker.name), []).append(result)
+                    _say(
+                        f"round {number + 1}: {broker.name:8} {case.name}: "
+                        f"{result.value:.3f} {case.unit}, {result.cpu_us_per_record:.2f} us/record"
+                    )
+        kafka, odradek = both
+        text = report.render(
+            [
+                report.Comparison(
+                    case=case,
+                    kafka=results[case.name, kafka.name],
+                    odradek=results[case.name, odradek.name],
+                )
+                for case in cases
+            ],
+            kafka=kafka,
+            odradek=odradek,
+            machine={**processes.machine(), "python": sys.version.split()[0]},
+            footprints=footprints,
+            command=_command(rounds, seconds, warm_up, only),
+            load_average=load_average,
+        )
+    page.write_text(text)
+    _say(f"written to {page}")
+
+
+def _cases(bench: Bench) -> tuple[Case, ...]:
+    if bench.load is None:
+        _say("no C compiler: the raw cases are left out")
+        return CLIENT_CASES
+    return RAW_CASES + CLIENT_CASES
+
+
+def _warm_up(broker: Broker, directory: Path, seconds: float) -> None:
+    """Load a broker for a while: a JVM compiles what it runs often."""
+    if not seconds:
+        return
+    _say(f"warming {broker.name} for {seconds:.0f} s")
+    bench = Bench(directory, seconds=seconds / 2)
+    for case in (
+        raw_produce(size=100, per_batch=1, in_flight=5, partitions=1),
+        raw_produce(size=1024, per_batch=16, in_flight=5, partitions=1),
+    ):
+        if bench.load is not None:
+            case.run(broker, bench)
+
+
+def _footprint(broker: Broker) -> tuple[float, float]:
+    before = processes.cpu_seconds(broker.pid)
+    time.sleep(IDLE_S)
+    share = (processes.cpu_seconds(broker.pid) - before) / IDLE_S * 100
+    return processes.memory_mib(broker.pid), share
+
+
+def _command(rounds: int, seconds: float, warm_up: float, only: str | None) -> str:
+    options = f"--rounds {rounds} --seconds {seconds:g} --warm-up {warm_up:g}"
+    return f"make bench ARGS='{options}{f' --only "{only}"' if only else ''}'"
+
+
+def _say(text: str) -> None:
+    click.echo(f"bench: {text}", err=True)
+
+
+if __name__ == "__main__":
+    main()
