@@ -133,7 +133,9 @@ def _footprint(broker: Broker) -> tuple[float, float]:
 
 def _command(rounds: int, seconds: float, warm_up: float, only: str | None) -> str:
     options = f"--rounds {rounds} --seconds {seconds:g} --warm-up {warm_up:g}"
-    return f"make bench ARGS='{options}{f' --only "{only}"' if only else ''}'"
+    if only is not None:
+        options += f' --only "{only}"'
+    return f"make bench ARGS='{options}'"
 
 
 def _say(text: str) -> None:
