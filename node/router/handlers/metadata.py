@@ -288,13 +288,9 @@ async def handle_describe_topic_partitions(
             continue
         if topic is None:
             is_valid = why_invalid(name) is None
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             topics.append(
-                _undescribed(
-                    name,
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    if is_valid
-                    else ErrorCode.INVALID_TOPIC_EXCEPTION,
-                )
+                _undescribed(name, code if is_valid else ErrorCode.INVALID_TOPIC_EXCEPTION)
             )
             continue
         if first >= len(topic.partitions):
