@@ -203,6 +203,8 @@ class Catalog:
             *(segment_id + 1 for segment_id in self.segments),
             1,
         )
+        self.change_count = 0
+        """Changes committed so far: what was planned from the catalog holds while it stands."""
         self.on_change: Callable[[], None] = _nothing
         """Called after every committed change: the store raises the status generation there."""
 
@@ -243,6 +245,7 @@ class Catalog:
             raise
         for effect in change.effects:
             effect()
+        self.change_count += 1
         self.on_change()
 
 

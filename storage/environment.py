@@ -6,6 +6,7 @@ away with the last reference. This is what makes it safe to give a view of a map
 socket: whoever needs the page keeps the environment.
 """
 
+import os
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -106,6 +107,18 @@ def open_environment(
     opened = Environment(path, environment)
     _OPEN[_identity(path)] = opened
     return opened
+
+
+def sync_directory(directory: Path) -> None:
+    """fsync a folder: files made in it survive a power loss. Raises StorageError."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageError(f"{directory.name}: {error}") from error
 
 
 def _identity(path: Path) -> tuple[int, int]:

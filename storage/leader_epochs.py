@@ -49,6 +49,11 @@ class LeaderEpochs:
         entries = self.entries
         self.entries = entries[: bisect_left(entries, log_end_offset, key=_start_offset)]
 
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that the record at `offset` is of, -1 if none is known to start before it."""
+        index = bisect_right(self.entries, offset, key=_start_offset) - 1
+        return self.entries[index][0] if index >= 0 else UNDEFINED_EPOCH
+
     def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """For OffsetForLeaderEpoch: the largest epoch not above the one asked and the offset where
         it ends; (-1, -1) if the epoch is newer than all that is known, or undefined.

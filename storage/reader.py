@@ -154,24 +154,17 @@ class StoreReader:
 
     def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
         """For OffsetForLeaderEpoch: the largest epoch not above the one asked, and its end."""
-        row = self._row(number)
-        if row is None:
-            return -1, -1
-        segment = self._active()
-        epochs = LeaderEpochs(row.leader_epochs)
-        with segment.begin() as transaction:
-            cursor = transaction.cursor(segment.epochs)
-            found = cursor.set_range(EPOCH_KEY.pack(number, 0))
-            while found:
-                row_number, epoch = EPOCH_KEY.unpack(cursor.key())
-                if row_number != number:
-                    break
-                epochs.assign(epoch, OFFSET.unpack(cursor.value())[0])
-                found = cursor.next()
         log_end_offset = self.status.log_end_offset(number)
-        # An epoch without records yet has no row; it starts where the log ends.
-        epochs.assign(self.status.leader_epoch(number), log_end_offset)
-        return epochs.end_offset(leader_epoch, log_end_offset)
+        return self._epochs(number, log_end_offset).end_offset(leader_epoch, log_end_offset)
+
+    def epoch_at(self, number: int, offset: int) -> int:
+        """The leader epoch of the record at `offset`; at or above the log end the current epoch,
+        -1 if it is not known."""
+        log_end_offset = self.status.log_end_offset(number)
+        epochs = self._epochs(number, log_end_offset)
+        if offset >= log_end_offset:
+            return epochs.latest
+        return epochs.epoch_at(offset)
 
     def aborted_transactions(
         self, number: int, start_offset: int, end_offset: int
@@ -229,6 +222,26 @@ class StoreReader:
     def _row(self, number: int) -> PartitionRow | None:
         self._refresh()
         return self._catalog.partition(number)
+
+    def _epochs(self, number: int, log_end_offset: int) -> LeaderEpochs:
+        row = self._row(number)
+        if row is None:
+            return LeaderEpochs()
+        segment = self._active()
+        epochs = LeaderEpochs(row.leader_epochs)
+        with segment.begin() as transaction:
+            cursor = transaction.cursor(segment.epochs)
+            found = cursor.set_range(EPOCH_KEY.pack(number, 0))
+            while found:
+                row_number, epoch = EPOCH_KEY.unpack(cursor.key())
+                if row_number != number:
+                    break
+                epochs.assign(epoch, OFFSET.unpack(cursor.value())[0])
+                found = cursor.next()
+        # An epoch without records yet has no row; it starts where the log ends.
+        epochs.assign(self.status.leader_epoch(number), log_end_offset)
+        epochs.truncate_start(self.status.log_start_offset(number))
+        return epochs
 
     def _extents_of(self, number: int) -> list[Extent]:
         extents = self._extents.get(number)

@@ -231,7 +231,7 @@ class SegmentWriter:
                 transaction.put(EPOCH_KEY.pack(number, leader_epoch), row, db=segment.epochs)
             self._turn_bytes += size
             if self._turn_bytes >= _TURN_BYTES_MAX:
-                self._commit()
+                self.flush()
         except lmdb.Error as error:
             raise StorageError(f"{segment.environment.path.name}: {error}") from error
         end_offset = base_offset + last_offset_delta + 1
@@ -249,6 +249,12 @@ class SegmentWriter:
         """Add an aborted transaction's row as it stood in the segment that is replaced."""
         self._transaction.put(KEY.pack(number, last_offset), row, db=self.segment.aborted)
 
+    def flush(self) -> None:
+        """Commit what was put so far, so that it can be synced while more is put."""
+        self._transaction.commit()
+        self._transaction = self.segment.begin_write()
+        self._turn_bytes = 0
+
     def finish(self) -> dict[int, Extent]:
         """Commit and sync. Returns what is in the segment, by partition number: offsets as the
         batches themselves have them; a caller that cleaned away the first or the last batches of
@@ -263,8 +269,3 @@ class SegmentWriter:
     def abort(self) -> None:
         """Give up; the caller removes the file."""
         self._transaction.abort()
-
-    def _commit(self) -> None:
-        self._transaction.commit()
-        self._transaction = self.segment.begin_write()
-        self._turn_bytes = 0

@@ -71,6 +71,13 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     catalog_map_bytes: int = 4 << 30
     status_slots: int = 1 << 18
     producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_ms: int = 600_000
+    retention_check_interval_ms: int = 300_000
+    """Kafka's log.retention.check.interval.ms."""
+    cleaner_backoff_ms: int = 15_000
+    """Kafka's log.cleaner.backoff.ms."""
+    compaction_keys_max: int = 400_000
+    """Keys that one compaction pass remembers: about 60 MB while it runs."""
     checkpoint_batches: int = 128
     """After so many batches of a partition its state is written beside them, which bounds what
     opening the store after a kill has to read."""

@@ -12,7 +12,7 @@ What readers of other processes see changes in this order: segment, catalog, gen
 
 import fcntl
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -23,13 +23,16 @@ import msgspec
 from protocol.errors import ErrorCode
 from storage import opening, recovery
 from storage.append import Turn, write_checkpoint
-from storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
-from storage.environment import StorageError
+from storage.catalog import Catalog, PartitionRow, SegmentRow, SegmentState
+from storage.durability import Flusher
+from storage.environment import StorageError, sync_directory
 from storage.layout import OWNER_LOCK_NAME, STATUS_NAME, unlink_segment
+from storage.maintenance import Maintenance
 from storage.partition_log import PartitionLog
 from storage.producers import ProducerState, describe_producers, is_expired
+from storage.sealing import current_row, roll_deadline_ms, seal
 from storage.segment import Extent, Segment
-from storage.settings import NEVER, Durability, LogSettings, StoreOptions
+from storage.settings import NEVER, LogSettings, StoreOptions
 from storage.status import (
     ACTIVE_BYTES,
     HIGH_WATERMARK,
@@ -41,7 +44,6 @@ from storage.status import (
     Role,
     StatusTable,
 )
-from storage.syncer import Syncer
 
 _MAP_CHECK_BYTES = 4 << 20
 _HEAD_WORDS = StatusTable.base(0)
@@ -86,14 +88,11 @@ class Store:
         self._roll_deadline_ms = NEVER
         self._is_roll_due = False
         self._must_roll_now = False
-        self._presynced_segment_id = -1
-        self._syncer = Syncer()
-        self._sync_deadline_ms = NEVER
+        self._flusher = Flusher(options)
         self._rows_deadline_ms = 0
-        self._counted: set[PartitionLog] = set()
-        """Partitions with flush.messages that have grown since the last sync."""
+        self._expiration_check_ms = 0
         self._turn: Turn | None = None
-        self._failure: str | None = None
+        self._maintenance: Maintenance
 
     @classmethod
     def open(cls, directory: Path, options: StoreOptions, now_ms: int) -> "Store":
@@ -188,7 +187,7 @@ class Store:
         segment_id = self._segment.segment_id
         for number in gone:
             log = self._logs.pop(number)
-            self._counted.discard(log)
+            self._flusher.forget(log)
             self._dirty_rows.discard(number)
             self.status.clear(number)
             self._dead[number] = log.active_extent(segment_id)
@@ -259,7 +258,7 @@ class Store:
             return
         with self.catalog.change() as change:
             for number, offset in moves.items():
-                row = self._current_row(number)
+                row = current_row(self.catalog, self._logs[number])
                 change.put_partition(msgspec.structs.replace(row, log_start_offset=offset))
         for number, offset in moves.items():
             log = self._logs[number]
@@ -282,8 +281,8 @@ class Store:
     def begin(self, now_ms: int) -> Turn:
         """A turn: the one write transaction until it is committed or aborted. Raises StorageError
         if the store cannot go on after a failed sync."""
-        if self._failure is not None:
-            raise StorageError(self._failure)
+        if self._flusher.failure is not None:
+            raise StorageError(self._flusher.failure)
         assert self._turn is None or self._turn.has_ended, "the turn before has not ended"
         if self._is_roll_due or now_ms >= self._roll_deadline_ms:
             self._roll_when_synced(now_ms)
@@ -304,23 +303,7 @@ class Store:
             self._must_roll_now |= turn.is_map_full
             return False
         options = self.options
-        must_sync = options.durability is Durability.COMMIT
-        flush_ms = options.sync_interval_ms
-        for log in turn.grown_logs():
-            settings = log.settings
-            if settings.flush_messages != NEVER:
-                self._counted.add(log)
-                must_sync |= log.log_end_offset - log.flushed_offset >= settings.flush_messages
-            if settings.flush_ms < flush_ms:
-                flush_ms = settings.flush_ms
-            if log.active_batches == 1 or settings.segment_bytes < options.segment_bytes:
-                self._note_roll_deadline(log)
-                limit = max(settings.segment_bytes, options.segment_bytes_min)
-                self._is_roll_due |= log.active_bytes >= limit
-        if must_sync:
-            self._sync_now()
-        elif turn.now_ms + flush_ms < self._sync_deadline_ms:
-            self._sync_deadline_ms = turn.now_ms + flush_ms
+        is_synced = self._flusher.after_turn(turn, self._segment)
         words = self.status.words
         for log in turn.grown_logs():
             base = _HEAD_WORDS + (log.number << _SLOT_SHIFT)
@@ -333,6 +316,11 @@ class Store:
             words[base + HIGH_WATERMARK] = log.high_watermark
             words[base + LAST_STABLE_OFFSET] = undecided.last_stable_offset(log.high_watermark)
             words[base + ACTIVE_BYTES] = log.active_bytes
+            settings = log.settings
+            if log.active_batches == 1 or settings.segment_bytes < options.segment_bytes:
+                self._note_roll_deadline(log)
+                limit = max(settings.segment_bytes, options.segment_bytes_min)
+                self._is_roll_due |= log.active_bytes >= limit
         self.status.publish()
         self._active_bytes += turn.put_bytes
         self._unchecked_map_bytes += turn.put_bytes
@@ -340,7 +328,7 @@ class Store:
             self._unchecked_map_bytes >= _MAP_CHECK_BYTES and self._is_map_nearly_full()
         ):
             self._is_roll_due = True
-        return must_sync
+        return is_synced
 
     # -- time ---------------------------------------------------------------------------------
 
@@ -351,10 +339,7 @@ class Store:
         Raises StorageError if a sync has failed: what the kernel then still has of the unsynced
         pages is unknown, so that the store takes no appends until it is opened again.
         """
-        self._poll_syncer()
-        if now_ms >= self._sync_deadline_ms and not self._syncer.is_busy:
-            self._sync_deadline_ms = NEVER
-            self._syncer.request(self._segment)
+        self._flusher.due(now_ms, self._segment)
         if self._is_roll_due or now_ms >= self._roll_deadline_ms:
             self._roll_when_synced(now_ms)
         if self._dirty_rows and now_ms >= self._rows_deadline_ms:
@@ -363,7 +348,7 @@ class Store:
 
     def next_deadline_ms(self) -> int:
         """When `sync_due` next has something to do; NEVER if not before the next append."""
-        deadline_ms = min(self._sync_deadline_ms, self._roll_deadline_ms)
+        deadline_ms = min(self._flusher.deadline_ms, self._roll_deadline_ms)
         return min(deadline_ms, self._rows_deadline_ms) if self._dirty_rows else deadline_ms
 
     def expire_producers(self, now_ms: int) -> None:
@@ -381,12 +366,22 @@ class Store:
                 log.dirty_producers.discard(producer_id)
                 log.unsealed_producers.add(producer_id)
 
+    def maintenance(self, now_ms: int) -> Iterator[bool] | None:
+        """Retention, compaction and the return of space, in slices of a few milliseconds to be
+        taken between turns; None when nothing is due. True asks for the next slice at once, False
+        for patience until the disk is ready. Not inside a turn."""
+        if now_ms >= self._expiration_check_ms:
+            self._expiration_check_ms = now_ms + self.options.producer_id_expiration_check_ms
+            self.expire_producers(now_ms)
+        return self._maintenance.run(now_ms)
+
     def close(self) -> None:
         """Write down what the next opening would have to search for, sync, and let the store go.
         Its turns must have ended. Raises StorageError; it is closed all the same."""
         try:
-            self._syncer.close()
-            if self._failure is None:
+            self._maintenance.close()
+            self._flusher.close()
+            if self._flusher.failure is None:
                 self._keep_checkpoints()
                 self._segment.sync()
                 self._keep_rows()
@@ -400,14 +395,16 @@ class Store:
         """Seal the active segment and go on in a new one. If that fails nothing has changed: the
         old one goes on. Raises StorageError."""
         old = self._segment
-        old.sync()
+        self._flusher.sync(old)
         new_id = self.catalog.next_segment_id()
         new = Segment.create(self.directory, new_id, map_bytes=self.options.map_bytes())
         try:
             new.sync()
             sync_directory(self.directory)
             with self.catalog.change() as change:
-                is_empty = not self._seal(change, old, now_ms)
+                is_empty = not seal(
+                    change, self.catalog, old, logs=self._logs, dead=self._dead, now_ms=now_ms
+                )
                 change.put_segment(SegmentRow(new_id, SegmentState.ACTIVE, created_ms=now_ms))
         except BaseException:
             unlink_segment(self.directory, new_id)
@@ -417,88 +414,19 @@ class Store:
         self._segment = new
         self._active_bytes = self._unchecked_map_bytes = 0
         self._is_roll_due = self._must_roll_now = False
-        self._roll_deadline_ms = self._sync_deadline_ms = NEVER
+        self._roll_deadline_ms = NEVER
         for log in self._logs.values():
             log.start_segment()
             self.status.set(log.number, ACTIVE_BYTES, 0)
         self._dead = dict.fromkeys(self._dead)
         self._free_numbers()
 
-    def _seal(self, change: CatalogChange, segment: Segment, now_ms: int) -> bool:
-        """Put into the catalog all that the segment adds to it. False if there is nothing in it;
-        it is forgotten then."""
-        segment_id = segment.segment_id
-        extents = [
-            (number, extent)
-            for number, log in self._logs.items()
-            if (extent := log.active_extent(segment_id)) is not None
-        ]
-        for number, _ in extents:
-            log = self._logs[number]
-            row = msgspec.structs.replace(
-                self._current_row(number),
-                log_end_offset=log.log_end_offset,
-                leader_epochs=log.epochs.entries,
-            )
-            change.put_partition(row)
-        for number, log in self._logs.items():
-            for producer_id in log.unsealed_producers | log.dirty_producers:
-                entry = log.producers.get(producer_id)
-                if entry is None:
-                    change.delete_producer(number, producer_id)
-                else:
-                    change.put_producer(number, producer_id, entry.encode())
-        extents += [(number, extent) for number, extent in self._dead.items() if extent]
-        if not extents:
-            change.delete_segment(segment_id)
-            return False
-        for number, extent in extents:
-            change.put_extent(number, extent)
-        created = self.catalog.segments[segment_id]
-        change.put_segment(
-            msgspec.structs.replace(
-                created,
-                state=SegmentState.SEALED,
-                sealed_ms=now_ms,
-                file_bytes=segment.file_bytes(),
-                byte_count=sum(extent.byte_count for _, extent in extents),
-                max_timestamp=max(extent.max_timestamp for _, extent in extents),
-            )
-        )
-        return True
-
     def _roll_when_synced(self, now_ms: int) -> None:
         """Roll, but let the helper thread sync most of the segment before, so that the turn which
         rolls waits for little. A roll that fails is tried again at the next occasion."""
-        syncer = self._syncer
-        if not self._must_roll_now and self.options.durability is not Durability.COMMIT:
-            self._poll_syncer()
-            if syncer.is_busy:
-                return
-            if self._presynced_segment_id != self._segment.segment_id:
-                self._presynced_segment_id = self._segment.segment_id
-                syncer.request(self._segment)
-                return
-        with suppress(StorageError):
-            self.roll(now_ms)
-
-    def _sync_now(self) -> None:
-        try:
-            self._segment.sync()
-        except StorageError as error:
-            self._failure = str(error)
-            raise
-        self._sync_deadline_ms = NEVER
-        for log in self._counted:
-            log.flushed_offset = log.log_end_offset
-        self._counted.clear()
-
-    def _poll_syncer(self) -> None:
-        try:
-            self._syncer.poll()
-        except StorageError as error:
-            self._failure = str(error)
-            raise
+        if self._must_roll_now or self._flusher.is_presynced(self._segment):
+            with suppress(StorageError):
+                self.roll(now_ms)
 
     def _is_map_nearly_full(self) -> bool:
         """Pages fill worse than bytes tell: small batches leave leaves half empty."""
@@ -508,32 +436,16 @@ class Store:
         return used_bytes >= information["map_size"] // 4 * 3
 
     def _note_roll_deadline(self, log: PartitionLog) -> None:
-        if not log.active_batches:
-            return
-        settings = log.settings
-        deadline_ms = log.active_first_append_ms + settings.segment_ms
-        if settings.segment_jitter_ms:
-            # Spread by number, so that partitions made together do not all roll together.
-            deadline_ms -= log.number * 2654435761 % settings.segment_jitter_ms
-        if deadline_ms < self._roll_deadline_ms:
-            self._roll_deadline_ms = deadline_ms
+        if log.active_batches:
+            self._roll_deadline_ms = min(self._roll_deadline_ms, roll_deadline_ms(log))
 
     # -- rows ---------------------------------------------------------------------------------
-
-    def _current_row(self, number: int) -> PartitionRow:
-        """The catalog's row with what may have changed since it was written."""
-        log = self._logs[number]
-        return msgspec.structs.replace(
-            self.catalog.partitions[number],
-            settings=log.settings,
-            log_start_offset=log.log_start_offset,
-        )
 
     def _keep_rows(self) -> None:
         if self._dirty_rows:
             with self.catalog.change() as change:
                 for number in self._dirty_rows:
-                    change.put_partition(self._current_row(number))
+                    change.put_partition(current_row(self.catalog, self._logs[number]))
             self._dirty_rows.clear()
 
     def _keep_checkpoints(self) -> None:
@@ -622,22 +534,13 @@ class Store:
             self._active_bytes += log.active_bytes
             self._note_roll_deadline(log)
         self.expire_producers(now_ms)
+        self._maintenance = Maintenance(
+            catalog, self._logs, move_log_starts=self.move_log_starts, options=self.options
+        )
         catalog.on_change = self._on_catalog_change
         self.status.raise_generation()
         if may_be_torn:
             self.roll(now_ms)
-
-
-def sync_directory(directory: Path) -> None:
-    """fsync a folder: files made in it survive a power loss. Raises StorageError."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise StorageError(f"{directory.name}: {error}") from error
 
 
 def _lock(directory: Path) -> int:

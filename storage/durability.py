@@ -1,0 +1,98 @@
+"""Durability: when what was committed reaches the disk.
+
+After each turn the flusher decides from the store's durability and the partitions' flush.messages
+and flush.ms whether the turn must wait for the disk, or by when the disk must have it. What may
+wait is synced by the syncer's thread, beside the owner's loop. Owned and called by one store.
+"""
+
+from storage.append import Turn
+from storage.environment import StorageError
+from storage.partition_log import PartitionLog
+from storage.segment import Segment
+from storage.settings import NEVER, Durability, StoreOptions
+from storage.syncer import Syncer
+
+
+class Flusher:
+    """Syncs one segment at a time. Once a sync has failed nothing can be known of the pages the
+    kernel then gave up: `failure` says so for good, until the store is opened again."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        self._is_by_commit = options.durability is Durability.COMMIT
+        self._interval_ms = options.sync_interval_ms
+        self._syncer = Syncer()
+        self._presynced_segment_id = -1
+        self._counted: set[PartitionLog] = set()
+        """Partitions with flush.messages that have grown since the last sync."""
+        self.deadline_ms = NEVER
+        """When `due` has something to do next."""
+        self.failure: str | None = None
+
+    def after_turn(self, turn: Turn, segment: Segment) -> bool:
+        """A turn was committed. True if it is on disk now; else it will be by its deadline.
+        Raises StorageError."""
+        must_sync = self._is_by_commit
+        flush_ms = self._interval_ms
+        for log in turn.grown_logs():
+            settings = log.settings
+            if settings.flush_messages != NEVER:
+                self._counted.add(log)
+                must_sync |= log.log_end_offset - log.flushed_offset >= settings.flush_messages
+            if settings.flush_ms < flush_ms:
+                flush_ms = settings.flush_ms
+        if must_sync:
+            self.sync(segment)
+        elif turn.now_ms + flush_ms < self.deadline_ms:
+            self.deadline_ms = turn.now_ms + flush_ms
+        return must_sync
+
+    def due(self, now_ms: int, segment: Segment) -> None:
+        """Take notice of a sync that has ended, start one that is due. Raises StorageError."""
+        self._poll()
+        if now_ms >= self.deadline_ms and not self._syncer.is_busy:
+            self._request(segment)
+
+    def is_presynced(self, segment: Segment) -> bool:
+        """Whether the thread has synced this segment since this was first asked, so that one more
+        sync is short. Raises StorageError."""
+        self._poll()
+        if self._is_by_commit:
+            return True
+        if self._syncer.is_busy:
+            return False
+        if self._presynced_segment_id != segment.segment_id:
+            self._presynced_segment_id = segment.segment_id
+            self._request(segment)
+            return False
+        return True
+
+    def sync(self, segment: Segment) -> None:
+        """Sync and wait for it. Raises StorageError."""
+        try:
+            segment.sync()
+        except StorageError as error:
+            self.failure = str(error)
+            raise
+        self.deadline_ms = NEVER
+        for log in self._counted:
+            log.flushed_offset = log.log_end_offset
+        self._counted.clear()
+
+    def forget(self, log: PartitionLog) -> None:
+        """The partition was deleted."""
+        self._counted.discard(log)
+
+    def close(self) -> None:
+        """Wait for the sync under way and end the thread."""
+        self._syncer.close()
+
+    def _request(self, segment: Segment) -> None:
+        self.deadline_ms = NEVER
+        self._syncer.request(segment)
+
+    def _poll(self) -> None:
+        try:
+            self._syncer.poll()
+        except StorageError as error:
+            self.failure = str(error)
+            raise
