@@ -62,6 +62,8 @@ class Versions(TypedDict, total=False):
     A field with `tag` travels in the tagged section of its versions and only if it differs from
     its default. A field that is not `ignorable` must hold its default when a message is written
     in a version that lacks it: dropping it silently would change what the message says.
+    Besides those that Kafka ignores, ours are the mere hints in responses, so that a handler may
+    fill them without asking for the version.
     """
 
     since: int

@@ -7,6 +7,8 @@ from protocol.schema import array, int8, int16, int32, string, struct
 
 @struct
 class DescribeAclsRequest:
+    """Which ACLs match? 1 stands for any, null for any name. v1 adds the pattern type."""
+
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable_since=0)
     pattern_type_filter: int = int8(default=3, since=1)
@@ -18,6 +20,8 @@ class DescribeAclsRequest:
 
 @struct
 class AclDescription:
+    """Who may or may not do what, from where."""
+
     principal: str = string()
     host: str = string()
     operation: int = int8()
@@ -26,6 +30,8 @@ class AclDescription:
 
 @struct
 class DescribeAclsResource:
+    """A resource pattern and its ACLs."""
+
     resource_type: int = int8()
     resource_name: str = string()
     pattern_type: int = int8(default=3, since=1)
@@ -34,6 +40,8 @@ class DescribeAclsResource:
 
 @struct
 class DescribeAclsResponse:
+    """The ACLs found."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -42,6 +50,8 @@ class DescribeAclsResponse:
 
 @struct
 class AclCreation:
+    """An ACL to add; v1 adds the pattern type, 3 literal or 4 prefixed (KIP-290)."""
+
     resource_type: int = int8()
     resource_name: str = string()
     resource_pattern_type: int = int8(default=3, since=1)
@@ -53,23 +63,31 @@ class AclCreation:
 
 @struct
 class CreateAclsRequest:
+    """Add ACLs; v3 knows the resource type user."""
+
     creations: list[AclCreation] = array(AclCreation)
 
 
 @struct
 class AclCreationResult:
+    """Whether the ACL of the same place in the request was added."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
 
 
 @struct
 class CreateAclsResponse:
+    """The fate of every ACL, in the request's order."""
+
     throttle_time_ms: int = int32()
     results: list[AclCreationResult] = array(AclCreationResult)
 
 
 @struct
 class DeleteAclsFilter:
+    """A filter as in DescribeAcls."""
+
     resource_type_filter: int = int8()
     resource_name_filter: str | None = string(nullable_since=0)
     pattern_type_filter: int = int8(default=3, since=1)
@@ -81,11 +99,15 @@ class DeleteAclsFilter:
 
 @struct
 class DeleteAclsRequest:
+    """Remove all ACLs that match any of these filters."""
+
     filters: list[DeleteAclsFilter] = array(DeleteAclsFilter)
 
 
 @struct
 class DeleteAclsMatchingAcl:
+    """An ACL that matched, and whether it is gone."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     resource_type: int = int8()
@@ -99,6 +121,8 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
+    """What one filter matched."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     matching_acls: list[DeleteAclsMatchingAcl] = array(DeleteAclsMatchingAcl)
@@ -106,5 +130,7 @@ class DeleteAclsFilterResult:
 
 @struct
 class DeleteAclsResponse:
+    """The results, in the order of the filters."""
+
     throttle_time_ms: int = int32()
     filter_results: list[DeleteAclsFilterResult] = array(DeleteAclsFilterResult)

@@ -6,58 +6,87 @@ AddRaftVoter 80, RemoveRaftVoter 81, UnregisterController 94).
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uint16, uuid
+from protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    struct,
+    uint16,
+    uuid,
+)
 from protocol.types import Uuid
 
 
 @struct
 class AlterReplicaLogDirTopic:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class AlterReplicaLogDir:
+    """A directory and the replicas that shall move there."""
+
     path: str = string()
     topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
 
 
 @struct
 class AlterReplicaLogDirsRequest:
+    """Move replicas between a broker's directories (KIP-113)."""
+
     dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
 
 
 @struct
 class AlterReplicaLogDirPartitionResult:
+    """Whether the move has begun."""
+
     partition_index: int = int32()
     error_code: int = int16()
 
 
 @struct
 class AlterReplicaLogDirTopicResult:
+    """Partitions of one topic."""
+
     topic_name: str = string()
     partitions: list[AlterReplicaLogDirPartitionResult] = array(AlterReplicaLogDirPartitionResult)
 
 
 @struct
 class AlterReplicaLogDirsResponse:
+    """The fate of every replica."""
+
     throttle_time_ms: int = int32()
     results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
 
 
 @struct
 class DescribableLogDirTopic:
+    """Partitions of one topic."""
+
     topic: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class DescribeLogDirsRequest:
+    """What lies in this broker's directories? Null topics are all."""
+
     topics: list[DescribableLogDirTopic] | None = array(DescribableLogDirTopic, nullable_since=0)
 
 
 @struct
 class DescribeLogDirsPartition:
+    """A replica's size, and how far it is behind what it replaces if it is moving."""
+
     partition_index: int = int32()
     partition_size: int = int64()
     offset_lag: int = int64()
@@ -66,12 +95,16 @@ class DescribeLogDirsPartition:
 
 @struct
 class DescribeLogDirsTopic:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
 
 
 @struct
 class DescribeLogDirsResult:
+    """A directory; v4 adds its space (-1 unknown), v5 whether it is cordoned."""
+
     error_code: int = int16()
     log_dir: str = string()
     topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
@@ -82,6 +115,8 @@ class DescribeLogDirsResult:
 
 @struct
 class DescribeLogDirsResponse:
+    """The directories; v3 adds an error for the whole."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16(since=3, ignorable=True)
     results: list[DescribeLogDirsResult] = array(DescribeLogDirsResult)
@@ -89,12 +124,20 @@ class DescribeLogDirsResponse:
 
 @struct
 class TopicPartitions:
+    """Partitions of one topic."""
+
     topic: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class ElectLeadersRequest:
+    """Elect new leaders; null partitions are all.
+
+    v1 can elect a replica that is not in sync (`election_type` 1, KIP-460); v0 only preferred
+    leaders.
+    """
+
     election_type: int = int8(since=1)
     topic_partitions: list[TopicPartitions] | None = array(TopicPartitions, nullable_since=0)
     timeout_ms: int = int32(default=60000)
@@ -102,6 +145,8 @@ class ElectLeadersRequest:
 
 @struct
 class PartitionResult:
+    """Whether a leader was elected."""
+
     partition_id: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -109,12 +154,16 @@ class PartitionResult:
 
 @struct
 class ReplicaElectionResult:
+    """Partitions of one topic."""
+
     topic: str = string()
     partition_result: list[PartitionResult] = array(PartitionResult)
 
 
 @struct
 class ElectLeadersResponse:
+    """The fate of every partition; v1 adds an error for the whole."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16(since=1)
     replica_election_results: list[ReplicaElectionResult] = array(ReplicaElectionResult)
@@ -122,18 +171,27 @@ class ElectLeadersResponse:
 
 @struct
 class ReassignablePartition:
+    """The replicas a partition shall have; null calls a reassignment off."""
+
     partition_index: int = int32()
     replicas: list[int] | None = array(int32, nullable_since=0, default=None)
 
 
 @struct
 class ReassignableTopic:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[ReassignablePartition] = array(ReassignablePartition)
 
 
 @struct
 class AlterPartitionReassignmentsRequest:
+    """Move partitions to other brokers (KIP-455); answered when begun, not when done.
+
+    v1 can insist that the number of replicas stays.
+    """
+
     timeout_ms: int = int32(default=60000)
     allow_replication_factor_change: bool = boolean(default=True, since=1)
     topics: list[ReassignableTopic] = array(ReassignableTopic)
@@ -141,6 +199,8 @@ class AlterPartitionReassignmentsRequest:
 
 @struct
 class ReassignablePartitionResponse:
+    """Whether the move has begun."""
+
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -148,12 +208,16 @@ class ReassignablePartitionResponse:
 
 @struct
 class ReassignableTopicResponse:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[ReassignablePartitionResponse] = array(ReassignablePartitionResponse)
 
 
 @struct
 class AlterPartitionReassignmentsResponse:
+    """The fate of every partition."""
+
     throttle_time_ms: int = int32()
     allow_replication_factor_change: bool = boolean(default=True, since=1, ignorable=True)
     error_code: int = int16()
@@ -163,12 +227,16 @@ class AlterPartitionReassignmentsResponse:
 
 @struct
 class ListPartitionReassignmentsTopics:
+    """Partitions of one topic."""
+
     name: str = string()
     partition_indexes: list[int] = array(int32)
 
 
 @struct
 class ListPartitionReassignmentsRequest:
+    """Which partitions are moving? Null topics are all."""
+
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(
         ListPartitionReassignmentsTopics, nullable_since=0, default=None
@@ -177,6 +245,8 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartitionReassignment:
+    """A partition on the move: all its replicas, those that come and those that go."""
+
     partition_index: int = int32()
     replicas: list[int] = array(int32)
     adding_replicas: list[int] = array(int32)
@@ -185,12 +255,16 @@ class OngoingPartitionReassignment:
 
 @struct
 class OngoingTopicReassignment:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[OngoingPartitionReassignment] = array(OngoingPartitionReassignment)
 
 
 @struct
 class ListPartitionReassignmentsResponse:
+    """The partitions that are moving."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -199,24 +273,32 @@ class ListPartitionReassignmentsResponse:
 
 @struct
 class DescribeQuorumRequestPartitionData:
+    """A partition of the metadata log: there is only 0."""
+
     partition_index: int = int32()
 
 
 @struct
 class DescribeQuorumRequestTopicData:
+    """The metadata log."""
+
     topic_name: str = string()
     partitions: list[DescribeQuorumRequestPartitionData] = array(DescribeQuorumRequestPartitionData)
 
 
 @struct
 class DescribeQuorumRequest:
+    """How does the controllers' quorum stand (KIP-595)?"""
+
     topics: list[DescribeQuorumRequestTopicData] = array(DescribeQuorumRequestTopicData)
 
 
 @struct
 class ReplicaState:
+    """A voter or observer and how far it has come; v1 adds when, v2 its directory."""
+
     replica_id: int = int32()
-    replica_directory_id: Uuid = uuid(since=2)
+    replica_directory_id: Uuid = uuid(since=2, ignorable=True)
     log_end_offset: int = int64()
     last_fetch_timestamp: int = int64(default=-1, since=1, ignorable=True)
     last_caught_up_timestamp: int = int64(default=-1, since=1, ignorable=True)
@@ -224,6 +306,8 @@ class ReplicaState:
 
 @struct
 class DescribeQuorumResponsePartitionData:
+    """The quorum's leader, voters and observers."""
+
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, since=2, ignorable=True)
@@ -236,6 +320,8 @@ class DescribeQuorumResponsePartitionData:
 
 @struct
 class DescribeQuorumResponseTopicData:
+    """The metadata log."""
+
     topic_name: str = string()
     partitions: list[DescribeQuorumResponsePartitionData] = array(
         DescribeQuorumResponsePartitionData
@@ -244,6 +330,8 @@ class DescribeQuorumResponseTopicData:
 
 @struct
 class Listener:
+    """Where a controller can be reached."""
+
     name: str = string()
     host: str = string()
     port: int = uint16()
@@ -251,20 +339,30 @@ class Listener:
 
 @struct
 class Node:
+    """A voter and its listeners."""
+
     node_id: int = int32()
     listeners: list[Listener] = array(Listener)
 
 
 @struct
 class DescribeQuorumResponse:
+    """The quorum; v2 adds messages and the voters' listeners (KIP-853)."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, since=2, ignorable=True)
     topics: list[DescribeQuorumResponseTopicData] = array(DescribeQuorumResponseTopicData)
-    nodes: list[Node] = array(Node, since=2)
+    nodes: list[Node] = array(Node, since=2, ignorable=True)
 
 
 @struct
 class FeatureUpdateKey:
+    """A feature and the level it shall have; 0 turns it off.
+
+    v0 only says whether it may go down, v1 how: 1 up, 2 down if nothing is lost, 3 down all the
+    same.
+    """
+
     feature: str = string()
     max_version_level: int = int16()
     allow_downgrade: bool = boolean(until=0)
@@ -273,6 +371,8 @@ class FeatureUpdateKey:
 
 @struct
 class UpdateFeaturesRequest:
+    """Change feature levels (KIP-584); v1 can ask for validation only."""
+
     timeout_ms: int = int32(default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)
     validate_only: bool = boolean(since=1)
@@ -280,6 +380,8 @@ class UpdateFeaturesRequest:
 
 @struct
 class UpdatableFeatureResult:
+    """Whether a feature has its new level, up to v1."""
+
     feature: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -287,6 +389,8 @@ class UpdatableFeatureResult:
 
 @struct
 class UpdateFeaturesResponse:
+    """The fate of the update; up to v1 feature by feature."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -295,11 +399,15 @@ class UpdateFeaturesResponse:
 
 @struct
 class UnregisterBrokerRequest:
+    """Forget a broker that will not come back."""
+
     broker_id: int = int32()
 
 
 @struct
 class UnregisterBrokerResponse:
+    """Whether it is forgotten."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -307,6 +415,8 @@ class UnregisterBrokerResponse:
 
 @struct
 class AddRaftVoterRequest:
+    """Let a controller vote (KIP-853); v1 can answer before it is committed."""
+
     cluster_id: str | None = string(nullable_since=0)
     timeout_ms: int = int32()
     voter_id: int = int32()
@@ -317,6 +427,8 @@ class AddRaftVoterRequest:
 
 @struct
 class AddRaftVoterResponse:
+    """Whether it votes."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, ignorable=True)
@@ -324,6 +436,8 @@ class AddRaftVoterResponse:
 
 @struct
 class RemoveRaftVoterRequest:
+    """Take a controller's vote."""
+
     cluster_id: str | None = string(nullable_since=0)
     voter_id: int = int32()
     voter_directory_id: Uuid = uuid()
@@ -331,6 +445,8 @@ class RemoveRaftVoterRequest:
 
 @struct
 class RemoveRaftVoterResponse:
+    """Whether it is taken."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, ignorable=True)
@@ -338,11 +454,15 @@ class RemoveRaftVoterResponse:
 
 @struct
 class UnregisterControllerRequest:
+    """Forget a controller that will not come back."""
+
     controller_id: int = int32()
 
 
 @struct
 class UnregisterControllerResponse:
+    """Whether it is forgotten."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)

@@ -9,6 +9,8 @@ from protocol.schema import array, boolean, int8, int16, int32, string, struct
 
 @struct
 class DescribeConfigsResource:
+    """A topic (2), broker (4), logger (8), client metrics (16) or group (32); null keys are all."""
+
     resource_type: int = int8()
     resource_name: str = string()
     configuration_keys: list[str] | None = array(string, nullable_since=0)
@@ -16,6 +18,8 @@ class DescribeConfigsResource:
 
 @struct
 class DescribeConfigsRequest:
+    """What is configured? v1 may ask for synonyms, v3 for documentation."""
+
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean(since=1)
     include_documentation: bool = boolean(since=3)
@@ -23,6 +27,8 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
+    """Where the value could come from, the winner first."""
+
     name: str = string()
     value: str | None = string(nullable_since=0)
     source: int = int8()
@@ -30,10 +36,16 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
+    """A key, its value (null if sensitive) and where that came from.
+
+    v0 only tells whether it is the default, v1 the source and synonyms (KIP-226), v3 type and
+    text (KIP-569).
+    """
+
     name: str = string()
     value: str | None = string(nullable_since=0)
     read_only: bool = boolean()
-    is_default: bool = boolean(until=0)
+    is_default: bool = boolean(until=0, ignorable=True)
     config_source: int = int8(default=-1, since=1, ignorable=True)
     is_sensitive: bool = boolean()
     synonyms: list[DescribeConfigsSynonym] = array(DescribeConfigsSynonym, since=1, ignorable=True)
@@ -43,6 +55,8 @@ class DescribeConfigsResourceResult:
 
 @struct
 class DescribeConfigsResult:
+    """The configuration of one resource."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     resource_type: int = int8()
@@ -52,18 +66,24 @@ class DescribeConfigsResult:
 
 @struct
 class DescribeConfigsResponse:
+    """The configurations asked for."""
+
     throttle_time_ms: int = int32()
     results: list[DescribeConfigsResult] = array(DescribeConfigsResult)
 
 
 @struct
 class AlterableConfig:
+    """A key and its value."""
+
     name: str = string()
     value: str | None = string(nullable_since=0)
 
 
 @struct
 class AlterConfigsResource:
+    """A resource and all it shall have: keys left out go back to their defaults."""
+
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[AlterableConfig] = array(AlterableConfig)
@@ -71,12 +91,16 @@ class AlterConfigsResource:
 
 @struct
 class AlterConfigsRequest:
+    """Replace whole configurations; deprecated for IncrementalAlterConfigs."""
+
     resources: list[AlterConfigsResource] = array(AlterConfigsResource)
     validate_only: bool = boolean()
 
 
 @struct
 class AlterConfigsResourceResponse:
+    """Whether the resource took the change."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     resource_type: int = int8()
@@ -85,12 +109,16 @@ class AlterConfigsResourceResponse:
 
 @struct
 class AlterConfigsResponse:
+    """The fate of every resource."""
+
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
 @struct
 class IncrementalAlterableConfig:
+    """A key and what to do: 0 set, 1 delete, 2 append to a list, 3 take from it."""
+
     name: str = string()
     config_operation: int = int8()
     value: str | None = string(nullable_since=0)
@@ -98,6 +126,8 @@ class IncrementalAlterableConfig:
 
 @struct
 class IncrementalAlterConfigsResource:
+    """A resource and the changes to it."""
+
     resource_type: int = int8()
     resource_name: str = string()
     configs: list[IncrementalAlterableConfig] = array(IncrementalAlterableConfig)
@@ -105,29 +135,39 @@ class IncrementalAlterConfigsResource:
 
 @struct
 class IncrementalAlterConfigsRequest:
+    """Change single keys (KIP-339)."""
+
     resources: list[IncrementalAlterConfigsResource] = array(IncrementalAlterConfigsResource)
     validate_only: bool = boolean()
 
 
 @struct
 class IncrementalAlterConfigsResponse:
+    """The fate of every resource."""
+
     throttle_time_ms: int = int32()
     responses: list[AlterConfigsResourceResponse] = array(AlterConfigsResourceResponse)
 
 
 @struct
 class ListConfigResourcesRequest:
+    """What can be configured? v0 lists client metrics only, v1 the types given (KIP-1142)."""
+
     resource_types: list[int] = array(int8, since=1)
 
 
 @struct
 class ConfigResource:
+    """A resource; in v0 its type, client metrics (16), goes without saying."""
+
     resource_name: str = string()
     resource_type: int = int8(default=16, since=1, ignorable=True)
 
 
 @struct
 class ListConfigResourcesResponse:
+    """The resources there are."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     config_resources: list[ConfigResource] = array(ConfigResource)

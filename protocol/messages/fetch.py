@@ -23,12 +23,21 @@ from protocol.types import RecordBuffers, Uuid
 
 @struct
 class ReplicaState:
+    """Which follower fetches, at which epoch of its registration (KIP-903); not for consumers."""
+
     replica_id: int = int32(default=-1)
     replica_epoch: int = int64(default=-1)
 
 
 @struct
 class FetchPartition:
+    """One partition to read, from `fetch_offset` on and at most about `partition_max_bytes`.
+
+    v5 adds a follower's log start offset, v9 fencing by leader epoch (KIP-320), v12 the epoch of
+    the last record fetched, which finds diverged logs (KIP-595), v17 the follower's directory,
+    v18 its high watermark.
+    """
+
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, since=9, ignorable=True)
     fetch_offset: int = int64()
@@ -41,6 +50,8 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
+    """The partitions of one topic; v13 names it by its id (KIP-516)."""
+
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[FetchPartition] = array(FetchPartition)
@@ -48,6 +59,8 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
+    """Partitions that leave the fetch session (KIP-227)."""
+
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[int] = array(int32)
@@ -55,6 +68,14 @@ class ForgottenTopic:
 
 @struct
 class FetchRequest:
+    """Read from these partitions; wait for `min_bytes`, but no longer than `max_wait_ms`.
+
+    v3 adds the limit for the whole answer and serves the partitions in the order given, v4 the
+    isolation level (1 is read_committed), v7 sessions (id 0 with epoch 0 opens one, epoch -1 does
+    without), v11 the rack (KIP-392), v12 is flexible, v13 has topic ids, v15 moves `replica_id`
+    into `replica_state`.
+    """
+
     cluster_id: str | None = string(nullable_since=0, default=None, since=12, tag=0, ignorable=True)
     replica_id: int = int32(default=-1, until=14)
     replica_state: ReplicaState | None = optional(ReplicaState, since=15, tag=1)
@@ -71,37 +92,54 @@ class FetchRequest:
 
 @struct
 class EpochEndOffset:
+    """Where the leader's log of that epoch ends: the follower's diverges there."""
+
     epoch: int = int32(default=-1)
     end_offset: int = int64(default=-1)
 
 
 @struct
 class LeaderIdAndEpoch:
+    """Who leads now, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
+
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
 
 
 @struct
 class SnapshotId:
+    """A snapshot to fetch instead; only controllers among themselves use it."""
+
     end_offset: int = int64(default=-1)
     epoch: int = int32(default=-1)
 
 
 @struct
 class AbortedTransaction:
+    """An aborted transaction that overlaps the records returned, for the reader to filter."""
+
     producer_id: int = int64()
     first_offset: int = int64()
 
 
 @struct
 class PartitionData:
+    """Whole batches from the one that contains the fetch offset, and where the log stands.
+
+    v4 adds the last stable offset and, for read_committed, the aborted transactions (null
+    otherwise), v5 the log start offset, v11 a replica that is nearer to the reader, v12 the three
+    tags.
+    """
+
     partition_index: int = int32()
     error_code: int = int16()
     high_watermark: int = int64()
     last_stable_offset: int = int64(default=-1, since=4, ignorable=True)
     log_start_offset: int = int64(default=-1, since=5, ignorable=True)
     diverging_epoch: EpochEndOffset | None = optional(EpochEndOffset, since=12, tag=0)
-    current_leader: LeaderIdAndEpoch | None = optional(LeaderIdAndEpoch, since=12, tag=1)
+    current_leader: LeaderIdAndEpoch | None = optional(
+        LeaderIdAndEpoch, since=12, tag=1, ignorable=True
+    )
     snapshot_id: SnapshotId | None = optional(SnapshotId, since=12, tag=2)
     aborted_transactions: list[AbortedTransaction] | None = array(
         AbortedTransaction, nullable_since=0, since=4, ignorable=True
@@ -112,6 +150,8 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
+    """The partitions of one topic; v13 names it by its id."""
+
     topic: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partitions: list[PartitionData] = array(PartitionData)
@@ -119,6 +159,8 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
+    """Where to reach a leader that is named in this answer (KIP-951)."""
+
     node_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -127,8 +169,14 @@ class NodeEndpoint:
 
 @struct
 class FetchResponse:
+    """What was read; in a session only the partitions with something to say.
+
+    v1 adds the throttle time, v7 the session and its errors, v16 the endpoints of leaders it
+    names.
+    """
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16(since=7, ignorable=True)
     session_id: int = int32(since=7)
     responses: list[FetchableTopicResponse] = array(FetchableTopicResponse)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=16, tag=0, ignorable=True)

@@ -8,6 +8,11 @@ from protocol.types import Uuid
 
 @struct
 class OffsetCommitRequestPartition:
+    """An offset to remember: the next one to be read.
+
+    v1 alone brings a timestamp, v6 adds the leader epoch of the last record read.
+    """
+
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(default=-1, since=6, ignorable=True)
@@ -17,6 +22,8 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
+    """The partitions of one topic; v10 names it by its id (KIP-848)."""
+
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
@@ -24,6 +31,13 @@ class OffsetCommitRequestTopic:
 
 @struct
 class OffsetCommitRequest:
+    """Remember how far a group has read.
+
+    v0 knows no members; v1 adds generation and member, both at their defaults for a commit from
+    outside the group. v2 to v4 set a retention time, v7 adds static membership, v9 also takes a
+    KIP-848 member epoch.
+    """
+
     group_id: str = string()
     generation_id_or_member_epoch: int = int32(default=-1, since=1, ignorable=True)
     member_id: str = string(since=1, ignorable=True)
@@ -34,12 +48,16 @@ class OffsetCommitRequest:
 
 @struct
 class OffsetCommitResponsePartition:
+    """Whether the offset is stored."""
+
     partition_index: int = int32()
     error_code: int = int16()
 
 
 @struct
 class OffsetCommitResponseTopic:
+    """The partitions of one topic; v10 names it by its id."""
+
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
@@ -47,18 +65,24 @@ class OffsetCommitResponseTopic:
 
 @struct
 class OffsetCommitResponse:
+    """The fate of every offset; v3 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=3, ignorable=True)
     topics: list[OffsetCommitResponseTopic] = array(OffsetCommitResponseTopic)
 
 
 @struct
 class OffsetFetchRequestTopic:
+    """Partitions of one topic, up to v7."""
+
     name: str = string(until=7)
     partition_indexes: list[int] = array(int32, until=7)
 
 
 @struct
 class OffsetFetchRequestTopics:
+    """Partitions of one topic, from v8 on; v10 names it by its id."""
+
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
     partition_indexes: list[int] = array(int32)
@@ -66,6 +90,8 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
+    """One group; null topics are all it has offsets for. v9 adds a KIP-848 member."""
+
     group_id: str = string()
     member_id: str | None = string(nullable_since=0, default=None, since=9, ignorable=True)
     member_epoch: int = int32(default=-1, since=9, ignorable=True)
@@ -76,6 +102,12 @@ class OffsetFetchRequestGroup:
 
 @struct
 class OffsetFetchRequest:
+    """How far has a group read?
+
+    From v2 on null topics stand for all, v7 can insist on offsets without an open transaction on
+    them (KIP-447), v8 asks for many groups at once, in `groups` instead of the fields above.
+    """
+
     group_id: str = string(until=7)
     topics: list[OffsetFetchRequestTopic] | None = array(
         OffsetFetchRequestTopic, nullable_since=2, until=7
@@ -86,6 +118,8 @@ class OffsetFetchRequest:
 
 @struct
 class OffsetFetchResponsePartition:
+    """An offset, up to v7; -1 if none was committed. v5 adds the leader epoch."""
+
     partition_index: int = int32(until=7)
     committed_offset: int = int64(until=7)
     committed_leader_epoch: int = int32(default=-1, since=5, until=7, ignorable=True)
@@ -95,12 +129,16 @@ class OffsetFetchResponsePartition:
 
 @struct
 class OffsetFetchResponseTopic:
+    """Partitions of one topic, up to v7."""
+
     name: str = string(until=7)
     partitions: list[OffsetFetchResponsePartition] = array(OffsetFetchResponsePartition, until=7)
 
 
 @struct
 class OffsetFetchResponsePartitions:
+    """An offset, from v8 on; -1 if none was committed."""
+
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(default=-1, ignorable=True)
@@ -110,6 +148,8 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
+    """Partitions of one topic, from v8 on; v10 names it by its id."""
+
     name: str = string(until=9, ignorable=True)
     topic_id: Uuid = uuid(since=10, ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions)
@@ -117,6 +157,8 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
+    """The offsets of one group, or why not."""
+
     group_id: str = string()
     topics: list[OffsetFetchResponseTopics] = array(OffsetFetchResponseTopics)
     error_code: int = int16()
@@ -124,6 +166,11 @@ class OffsetFetchResponseGroup:
 
 @struct
 class OffsetFetchResponse:
+    """The offsets asked for.
+
+    v2 adds an error for the whole, v3 the throttle time, v8 answers group by group.
+    """
+
     throttle_time_ms: int = int32(since=3, ignorable=True)
     topics: list[OffsetFetchResponseTopic] = array(OffsetFetchResponseTopic, until=7)
     error_code: int = int16(since=2, until=7, ignorable=True)
@@ -132,35 +179,47 @@ class OffsetFetchResponse:
 
 @struct
 class OffsetDeleteRequestPartition:
+    """A partition to forget."""
+
     partition_index: int = int32()
 
 
 @struct
 class OffsetDeleteRequestTopic:
+    """The partitions of one topic."""
+
     name: str = string()
     partitions: list[OffsetDeleteRequestPartition] = array(OffsetDeleteRequestPartition)
 
 
 @struct
 class OffsetDeleteRequest:
+    """Forget the offsets of topics that the group no longer reads (KIP-496). Never flexible."""
+
     group_id: str = string()
     topics: list[OffsetDeleteRequestTopic] = array(OffsetDeleteRequestTopic)
 
 
 @struct
 class OffsetDeleteResponsePartition:
+    """Whether the offset is gone."""
+
     partition_index: int = int32()
     error_code: int = int16()
 
 
 @struct
 class OffsetDeleteResponseTopic:
+    """The partitions of one topic."""
+
     name: str = string()
     partitions: list[OffsetDeleteResponsePartition] = array(OffsetDeleteResponsePartition)
 
 
 @struct
 class OffsetDeleteResponse:
+    """The fate of every offset."""
+
     error_code: int = int16()
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[OffsetDeleteResponseTopic] = array(OffsetDeleteResponseTopic)

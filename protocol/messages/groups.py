@@ -26,6 +26,12 @@ from protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
 
 @struct
 class FindCoordinatorRequest:
+    """Who coordinates this? `key_type` is 0 for groups, 1 for transactions, 2 for share partitions.
+
+    v1 adds the key type, v4 takes many keys at once instead of one, v6 knows share partitions,
+    whose key reads "group:topic id:partition".
+    """
+
     key: str = string(until=3)
     key_type: int = int8(since=1)
     coordinator_keys: list[str] = array(string, since=4)
@@ -33,6 +39,8 @@ class FindCoordinatorRequest:
 
 @struct
 class Coordinator:
+    """One key's coordinator; node -1 with an error while there is none."""
+
     key: str = string()
     node_id: int = int32()
     host: str = string()
@@ -43,6 +51,8 @@ class Coordinator:
 
 @struct
 class FindCoordinatorResponse:
+    """The coordinator; v1 adds the throttle time and a message, v4 answers key by key."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16(until=3)
     error_message: str | None = string(nullable_since=0, since=1, until=3, ignorable=True)
@@ -54,12 +64,20 @@ class FindCoordinatorResponse:
 
 @struct
 class JoinGroupRequestProtocol:
+    """An assignor the member can use, with what it has to say to it."""
+
     name: str = string()
     metadata: bytes = binary()
 
 
 @struct
 class JoinGroupRequest:
+    """Become or stay a member; answered when the rebalance has gathered everybody.
+
+    v0 uses the session timeout for rebalances as well, v1 has one of its own, v4 makes new
+    members join twice (KIP-394), v5 adds static membership (KIP-345), v8 a reason (KIP-800).
+    """
+
     group_id: str = string()
     session_timeout_ms: int = int32()
     rebalance_timeout_ms: int = int32(default=-1, since=1, ignorable=True)
@@ -72,6 +90,8 @@ class JoinGroupRequest:
 
 @struct
 class JoinGroupResponseMember:
+    """A member, shown to the leader only; v5 adds its static id."""
+
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0, default=None, since=5, ignorable=True)
     metadata: bytes = binary()
@@ -79,6 +99,12 @@ class JoinGroupResponseMember:
 
 @struct
 class JoinGroupResponse:
+    """The new generation, and for the leader everybody's metadata.
+
+    v2 adds the throttle time, v7 the protocol type and a null protocol name where there is none
+    ("" before that, KIP-559), v9 may tell the leader to leave the assignment as it is (KIP-814).
+    """
+
     throttle_time_ms: int = int32(since=2, ignorable=True)
     error_code: int = int16()
     generation_id: int = int32(default=-1)
@@ -92,12 +118,19 @@ class JoinGroupResponse:
 
 @struct
 class SyncGroupRequestAssignment:
+    """What the leader gives to one member."""
+
     member_id: str = string()
     assignment: bytes = binary()
 
 
 @struct
 class SyncGroupRequest:
+    """Ask for one's assignment; the leader brings everybody's.
+
+    v3 adds static membership, v5 the protocol, which must be the group's (KIP-559).
+    """
+
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -109,6 +142,8 @@ class SyncGroupRequest:
 
 @struct
 class SyncGroupResponse:
+    """The member's assignment; v1 adds the throttle time, v5 the protocol."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     protocol_type: str | None = string(nullable_since=0, default=None, since=5, ignorable=True)
@@ -118,6 +153,8 @@ class SyncGroupResponse:
 
 @struct
 class HeartbeatRequest:
+    """Still here; v3 adds static membership."""
+
     group_id: str = string()
     generation_id: int = int32()
     member_id: str = string()
@@ -126,12 +163,16 @@ class HeartbeatRequest:
 
 @struct
 class HeartbeatResponse:
+    """NONE, or what the member has to do; v1 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
 
 
 @struct
 class MemberIdentity:
+    """Who leaves: a member, or a static member by its instance id alone; v5 adds why."""
+
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0, default=None)
     reason: str | None = string(nullable_since=0, default=None, since=5, ignorable=True)
@@ -139,6 +180,8 @@ class MemberIdentity:
 
 @struct
 class LeaveGroupRequest:
+    """Leave the group; v3 removes many members at once."""
+
     group_id: str = string()
     member_id: str = string(until=2)
     members: list[MemberIdentity] = array(MemberIdentity, since=3)
@@ -146,6 +189,8 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
+    """Whether that one has left."""
+
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0)
     error_code: int = int16()
@@ -153,6 +198,8 @@ class MemberResponse:
 
 @struct
 class LeaveGroupResponse:
+    """Whether the members have left; v1 adds the throttle time, v3 answers one by one."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     members: list[MemberResponse] = array(MemberResponse, since=3)
@@ -160,12 +207,16 @@ class LeaveGroupResponse:
 
 @struct
 class DescribeGroupsRequest:
+    """How do these classic groups stand? v3 may ask for authorized operations."""
+
     groups: list[str] = array(string)
     include_authorized_operations: bool = boolean(since=3)
 
 
 @struct
 class DescribedGroupMember:
+    """A member with the bytes of its metadata and assignment; v4 adds its static id."""
+
     member_id: str = string()
     group_instance_id: str | None = string(nullable_since=0, default=None, since=4, ignorable=True)
     client_id: str = string()
@@ -176,30 +227,41 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
+    """A group and its state; one that does not exist is Dead, from v6 on with an error (KIP-1043).
+
+    v3 adds the authorized operations, v6 a message.
+    """
+
     error_code: int = int16()
-    error_message: str | None = string(nullable_since=0, default=None, since=6)
+    error_message: str | None = string(nullable_since=0, default=None, since=6, ignorable=True)
     group_id: str = string()
     group_state: str = string()
     protocol_type: str = string()
     protocol_data: str = string()
     members: list[DescribedGroupMember] = array(DescribedGroupMember)
-    authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS, since=3)
+    authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS, since=3, ignorable=True)
 
 
 @struct
 class DescribeGroupsResponse:
+    """The groups asked for; v1 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
 @struct
 class ListGroupsRequest:
+    """Which groups does this broker coordinate? v4 filters by state, v5 by type; empty is all."""
+
     states_filter: list[str] = array(string, since=4)
     types_filter: list[str] = array(string, since=5)
 
 
 @struct
 class ListedGroup:
+    """A group; v4 adds its state, v5 its type."""
+
     group_id: str = string()
     protocol_type: str = string()
     group_state: str = string(since=4, ignorable=True)
@@ -208,6 +270,8 @@ class ListedGroup:
 
 @struct
 class ListGroupsResponse:
+    """The groups of this broker; v1 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     error_code: int = int16()
     groups: list[ListedGroup] = array(ListedGroup)
@@ -215,11 +279,15 @@ class ListGroupsResponse:
 
 @struct
 class DeleteGroupsRequest:
+    """Delete these empty groups with their offsets."""
+
     groups_names: list[str] = array(string)
 
 
 @struct
 class DeletableGroupResult:
+    """Whether the group is gone; v3 adds a message."""
+
     group_id: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None, since=3, ignorable=True)
@@ -227,18 +295,28 @@ class DeletableGroupResult:
 
 @struct
 class DeleteGroupsResponse:
+    """The fate of every group."""
+
     throttle_time_ms: int = int32()
     results: list[DeletableGroupResult] = array(DeletableGroupResult)
 
 
 @struct
 class ConsumerGroupHeartbeatTopicPartitions:
+    """Partitions of one topic."""
+
     topic_id: Uuid = uuid()
     partitions: list[int] = array(int32)
 
 
 @struct
 class ConsumerGroupHeartbeatRequest:
+    """Join (epoch 0), go on, leave (-1) or step out as a static member (-2): KIP-848.
+
+    Null says that a field has not changed since the last heartbeat. v1 adds subscription by
+    regular expression, and the member brings its own id (KIP-1082).
+    """
+
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -255,6 +333,8 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct
 class ConsumerGroupHeartbeatAssignment:
+    """The partitions the member may own from now on."""
+
     topic_partitions: list[ConsumerGroupHeartbeatTopicPartitions] = array(
         ConsumerGroupHeartbeatTopicPartitions
     )
@@ -262,6 +342,8 @@ class ConsumerGroupHeartbeatAssignment:
 
 @struct
 class ConsumerGroupHeartbeatResponse:
+    """The member's epoch, and its assignment when that has changed."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -275,12 +357,16 @@ class ConsumerGroupHeartbeatResponse:
 
 @struct
 class ConsumerGroupDescribeRequest:
+    """How do these consumer groups stand?"""
+
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
 
 @struct
 class ConsumerGroupDescribeTopicPartitions:
+    """Partitions of one topic."""
+
     topic_id: Uuid = uuid()
     topic_name: str = string()
     partitions: list[int] = array(int32)
@@ -288,6 +374,8 @@ class ConsumerGroupDescribeTopicPartitions:
 
 @struct
 class ConsumerGroupDescribeAssignment:
+    """Partitions a member has or shall have."""
+
     topic_partitions: list[ConsumerGroupDescribeTopicPartitions] = array(
         ConsumerGroupDescribeTopicPartitions
     )
@@ -295,6 +383,11 @@ class ConsumerGroupDescribeAssignment:
 
 @struct
 class ConsumerGroupDescribeMember:
+    """A member with what it owns and what it is to own.
+
+    v1 tells whether it speaks the classic protocol (0) or the new one (1); -1 is unknown.
+    """
+
     member_id: str = string()
     instance_id: str | None = string(nullable_since=0, default=None)
     rack_id: str | None = string(nullable_since=0, default=None)
@@ -310,6 +403,8 @@ class ConsumerGroupDescribeMember:
 
 @struct
 class ConsumerGroupDescribedGroup:
+    """A group, its epochs and members."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     group_id: str = string()
@@ -323,5 +418,7 @@ class ConsumerGroupDescribedGroup:
 
 @struct
 class ConsumerGroupDescribeResponse:
+    """The groups asked for."""
+
     throttle_time_ms: int = int32()
     groups: list[ConsumerGroupDescribedGroup] = array(ConsumerGroupDescribedGroup)

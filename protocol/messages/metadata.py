@@ -21,12 +21,21 @@ from protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
 
 @struct
 class MetadataRequestTopic:
+    """A topic by name, or from v12 on by id with a null name."""
+
     topic_id: Uuid = uuid(since=10, ignorable=True)
     name: str | None = string(nullable_since=10)
 
 
 @struct
 class MetadataRequest:
+    """Which topics exist and who leads them.
+
+    In v0 no topics means all; from v1 on null means all and an empty list none. v4 can forbid
+    creating topics by asking, v8 asks for authorized operations, v10 has topic ids, v11 leaves
+    the cluster's operations to DescribeCluster.
+    """
+
     topics: list[MetadataRequestTopic] | None = array(MetadataRequestTopic, nullable_since=1)
     allow_auto_topic_creation: bool = boolean(default=True, since=4)
     include_cluster_authorized_operations: bool = boolean(since=8, until=10)
@@ -35,6 +44,8 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
+    """A broker as seen from the listener the request came in on; v1 adds the rack."""
+
     node_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -43,6 +54,11 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
+    """A partition's leader (-1 while there is none) and replicas.
+
+    v5 adds the replicas that are offline, v7 the leader epoch.
+    """
+
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -54,27 +70,44 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
+    """A topic, or why it cannot be told; the name is null if only its id was known (v12)."""
+
     error_code: int = int16()
     name: str | None = string(nullable_since=12)
     topic_id: Uuid = uuid(since=10, ignorable=True)
     is_internal: bool = boolean(since=1, ignorable=True)
     partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
-    topic_authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS, since=8)
+    topic_authorized_operations: int = int32(
+        default=NO_AUTHORIZED_OPERATIONS, since=8, ignorable=True
+    )
 
 
 @struct
 class MetadataResponse:
+    """The cluster in a client's eyes.
+
+    v1 adds the controller, v2 the cluster id, v3 the throttle time, v8 authorized operations, v13
+    an error for the whole, which can send the client back to its bootstrap servers (KIP-1102).
+    """
+
     throttle_time_ms: int = int32(since=3, ignorable=True)
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
     cluster_id: str | None = string(nullable_since=0, default=None, since=2, ignorable=True)
     controller_id: int = int32(default=-1, since=1, ignorable=True)
     topics: list[MetadataResponseTopic] = array(MetadataResponseTopic)
-    cluster_authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS, since=8, until=10)
+    cluster_authorized_operations: int = int32(
+        default=NO_AUTHORIZED_OPERATIONS, since=8, until=10, ignorable=True
+    )
     error_code: int = int16(since=13, ignorable=True)
 
 
 @struct
 class ApiVersionsRequest:
+    """What do you speak? The first request of most connections.
+
+    v3 is flexible and says who asks (KIP-511), v5 whom the client believes to talk to (KIP-1242).
+    """
+
     client_software_name: str = string(since=3, ignorable=True)
     client_software_version: str = string(since=3, ignorable=True)
     cluster_id: str | None = string(nullable_since=0, default=None, since=5, ignorable=True)
@@ -83,6 +116,8 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
+    """One API and the versions served, both ends included."""
+
     api_key: int = int16()
     min_version: int = int16()
     max_version: int = int16()
@@ -90,6 +125,8 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
+    """A feature and the levels this broker could run (KIP-584)."""
+
     name: str = string()
     min_version: int = int16()
     max_version: int = int16()
@@ -97,6 +134,8 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
+    """A feature and the levels the cluster runs at."""
+
     name: str = string()
     max_version_level: int = int16()
     min_version_level: int = int16()
@@ -104,6 +143,13 @@ class FinalizedFeatureKey:
 
 @struct
 class ApiVersionsResponse:
+    """What is served here. The header before it has version 0 whatever the version (KIP-511).
+
+    To a version it does not know a broker answers in v0 with UNSUPPORTED_VERSION and the range of
+    this API. v1 adds the throttle time, v3 the features as tags; before v4 no feature may start
+    at level 0.
+    """
+
     error_code: int = int16()
     api_keys: list[ApiVersion] = array(ApiVersion)
     throttle_time_ms: int = int32(since=1, ignorable=True)
@@ -119,6 +165,11 @@ class ApiVersionsResponse:
 
 @struct
 class DescribeClusterRequest:
+    """Who is there? The part of Metadata that is not about topics (KIP-700).
+
+    v1 asks brokers (1) or controllers (2), v2 also for fenced brokers.
+    """
+
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(default=1, since=1)
     include_fenced_brokers: bool = boolean(since=2)
@@ -126,19 +177,23 @@ class DescribeClusterRequest:
 
 @struct
 class DescribeClusterBroker:
+    """A node; v2 tells whether it is fenced."""
+
     broker_id: int = int32()
     host: str = string()
     port: int = int32()
     rack: str | None = string(nullable_since=0, default=None)
-    is_fenced: bool = boolean(since=2)
+    is_fenced: bool = boolean(since=2, ignorable=True)
 
 
 @struct
 class DescribeClusterResponse:
+    """The cluster's nodes and, if asked for, the authorized operations."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
-    endpoint_type: int = int8(default=1, since=1)
+    endpoint_type: int = int8(default=1, since=1, ignorable=True)
     cluster_id: str = string()
     controller_id: int = int32(default=-1)
     brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
@@ -147,17 +202,26 @@ class DescribeClusterResponse:
 
 @struct
 class TopicRequest:
+    """A topic by name."""
+
     name: str = string()
 
 
 @struct
 class Cursor:
+    """Where the next page begins."""
+
     topic_name: str = string()
     partition_index: int = int32()
 
 
 @struct
 class DescribeTopicPartitionsRequest:
+    """Topics page by page, all that may be seen if none is named (KIP-966).
+
+    The answer ends after `response_partition_limit` partitions and says where to go on.
+    """
+
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
     cursor: Cursor | None = optional(Cursor, nullable_since=0)
@@ -165,6 +229,8 @@ class DescribeTopicPartitionsRequest:
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
+    """A partition with its eligible leader replicas; null where the feature is off."""
+
     error_code: int = int16()
     partition_index: int = int32()
     leader_id: int = int32()
@@ -178,6 +244,8 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
+    """A topic, perhaps with only some of its partitions."""
+
     error_code: int = int16()
     name: str | None = string(nullable_since=0)
     topic_id: Uuid = uuid(ignorable=True)
@@ -190,6 +258,8 @@ class DescribeTopicPartitionsResponseTopic:
 
 @struct
 class DescribeTopicPartitionsResponse:
+    """A page; `next_cursor` is null on the last one."""
+
     throttle_time_ms: int = int32(ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
     next_cursor: Cursor | None = optional(Cursor, nullable_since=0)

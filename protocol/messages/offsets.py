@@ -7,6 +7,12 @@ from protocol.schema import array, int8, int16, int32, int64, string, struct
 
 @struct
 class ListOffsetsPartition:
+    """One partition and the time asked for; -1 is the end and -2 the start of the log.
+
+    v4 adds fencing by leader epoch. Below zero: -3 the largest timestamp (v7), -4 the local start
+    (v8), -5 the last that is tiered (v9), -6 the first that waits for upload (v11).
+    """
+
     partition_index: int = int32()
     current_leader_epoch: int = int32(default=-1, since=4, ignorable=True)
     timestamp: int = int64()
@@ -15,12 +21,19 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
+    """The partitions of one topic."""
+
     name: str = string()
     partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
 
 @struct
 class ListOffsetsRequest:
+    """The first offset at or after a time, or one of the special places.
+
+    v1 answers with one offset instead of a list, v2 adds the isolation level, v10 a timeout.
+    """
+
     replica_id: int = int32()
     isolation_level: int = int8(since=2)
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
@@ -29,28 +42,39 @@ class ListOffsetsRequest:
 
 @struct
 class ListOffsetsPartitionResponse:
+    """The record found, with its own timestamp; offset and timestamp are -1 if there is none.
+
+    v0 listed the starts of segments instead; v4 adds the leader epoch.
+    """
+
     partition_index: int = int32()
     error_code: int = int16()
     old_style_offsets: list[int] = array(int64, until=0)
     timestamp: int = int64(default=-1, since=1)
     offset: int = int64(default=-1, since=1)
-    leader_epoch: int = int32(default=-1, since=4)
+    leader_epoch: int = int32(default=-1, since=4, ignorable=True)
 
 
 @struct
 class ListOffsetsTopicResponse:
+    """The partitions of one topic."""
+
     name: str = string()
     partitions: list[ListOffsetsPartitionResponse] = array(ListOffsetsPartitionResponse)
 
 
 @struct
 class ListOffsetsResponse:
+    """The offsets found; v2 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[ListOffsetsTopicResponse] = array(ListOffsetsTopicResponse)
 
 
 @struct
 class OffsetForLeaderPartition:
+    """One partition and the epoch asked about; v2 adds fencing by the current one."""
+
     partition: int = int32()
     current_leader_epoch: int = int32(default=-1, since=2, ignorable=True)
     leader_epoch: int = int32()
@@ -58,18 +82,30 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
+    """The partitions of one topic."""
+
     topic: str = string()
     partitions: list[OffsetForLeaderPartition] = array(OffsetForLeaderPartition)
 
 
 @struct
 class OffsetForLeaderEpochRequest:
+    """Where did these leader epochs end? For finding where two logs part (KIP-101, KIP-320).
+
+    v3 adds the asking replica; -1 is a consumer, -2 one that may see beyond the high watermark.
+    """
+
     replica_id: int = int32(default=-2, since=3, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array(OffsetForLeaderTopic)
 
 
 @struct
 class EpochEndOffset:
+    """The largest epoch not above the one asked for, and its exclusive end; -1 if there is none.
+
+    v1 adds the epoch.
+    """
+
     error_code: int = int16()
     partition: int = int32()
     leader_epoch: int = int32(default=-1, since=1, ignorable=True)
@@ -78,36 +114,48 @@ class EpochEndOffset:
 
 @struct
 class OffsetForLeaderTopicResult:
+    """The partitions of one topic."""
+
     topic: str = string()
     partitions: list[EpochEndOffset] = array(EpochEndOffset)
 
 
 @struct
 class OffsetForLeaderEpochResponse:
+    """The ends found; v2 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[OffsetForLeaderTopicResult] = array(OffsetForLeaderTopicResult)
 
 
 @struct
 class DeleteRecordsPartition:
+    """Delete all before `offset`; -1 stands for the high watermark."""
+
     partition_index: int = int32()
     offset: int = int64()
 
 
 @struct
 class DeleteRecordsTopic:
+    """The partitions of one topic."""
+
     name: str = string()
     partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)
 
 
 @struct
 class DeleteRecordsRequest:
+    """Move the starts of logs forward (KIP-107)."""
+
     topics: list[DeleteRecordsTopic] = array(DeleteRecordsTopic)
     timeout_ms: int = int32()
 
 
 @struct
 class DeleteRecordsPartitionResult:
+    """The log's new start, or an error with -1."""
+
     partition_index: int = int32()
     low_watermark: int = int64()
     error_code: int = int16()
@@ -115,11 +163,15 @@ class DeleteRecordsPartitionResult:
 
 @struct
 class DeleteRecordsTopicResult:
+    """The partitions of one topic."""
+
     name: str = string()
     partitions: list[DeleteRecordsPartitionResult] = array(DeleteRecordsPartitionResult)
 
 
 @struct
 class DeleteRecordsResponse:
+    """The new starts."""
+
     throttle_time_ms: int = int32()
     topics: list[DeleteRecordsTopicResult] = array(DeleteRecordsTopicResult)

@@ -6,18 +6,32 @@ records stay a view of the received frame; nothing in this family ever copies th
 
 from __future__ import annotations
 
-from protocol.schema import array, int16, int32, int64, optional, records, string, struct, uuid
+from protocol.schema import (
+    array,
+    int16,
+    int32,
+    int64,
+    optional,
+    records,
+    string,
+    struct,
+    uuid,
+)
 from protocol.types import Uuid
 
 
 @struct
 class PartitionProduceData:
+    """The records for one partition: a view of the frame, null only from a broken client."""
+
     index: int = int32()
     records: memoryview | None = records(nullable_since=0)
 
 
 @struct
 class TopicProduceData:
+    """The partitions of one topic; v13 names it by its id (KIP-516)."""
+
     name: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
@@ -25,6 +39,13 @@ class TopicProduceData:
 
 @struct
 class ProduceRequest:
+    """Append these batches; `acks` is -1 for all in-sync replicas, 0 for no answer at all, or 1.
+
+    v3 adds the transactional id and record format v2, v7 allows zstd (KIP-110), v9 is flexible,
+    from v12 on a transactional request adds its partitions to the transaction by itself
+    (KIP-890), v13 has topic ids.
+    """
+
     transactional_id: str | None = string(nullable_since=0, default=None, since=3)
     acks: int = int16()
     timeout_ms: int = int32()
@@ -33,18 +54,28 @@ class ProduceRequest:
 
 @struct
 class BatchIndexAndErrorMessage:
+    """A record that had its whole batch refused (KIP-467)."""
+
     batch_index: int = int32()
     batch_index_error_message: str | None = string(nullable_since=0, default=None)
 
 
 @struct
 class LeaderIdAndEpoch:
+    """Who leads now, with NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951)."""
+
     leader_id: int = int32(default=-1)
     leader_epoch: int = int32(default=-1)
 
 
 @struct
 class PartitionProduceResponse:
+    """What became of one partition's batch; `log_append_time_ms` is -1 unless the topic uses it.
+
+    v2 adds the append time, v5 the log start offset, v8 the refused records, v10 the current
+    leader.
+    """
+
     index: int = int32()
     error_code: int = int16()
     base_offset: int = int64()
@@ -54,11 +85,15 @@ class PartitionProduceResponse:
         BatchIndexAndErrorMessage, since=8, ignorable=True
     )
     error_message: str | None = string(nullable_since=0, default=None, since=8, ignorable=True)
-    current_leader: LeaderIdAndEpoch | None = optional(LeaderIdAndEpoch, since=10, tag=0)
+    current_leader: LeaderIdAndEpoch | None = optional(
+        LeaderIdAndEpoch, since=10, tag=0, ignorable=True
+    )
 
 
 @struct
 class TopicProduceResponse:
+    """The partitions of one topic; v13 names it by its id."""
+
     name: str = string(until=12, ignorable=True)
     topic_id: Uuid = uuid(since=13, ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
@@ -66,6 +101,8 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
+    """Where to reach a leader that is named in this answer (KIP-951)."""
+
     node_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -74,6 +111,11 @@ class NodeEndpoint:
 
 @struct
 class ProduceResponse:
+    """The fate of every partition; never sent for acks=0.
+
+    v1 adds the throttle time, v10 the endpoints of leaders it names.
+    """
+
     responses: list[TopicProduceResponse] = array(TopicProduceResponse)
     throttle_time_ms: int = int32(since=1, ignorable=True)
-    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0)
+    node_endpoints: list[NodeEndpoint] = array(NodeEndpoint, since=10, tag=0, ignorable=True)

@@ -4,11 +4,23 @@ DescribeUserScramCredentials (50), AlterUserScramCredentials (51).
 
 from __future__ import annotations
 
-from protocol.schema import array, binary, boolean, float64, int8, int16, int32, string, struct
+from protocol.schema import (
+    array,
+    binary,
+    boolean,
+    float64,
+    int8,
+    int16,
+    int32,
+    string,
+    struct,
+)
 
 
 @struct
 class ComponentData:
+    """One condition: 0 an exact name, 1 the default entity, 2 any name given."""
+
     entity_type: str = string()
     match_type: int = int8()
     match: str | None = string(nullable_since=0)
@@ -16,30 +28,40 @@ class ComponentData:
 
 @struct
 class DescribeClientQuotasRequest:
+    """Which quotas match? `strict` refuses entities with further components."""
+
     components: list[ComponentData] = array(ComponentData)
     strict: bool = boolean()
 
 
 @struct
 class EntityData:
+    """One component of an entity, such as a user; a null name is the default."""
+
     entity_type: str = string()
     entity_name: str | None = string(nullable_since=0)
 
 
 @struct
 class ValueData:
+    """A quota and its value."""
+
     key: str = string()
     value: float = float64()
 
 
 @struct
 class DescribeClientQuotasEntryData:
+    """An entity and its quotas."""
+
     entity: list[EntityData] = array(EntityData)
     values: list[ValueData] = array(ValueData)
 
 
 @struct
 class DescribeClientQuotasResponse:
+    """The quotas found; null with an error."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -50,6 +72,8 @@ class DescribeClientQuotasResponse:
 
 @struct
 class OpData:
+    """A quota to set, or to remove."""
+
     key: str = string()
     value: float = float64()
     remove: bool = boolean()
@@ -57,18 +81,24 @@ class OpData:
 
 @struct
 class AlterClientQuotasRequestEntryData:
+    """An entity and the changes to it."""
+
     entity: list[EntityData] = array(EntityData)
     ops: list[OpData] = array(OpData)
 
 
 @struct
 class AlterClientQuotasRequest:
+    """Change quotas (KIP-546)."""
+
     entries: list[AlterClientQuotasRequestEntryData] = array(AlterClientQuotasRequestEntryData)
     validate_only: bool = boolean()
 
 
 @struct
 class AlterClientQuotasResponseEntryData:
+    """Whether the entity took the changes."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     entity: list[EntityData] = array(EntityData)
@@ -76,28 +106,38 @@ class AlterClientQuotasResponseEntryData:
 
 @struct
 class AlterClientQuotasResponse:
+    """The fate of every entity."""
+
     throttle_time_ms: int = int32()
     entries: list[AlterClientQuotasResponseEntryData] = array(AlterClientQuotasResponseEntryData)
 
 
 @struct
 class UserName:
+    """A user."""
+
     name: str = string()
 
 
 @struct
 class DescribeUserScramCredentialsRequest:
+    """Which SCRAM credentials are there? No users, or null, means all (KIP-554)."""
+
     users: list[UserName] | None = array(UserName, nullable_since=0)
 
 
 @struct
 class CredentialInfo:
+    """A mechanism, 1 SHA-256 or 2 SHA-512, and its iterations; never the secret."""
+
     mechanism: int = int8()
     iterations: int = int32()
 
 
 @struct
 class DescribeUserScramCredentialsResult:
+    """One user's credentials."""
+
     user: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -106,6 +146,8 @@ class DescribeUserScramCredentialsResult:
 
 @struct
 class DescribeUserScramCredentialsResponse:
+    """The credentials found."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -114,12 +156,16 @@ class DescribeUserScramCredentialsResponse:
 
 @struct
 class ScramCredentialDeletion:
+    """A credential to delete."""
+
     name: str = string()
     mechanism: int = int8()
 
 
 @struct
 class ScramCredentialUpsertion:
+    """A credential to set; the client has salted the password."""
+
     name: str = string()
     mechanism: int = int8()
     iterations: int = int32()
@@ -129,12 +175,16 @@ class ScramCredentialUpsertion:
 
 @struct
 class AlterUserScramCredentialsRequest:
+    """Change SCRAM credentials."""
+
     deletions: list[ScramCredentialDeletion] = array(ScramCredentialDeletion)
     upsertions: list[ScramCredentialUpsertion] = array(ScramCredentialUpsertion)
 
 
 @struct
 class AlterUserScramCredentialsResult:
+    """Whether one user's credentials were changed."""
+
     user: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
@@ -142,5 +192,7 @@ class AlterUserScramCredentialsResult:
 
 @struct
 class AlterUserScramCredentialsResponse:
+    """The fate of every user."""
+
     throttle_time_ms: int = int32()
     results: list[AlterUserScramCredentialsResult] = array(AlterUserScramCredentialsResult)

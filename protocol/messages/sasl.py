@@ -7,22 +7,33 @@ from protocol.schema import array, binary, int16, int64, string, struct
 
 @struct
 class SaslHandshakeRequest:
+    """Choose a mechanism. Never flexible.
+
+    After v0 the exchange goes on in bare frames, after v1 in SaslAuthenticate requests (KIP-152).
+    """
+
     mechanism: str = string()
 
 
 @struct
 class SaslHandshakeResponse:
+    """Whether the mechanism is enabled, and which ones are."""
+
     error_code: int = int16()
     mechanisms: list[str] = array(string)
 
 
 @struct
 class SaslAuthenticateRequest:
+    """The client's next bytes of the exchange."""
+
     auth_bytes: bytes = binary()
 
 
 @struct
 class SaslAuthenticateResponse:
+    """The server's next bytes; v1 adds when to authenticate anew, 0 for never (KIP-368)."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0)
     auth_bytes: bytes = binary()

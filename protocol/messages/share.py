@@ -26,6 +26,8 @@ from protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Uuid
 
 @struct
 class ShareGroupHeartbeatRequest:
+    """Join (epoch 0), go on, or leave (-1); null subscriptions have not changed."""
+
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -35,12 +37,16 @@ class ShareGroupHeartbeatRequest:
 
 @struct
 class ShareGroupHeartbeatTopicPartitions:
+    """Partitions of one topic."""
+
     topic_id: Uuid = uuid()
     partitions: list[int] = array(int32)
 
 
 @struct
 class ShareGroupHeartbeatAssignment:
+    """The partitions to read from; members may share them."""
+
     topic_partitions: list[ShareGroupHeartbeatTopicPartitions] = array(
         ShareGroupHeartbeatTopicPartitions
     )
@@ -48,6 +54,8 @@ class ShareGroupHeartbeatAssignment:
 
 @struct
 class ShareGroupHeartbeatResponse:
+    """The member's epoch, and its assignment when that has changed."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -61,12 +69,16 @@ class ShareGroupHeartbeatResponse:
 
 @struct
 class ShareGroupDescribeRequest:
+    """How do these share groups stand?"""
+
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
 
 
 @struct
 class ShareGroupDescribeTopicPartitions:
+    """Partitions of one topic."""
+
     topic_id: Uuid = uuid()
     topic_name: str = string()
     partitions: list[int] = array(int32)
@@ -74,6 +86,8 @@ class ShareGroupDescribeTopicPartitions:
 
 @struct
 class ShareGroupDescribeAssignment:
+    """What a member reads from."""
+
     topic_partitions: list[ShareGroupDescribeTopicPartitions] = array(
         ShareGroupDescribeTopicPartitions
     )
@@ -81,6 +95,8 @@ class ShareGroupDescribeAssignment:
 
 @struct
 class Member:
+    """A member and its assignment."""
+
     member_id: str = string()
     rack_id: str | None = string(nullable_since=0, default=None)
     member_epoch: int = int32()
@@ -92,6 +108,8 @@ class Member:
 
 @struct
 class DescribedGroup:
+    """A group, its epochs and members."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     group_id: str = string()
@@ -105,12 +123,19 @@ class DescribedGroup:
 
 @struct
 class ShareGroupDescribeResponse:
+    """The groups asked for."""
+
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
 @struct
 class AcknowledgementBatch:
+    """What became of `[first_offset, last_offset]`: one type for all, or one for each offset.
+
+    0 is a gap, 1 accept, 2 release, 3 reject, 4 renew (v2).
+    """
+
     first_offset: int = int64()
     last_offset: int = int64()
     acknowledge_types: list[int] = array(int8)
@@ -118,24 +143,36 @@ class AcknowledgementBatch:
 
 @struct
 class FetchPartition:
+    """A partition to acquire from, with acknowledgements that ride along."""
+
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
 @struct
 class FetchTopic:
+    """The partitions of one topic."""
+
     topic_id: Uuid = uuid()
     partitions: list[FetchPartition] = array(FetchPartition)
 
 
 @struct
 class ForgottenTopic:
+    """Partitions that leave the share session."""
+
     topic_id: Uuid = uuid()
     partitions: list[int] = array(int32)
 
 
 @struct
 class ShareFetchRequest:
+    """Acquire records; a share session as in Fetch, without an id.
+
+    v2 adds the acquire mode (0 by batch, 1 by record limit; KIP-1206) and says whether locks are
+    renewed (KIP-1222).
+    """
+
     group_id: str | None = string(nullable_since=0, default=None)
     member_id: str | None = string(nullable_since=0)
     share_session_epoch: int = int32()
@@ -152,12 +189,16 @@ class ShareFetchRequest:
 
 @struct
 class LeaderIdAndEpoch:
+    """Who leads now, if not this broker."""
+
     leader_id: int = int32()
     leader_epoch: int = int32()
 
 
 @struct
 class AcquiredRecords:
+    """`[first_offset, last_offset]` is the member's for now; how often it was delivered."""
+
     first_offset: int = int64()
     last_offset: int = int64()
     delivery_count: int = int16()
@@ -165,6 +206,8 @@ class AcquiredRecords:
 
 @struct
 class ShareFetchPartitionData:
+    """Whole batches; only the acquired ranges in them are the member's."""
+
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -177,12 +220,16 @@ class ShareFetchPartitionData:
 
 @struct
 class ShareFetchableTopicResponse:
+    """The partitions of one topic."""
+
     topic_id: Uuid = uuid()
     partitions: list[ShareFetchPartitionData] = array(ShareFetchPartitionData)
 
 
 @struct
 class NodeEndpoint:
+    """Where to reach a leader that is named in this answer."""
+
     node_id: int = int32()
     host: str = string()
     port: int = int32()
@@ -191,6 +238,8 @@ class NodeEndpoint:
 
 @struct
 class ShareFetchResponse:
+    """What was acquired, and for how long the locks hold."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -201,18 +250,24 @@ class ShareFetchResponse:
 
 @struct
 class AcknowledgePartition:
+    """Acknowledgements for one partition."""
+
     partition_index: int = int32()
     acknowledgement_batches: list[AcknowledgementBatch] = array(AcknowledgementBatch)
 
 
 @struct
 class AcknowledgeTopic:
+    """The partitions of one topic."""
+
     topic_id: Uuid = uuid()
     partitions: list[AcknowledgePartition] = array(AcknowledgePartition)
 
 
 @struct
 class ShareAcknowledgeRequest:
+    """Say what became of acquired records; v2 can renew their locks (KIP-1222)."""
+
     group_id: str | None = string(nullable_since=0, default=None)
     member_id: str | None = string(nullable_since=0)
     share_session_epoch: int = int32()
@@ -222,6 +277,8 @@ class ShareAcknowledgeRequest:
 
 @struct
 class ShareAcknowledgePartitionData:
+    """Whether one partition's acknowledgements were taken."""
+
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -230,12 +287,16 @@ class ShareAcknowledgePartitionData:
 
 @struct
 class ShareAcknowledgeTopicResponse:
+    """The partitions of one topic."""
+
     topic_id: Uuid = uuid()
     partitions: list[ShareAcknowledgePartitionData] = array(ShareAcknowledgePartitionData)
 
 
 @struct
 class ShareAcknowledgeResponse:
+    """The fate of the acknowledgements; v2 adds how long renewed locks hold."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -246,12 +307,16 @@ class ShareAcknowledgeResponse:
 
 @struct
 class DescribeShareGroupOffsetsRequestTopic:
+    """Partitions of one topic."""
+
     topic_name: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
+    """One group; null topics are all it has offsets for."""
+
     group_id: str = string()
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = array(
         DescribeShareGroupOffsetsRequestTopic, nullable_since=0
@@ -260,6 +325,8 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 @struct
 class DescribeShareGroupOffsetsRequest:
+    """Where do these share groups begin to read?"""
+
     groups: list[DescribeShareGroupOffsetsRequestGroup] = array(
         DescribeShareGroupOffsetsRequestGroup
     )
@@ -267,6 +334,8 @@ class DescribeShareGroupOffsetsRequest:
 
 @struct
 class DescribeShareGroupOffsetsResponsePartition:
+    """A start offset, -1 before there is one; v1 adds the lag (KIP-1226)."""
+
     partition_index: int = int32()
     start_offset: int = int64()
     leader_epoch: int = int32()
@@ -277,6 +346,8 @@ class DescribeShareGroupOffsetsResponsePartition:
 
 @struct
 class DescribeShareGroupOffsetsResponseTopic:
+    """Partitions of one topic."""
+
     topic_name: str = string()
     topic_id: Uuid = uuid()
     partitions: list[DescribeShareGroupOffsetsResponsePartition] = array(
@@ -286,6 +357,8 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @struct
 class DescribeShareGroupOffsetsResponseGroup:
+    """The start offsets of one group."""
+
     group_id: str = string()
     topics: list[DescribeShareGroupOffsetsResponseTopic] = array(
         DescribeShareGroupOffsetsResponseTopic
@@ -296,6 +369,8 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @struct
 class DescribeShareGroupOffsetsResponse:
+    """The start offsets asked for."""
+
     throttle_time_ms: int = int32()
     groups: list[DescribeShareGroupOffsetsResponseGroup] = array(
         DescribeShareGroupOffsetsResponseGroup
@@ -304,12 +379,16 @@ class DescribeShareGroupOffsetsResponse:
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
+    """Where to begin."""
+
     partition_index: int = int32()
     start_offset: int = int64()
 
 
 @struct
 class AlterShareGroupOffsetsRequestTopic:
+    """Partitions of one topic."""
+
     topic_name: str = string()
     partitions: list[AlterShareGroupOffsetsRequestPartition] = array(
         AlterShareGroupOffsetsRequestPartition
@@ -318,12 +397,16 @@ class AlterShareGroupOffsetsRequestTopic:
 
 @struct
 class AlterShareGroupOffsetsRequest:
+    """Move the start offsets of an empty share group."""
+
     group_id: str = string()
     topics: list[AlterShareGroupOffsetsRequestTopic] = array(AlterShareGroupOffsetsRequestTopic)
 
 
 @struct
 class AlterShareGroupOffsetsResponsePartition:
+    """Whether it was moved."""
+
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -331,6 +414,8 @@ class AlterShareGroupOffsetsResponsePartition:
 
 @struct
 class AlterShareGroupOffsetsResponseTopic:
+    """Partitions of one topic."""
+
     topic_name: str = string()
     topic_id: Uuid = uuid()
     partitions: list[AlterShareGroupOffsetsResponsePartition] = array(
@@ -340,6 +425,8 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @struct
 class AlterShareGroupOffsetsResponse:
+    """The fate of every offset."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -350,17 +437,23 @@ class AlterShareGroupOffsetsResponse:
 
 @struct
 class DeleteShareGroupOffsetsRequestTopic:
+    """A topic to forget."""
+
     topic_name: str = string()
 
 
 @struct
 class DeleteShareGroupOffsetsRequest:
+    """Forget topics of an empty share group."""
+
     group_id: str = string()
     topics: list[DeleteShareGroupOffsetsRequestTopic] = array(DeleteShareGroupOffsetsRequestTopic)
 
 
 @struct
 class DeleteShareGroupOffsetsResponseTopic:
+    """Whether it is forgotten."""
+
     topic_name: str = string()
     topic_id: Uuid = uuid()
     error_code: int = int16()
@@ -369,6 +462,8 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @struct
 class DeleteShareGroupOffsetsResponse:
+    """The fate of every topic."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)

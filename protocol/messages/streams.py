@@ -24,12 +24,16 @@ from protocol.types import NO_AUTHORIZED_OPERATIONS
 
 @struct
 class KeyValue:
+    """A pair of texts."""
+
     key: str = string()
     value: str = string()
 
 
 @struct
 class TopicInfo:
+    """An internal topic the topology needs; 0 partitions leave the number to the broker."""
+
     name: str = string()
     partitions: int = int32()
     replication_factor: int = int16()
@@ -38,6 +42,8 @@ class TopicInfo:
 
 @struct
 class CopartitionGroup:
+    """Topics that need equal partition counts, as indexes into the subtopology's lists."""
+
     source_topics: list[int] = array(int16)
     source_topic_regex: list[int] = array(int16)
     repartition_source_topics: list[int] = array(int16)
@@ -45,6 +51,8 @@ class CopartitionGroup:
 
 @struct
 class StreamsGroupHeartbeatSubtopology:
+    """A part of the topology whose tasks run together."""
+
     subtopology_id: str = string()
     source_topics: list[str] = array(string)
     source_topic_regex: list[str] = array(string)
@@ -56,24 +64,32 @@ class StreamsGroupHeartbeatSubtopology:
 
 @struct
 class StreamsGroupHeartbeatTopology:
+    """The whole topology, sent when joining."""
+
     epoch: int = int32()
     subtopologies: list[StreamsGroupHeartbeatSubtopology] = array(StreamsGroupHeartbeatSubtopology)
 
 
 @struct
 class TaskIds:
+    """Tasks of one subtopology, one for each partition number."""
+
     subtopology_id: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class Endpoint:
+    """Where a member answers interactive queries."""
+
     host: str = string()
     port: int = uint16()
 
 
 @struct
 class TaskOffset:
+    """How far a task's state has come."""
+
     subtopology_id: str = string()
     partition: int = int32()
     offset: int = int64()
@@ -81,6 +97,12 @@ class TaskOffset:
 
 @struct
 class StreamsGroupHeartbeatRequest:
+    """Join (epoch 0), go on, leave (-1) or step out as a static member (-2).
+
+    Null says that a field has not changed. v1 tells that the client understands the answers of
+    v1.
+    """
+
     group_id: str = string()
     member_id: str = string()
     member_epoch: int = int32()
@@ -104,18 +126,24 @@ class StreamsGroupHeartbeatRequest:
 
 @struct
 class Status:
+    """Something the member should know, such as a topic that is missing."""
+
     status_code: int = int8()
     status_detail: str = string()
 
 
 @struct
 class TopicPartition:
+    """Partitions of one topic."""
+
     topic: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class EndpointToPartitions:
+    """Which partitions can be queried at an endpoint."""
+
     user_endpoint: Endpoint = nested(Endpoint)
     active_partitions: list[TopicPartition] = array(TopicPartition)
     standby_partitions: list[TopicPartition] = array(TopicPartition)
@@ -123,20 +151,26 @@ class EndpointToPartitions:
 
 @struct
 class StreamsGroupHeartbeatResponse:
+    """The member's epoch, and its tasks when they have changed.
+
+    v1 asks for the topology's description where it is missing (KIP-1331) and widens the recovery
+    lag.
+    """
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     member_id: str = string()
     member_epoch: int = int32()
     heartbeat_interval_ms: int = int32()
-    acceptable_recovery_lag_legacy: int = int32(until=0)
+    acceptable_recovery_lag_legacy: int = int32(until=0, ignorable=True)
     task_offset_interval_ms: int = int32()
     acceptable_recovery_lag: int = int64(default=-1, since=1, ignorable=True)
     status: list[Status] | None = array(Status, nullable_since=0)
     active_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
     standby_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
     warmup_tasks: list[TaskIds] | None = array(TaskIds, nullable_since=0, default=None)
-    topology_description_required: bool = boolean(since=1)
+    topology_description_required: bool = boolean(since=1, ignorable=True)
     endpoint_information_epoch: int = int32()
     partitions_by_user_endpoint: list[EndpointToPartitions] | None = array(
         EndpointToPartitions, nullable_since=0, default=None
@@ -145,6 +179,8 @@ class StreamsGroupHeartbeatResponse:
 
 @struct
 class StreamsGroupDescribeRequest:
+    """How do these streams groups stand? v1 may ask for the topology's description."""
+
     group_ids: list[str] = array(string)
     include_authorized_operations: bool = boolean()
     include_topology_description: bool = boolean(since=1)
@@ -152,6 +188,8 @@ class StreamsGroupDescribeRequest:
 
 @struct
 class StreamsGroupDescribeSubtopology:
+    """A part of the topology."""
+
     subtopology_id: str = string()
     source_topics: list[str] = array(string)
     repartition_sink_topics: list[str] = array(string)
@@ -161,6 +199,8 @@ class StreamsGroupDescribeSubtopology:
 
 @struct
 class StreamsGroupDescribeTopology:
+    """The topology; null subtopologies while it is not known."""
+
     epoch: int = int32()
     subtopologies: list[StreamsGroupDescribeSubtopology] | None = array(
         StreamsGroupDescribeSubtopology, nullable_since=0, default=None
@@ -169,6 +209,8 @@ class StreamsGroupDescribeTopology:
 
 @struct
 class Assignment:
+    """Tasks a member has or shall have."""
+
     active_tasks: list[TaskIds] = array(TaskIds)
     standby_tasks: list[TaskIds] = array(TaskIds)
     warmup_tasks: list[TaskIds] = array(TaskIds)
@@ -176,6 +218,8 @@ class Assignment:
 
 @struct
 class Member:
+    """A member with its tasks and how far they have come."""
+
     member_id: str = string()
     member_epoch: int = int32()
     instance_id: str | None = string(nullable_since=0, default=None)
@@ -195,6 +239,8 @@ class Member:
 
 @struct
 class TopologyDescriptionNode:
+    """A source (1), processor (2) or sink (3), and what follows it."""
+
     name: str = string()
     node_type: int = int8()
     source_topics: list[str] = array(string)
@@ -205,24 +251,32 @@ class TopologyDescriptionNode:
 
 @struct
 class TopologyDescriptionSubtopology:
+    """The nodes of one subtopology."""
+
     subtopology_id: str = string()
     nodes: list[TopologyDescriptionNode] = array(TopologyDescriptionNode)
 
 
 @struct
 class TopologyDescriptionGlobalStore:
+    """A store that every member fills by itself."""
+
     source: TopologyDescriptionNode = nested(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = nested(TopologyDescriptionNode)
 
 
 @struct
 class TopologyDescription:
+    """The topology as its makers see it (KIP-1331)."""
+
     subtopologies: list[TopologyDescriptionSubtopology] = array(TopologyDescriptionSubtopology)
     global_stores: list[TopologyDescriptionGlobalStore] = array(TopologyDescriptionGlobalStore)
 
 
 @struct
 class DescribedGroup:
+    """A group, its epochs, topology and members; v1 adds the description and the assignor."""
+
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     group_id: str = string()
@@ -235,20 +289,24 @@ class DescribedGroup:
     members: list[Member] = array(Member)
     authorized_operations: int = int32(default=NO_AUTHORIZED_OPERATIONS)
     topology_description: TopologyDescription | None = optional(
-        TopologyDescription, nullable_since=0, since=1
+        TopologyDescription, nullable_since=0, since=1, ignorable=True
     )
-    topology_description_status: int = int8(since=1)
+    topology_description_status: int = int8(since=1, ignorable=True)
     assignor_name: str | None = string(nullable_since=0, default=None, since=1, ignorable=True)
 
 
 @struct
 class StreamsGroupDescribeResponse:
+    """The groups asked for."""
+
     throttle_time_ms: int = int32()
     groups: list[DescribedGroup] = array(DescribedGroup)
 
 
 @struct
 class StreamsGroupTopologyDescriptionUpdateRequest:
+    """A member's answer to a heartbeat that asked for the description (KIP-1331)."""
+
     group_id: str = string()
     member_id: str = string()
     topology_epoch: int = int32()
@@ -257,6 +315,8 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
 
 @struct
 class StreamsGroupTopologyDescriptionUpdateResponse:
+    """Whether it was taken."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from protocol.schema import array, binary, boolean, int8, int16, int32, string, struct, uuid
+from protocol.schema import (
+    array,
+    binary,
+    boolean,
+    int8,
+    int16,
+    int32,
+    string,
+    struct,
+    uuid,
+)
 from protocol.types import Uuid
 
 
 @struct
 class GetTelemetrySubscriptionsRequest:
+    """What shall I measure? A zero id asks for one."""
+
     client_instance_id: Uuid = uuid()
 
 
 @struct
 class GetTelemetrySubscriptionsResponse:
+    """What to push, how, and how often.
+
+    In `requested_metrics` the single name "" stands for all metrics and an empty list for none.
+    """
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     client_instance_id: Uuid = uuid()
@@ -26,6 +43,8 @@ class GetTelemetrySubscriptionsResponse:
 
 @struct
 class PushTelemetryRequest:
+    """Measurements in OTLP, compressed as told."""
+
     client_instance_id: Uuid = uuid()
     subscription_id: int = int32()
     terminating: bool = boolean()
@@ -35,5 +54,7 @@ class PushTelemetryRequest:
 
 @struct
 class PushTelemetryResponse:
+    """Whether they were taken."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -9,12 +9,16 @@ from protocol.schema import array, binary, int16, int32, int64, string, struct
 
 @struct
 class CreatableRenewers:
+    """A principal that may renew the token."""
+
     principal_type: str = string()
     principal_name: str = string()
 
 
 @struct
 class CreateDelegationTokenRequest:
+    """Make a token; v3 also for another owner, null for oneself (KIP-373)."""
+
     owner_principal_type: str | None = string(nullable_since=0, since=3)
     owner_principal_name: str | None = string(nullable_since=0, since=3)
     renewers: list[CreatableRenewers] = array(CreatableRenewers)
@@ -23,11 +27,13 @@ class CreateDelegationTokenRequest:
 
 @struct
 class CreateDelegationTokenResponse:
+    """The token's id and secret; v3 adds who asked for it."""
+
     error_code: int = int16()
     principal_type: str = string()
     principal_name: str = string()
-    token_requester_principal_type: str = string(since=3)
-    token_requester_principal_name: str = string(since=3)
+    token_requester_principal_type: str = string(since=3, ignorable=True)
+    token_requester_principal_name: str = string(since=3, ignorable=True)
     issue_timestamp_ms: int = int64()
     expiry_timestamp_ms: int = int64()
     max_timestamp_ms: int = int64()
@@ -38,12 +44,16 @@ class CreateDelegationTokenResponse:
 
 @struct
 class RenewDelegationTokenRequest:
+    """Put off the token's expiry, not beyond its maximum."""
+
     hmac: bytes = binary()
     renew_period_ms: int = int64()
 
 
 @struct
 class RenewDelegationTokenResponse:
+    """When it expires now."""
+
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()
     throttle_time_ms: int = int32()
@@ -51,12 +61,16 @@ class RenewDelegationTokenResponse:
 
 @struct
 class ExpireDelegationTokenRequest:
+    """Bring the expiry forward; a negative period is at once."""
+
     hmac: bytes = binary()
     expiry_time_period_ms: int = int64()
 
 
 @struct
 class ExpireDelegationTokenResponse:
+    """When it expires now."""
+
     error_code: int = int16()
     expiry_timestamp_ms: int = int64()
     throttle_time_ms: int = int32()
@@ -64,12 +78,16 @@ class ExpireDelegationTokenResponse:
 
 @struct
 class DescribeDelegationTokenOwner:
+    """A principal."""
+
     principal_type: str = string()
     principal_name: str = string()
 
 
 @struct
 class DescribeDelegationTokenRequest:
+    """Which tokens do these own? Null is everybody."""
+
     owners: list[DescribeDelegationTokenOwner] | None = array(
         DescribeDelegationTokenOwner, nullable_since=0
     )
@@ -77,16 +95,20 @@ class DescribeDelegationTokenRequest:
 
 @struct
 class DescribedDelegationTokenRenewer:
+    """A principal that may renew the token."""
+
     principal_type: str = string()
     principal_name: str = string()
 
 
 @struct
 class DescribedDelegationToken:
+    """A token; v3 adds who asked for it."""
+
     principal_type: str = string()
     principal_name: str = string()
-    token_requester_principal_type: str = string(since=3)
-    token_requester_principal_name: str = string(since=3)
+    token_requester_principal_type: str = string(since=3, ignorable=True)
+    token_requester_principal_name: str = string(since=3, ignorable=True)
     issue_timestamp: int = int64()
     expiry_timestamp: int = int64()
     max_timestamp: int = int64()
@@ -97,6 +119,8 @@ class DescribedDelegationToken:
 
 @struct
 class DescribeDelegationTokenResponse:
+    """The tokens the asker may see."""
+
     error_code: int = int16()
     tokens: list[DescribedDelegationToken] = array(DescribedDelegationToken)
     throttle_time_ms: int = int32()

@@ -8,18 +8,24 @@ from protocol.types import Uuid
 
 @struct
 class CreatableReplicaAssignment:
+    """The brokers of one partition, the preferred leader first."""
+
     partition_index: int = int32()
     broker_ids: list[int] = array(int32)
 
 
 @struct
 class CreatableTopicConfig:
+    """A configuration of the new topic; null is the default."""
+
     name: str = string()
     value: str | None = string(nullable_since=0)
 
 
 @struct
 class CreatableTopic:
+    """A topic to create; counts are -1 with assignments, or for the defaults (v4, KIP-464)."""
+
     name: str = string()
     num_partitions: int = int32()
     replication_factor: int = int16()
@@ -29,6 +35,8 @@ class CreatableTopic:
 
 @struct
 class CreateTopicsRequest:
+    """Create topics; v1 can ask for validation only."""
+
     topics: list[CreatableTopic] = array(CreatableTopic)
     timeout_ms: int = int32(default=60000)
     validate_only: bool = boolean(since=1)
@@ -36,6 +44,8 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
+    """A configuration the topic has, with its source (v5, KIP-525)."""
+
     name: str = string()
     value: str | None = string(nullable_since=0)
     read_only: bool = boolean()
@@ -45,6 +55,12 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
+    """Whether the topic exists now.
+
+    v1 adds a message, v5 its counts and configurations, v7 its id. The tag says why
+    configurations are left out.
+    """
+
     name: str = string()
     topic_id: Uuid = uuid(since=7, ignorable=True)
     error_code: int = int16()
@@ -59,18 +75,24 @@ class CreatableTopicResult:
 
 @struct
 class CreateTopicsResponse:
+    """The fate of every topic; v2 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=2, ignorable=True)
     topics: list[CreatableTopicResult] = array(CreatableTopicResult)
 
 
 @struct
 class DeleteTopicState:
+    """A topic by name, or by id with a null name (v6)."""
+
     name: str | None = string(nullable_since=0, default=None)
     topic_id: Uuid = uuid()
 
 
 @struct
 class DeleteTopicsRequest:
+    """Delete topics; v6 takes names and ids in `topics`, older ones names only."""
+
     topics: list[DeleteTopicState] = array(DeleteTopicState, since=6)
     topic_names: list[str] = array(string, until=5, ignorable=True)
     timeout_ms: int = int32()
@@ -78,6 +100,8 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
+    """Whether the topic is gone; v5 adds a message, v6 its id."""
+
     name: str | None = string(nullable_since=6)
     topic_id: Uuid = uuid(since=6, ignorable=True)
     error_code: int = int16()
@@ -86,17 +110,23 @@ class DeletableTopicResult:
 
 @struct
 class DeleteTopicsResponse:
+    """The fate of every topic; v1 adds the throttle time."""
+
     throttle_time_ms: int = int32(since=1, ignorable=True)
     responses: list[DeletableTopicResult] = array(DeletableTopicResult)
 
 
 @struct
 class CreatePartitionsAssignment:
+    """The brokers of one new partition."""
+
     broker_ids: list[int] = array(int32)
 
 
 @struct
 class CreatePartitionsTopic:
+    """A topic and the number of partitions it shall have in all."""
+
     name: str = string()
     count: int = int32()
     assignments: list[CreatePartitionsAssignment] | None = array(
@@ -106,6 +136,8 @@ class CreatePartitionsTopic:
 
 @struct
 class CreatePartitionsRequest:
+    """Give topics more partitions (KIP-195)."""
+
     topics: list[CreatePartitionsTopic] = array(CreatePartitionsTopic)
     timeout_ms: int = int32()
     validate_only: bool = boolean()
@@ -113,6 +145,8 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
+    """Whether it has them."""
+
     name: str = string()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -120,5 +154,7 @@ class CreatePartitionsTopicResult:
 
 @struct
 class CreatePartitionsResponse:
+    """The fate of every topic."""
+
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)

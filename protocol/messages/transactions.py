@@ -5,12 +5,28 @@ DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
+from protocol.schema import (
+    array,
+    boolean,
+    int8,
+    int16,
+    int32,
+    int64,
+    string,
+    struct,
+    uuid,
+)
 from protocol.types import Uuid
 
 
 @struct
 class InitProducerIdRequest:
+    """Give me a producer id; with a transactional id also end what my predecessor left open.
+
+    v3 lets a producer go on with its id after an error (KIP-360). v6, two-phase commit, is not
+    stable in Kafka.
+    """
+
     transactional_id: str | None = string(nullable_since=0)
     transaction_timeout_ms: int = int32()
     producer_id: int = int64(default=-1, since=3)
@@ -19,6 +35,8 @@ class InitProducerIdRequest:
 
 @struct
 class InitProducerIdResponse:
+    """The id and its epoch. v4 may answer PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE."""
+
     throttle_time_ms: int = int32(ignorable=True)
     error_code: int = int16()
     producer_id: int = int64(default=-1)
@@ -27,12 +45,16 @@ class InitProducerIdResponse:
 
 @struct
 class AddPartitionsToTxnTopic:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class AddPartitionsToTxnTransaction:
+    """One transaction of a batch; `verify_only` asks without adding."""
+
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -42,6 +64,11 @@ class AddPartitionsToTxnTransaction:
 
 @struct
 class AddPartitionsToTxnRequest:
+    """Let these partitions take part in the transaction.
+
+    v4 is for brokers and takes many transactions at once (KIP-890); clients use v3 and below.
+    """
+
     transactions: list[AddPartitionsToTxnTransaction] = array(
         AddPartitionsToTxnTransaction, since=4
     )
@@ -53,12 +80,16 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
+    """Whether the partition takes part."""
+
     partition_index: int = int32()
     partition_error_code: int = int16()
 
 
 @struct
 class AddPartitionsToTxnTopicResult:
+    """Partitions of one topic."""
+
     name: str = string()
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = array(
         AddPartitionsToTxnPartitionResult
@@ -67,12 +98,16 @@ class AddPartitionsToTxnTopicResult:
 
 @struct
 class AddPartitionsToTxnResult:
+    """One transaction of a batch."""
+
     transactional_id: str = string()
     topic_results: list[AddPartitionsToTxnTopicResult] = array(AddPartitionsToTxnTopicResult)
 
 
 @struct
 class AddPartitionsToTxnResponse:
+    """The fate of every partition; v4 answers transaction by transaction."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16(since=4, ignorable=True)
     results_by_transaction: list[AddPartitionsToTxnResult] = array(
@@ -85,6 +120,8 @@ class AddPartitionsToTxnResponse:
 
 @struct
 class AddOffsetsToTxnRequest:
+    """Let the offsets of this group take part in the transaction."""
+
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -93,12 +130,16 @@ class AddOffsetsToTxnRequest:
 
 @struct
 class AddOffsetsToTxnResponse:
+    """Whether they do."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
 
 
 @struct
 class EndTxnRequest:
+    """Commit or abort. From v5 on each transaction ends an epoch as well (KIP-890)."""
+
     transactional_id: str = string()
     producer_id: int = int64()
     producer_epoch: int = int16()
@@ -107,6 +148,8 @@ class EndTxnRequest:
 
 @struct
 class EndTxnResponse:
+    """Whether it is decided; v5 brings the id and epoch for the next transaction."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     producer_id: int = int64(default=-1, since=5, ignorable=True)
@@ -115,12 +158,16 @@ class EndTxnResponse:
 
 @struct
 class WritableTxnMarkerTopic:
+    """Partitions of one topic."""
+
     name: str = string()
     partition_indexes: list[int] = array(int32)
 
 
 @struct
 class WritableTxnMarker:
+    """The end of one transaction: `transaction_result` is true for commit. v2 adds its version."""
+
     producer_id: int = int64()
     producer_epoch: int = int16()
     transaction_result: bool = boolean()
@@ -131,34 +178,46 @@ class WritableTxnMarker:
 
 @struct
 class WriteTxnMarkersRequest:
+    """A coordinator's word to the leaders of the partitions that took part."""
+
     markers: list[WritableTxnMarker] = array(WritableTxnMarker)
 
 
 @struct
 class WritableTxnMarkerPartitionResult:
+    """Whether the marker is written."""
+
     partition_index: int = int32()
     error_code: int = int16()
 
 
 @struct
 class WritableTxnMarkerTopicResult:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[WritableTxnMarkerPartitionResult] = array(WritableTxnMarkerPartitionResult)
 
 
 @struct
 class WritableTxnMarkerResult:
+    """One producer's markers."""
+
     producer_id: int = int64()
     topics: list[WritableTxnMarkerTopicResult] = array(WritableTxnMarkerTopicResult)
 
 
 @struct
 class WriteTxnMarkersResponse:
+    """The fate of every marker."""
+
     markers: list[WritableTxnMarkerResult] = array(WritableTxnMarkerResult)
 
 
 @struct
 class TxnOffsetCommitRequestPartition:
+    """An offset to commit with the transaction; v2 adds the leader epoch."""
+
     partition_index: int = int32()
     committed_offset: int = int64()
     committed_leader_epoch: int = int32(default=-1, since=2, ignorable=True)
@@ -167,6 +226,8 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
+    """The partitions of one topic; v6 names it by its id (KIP-1319)."""
+
     name: str = string(until=5, ignorable=True)
     topic_id: Uuid = uuid(since=6, ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = array(TxnOffsetCommitRequestPartition)
@@ -174,6 +235,12 @@ class TxnOffsetCommitRequestTopic:
 
 @struct
 class TxnOffsetCommitRequest:
+    """Commit a group's offsets if the transaction commits.
+
+    v3 adds the group's member, to fence members of old generations (KIP-447), v5 adds the group
+    to the transaction by itself (KIP-890), v6 has topic ids and takes a KIP-848 member epoch.
+    """
+
     transactional_id: str = string()
     group_id: str = string()
     producer_id: int = int64()
@@ -186,12 +253,16 @@ class TxnOffsetCommitRequest:
 
 @struct
 class TxnOffsetCommitResponsePartition:
+    """Whether the offset waits for the end of the transaction."""
+
     partition_index: int = int32()
     error_code: int = int16()
 
 
 @struct
 class TxnOffsetCommitResponseTopic:
+    """The partitions of one topic; v6 names it by its id."""
+
     name: str = string(until=5, ignorable=True)
     topic_id: Uuid = uuid(since=6, ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = array(TxnOffsetCommitResponsePartition)
@@ -199,23 +270,31 @@ class TxnOffsetCommitResponseTopic:
 
 @struct
 class TxnOffsetCommitResponse:
+    """The fate of every offset."""
+
     throttle_time_ms: int = int32()
     topics: list[TxnOffsetCommitResponseTopic] = array(TxnOffsetCommitResponseTopic)
 
 
 @struct
 class TopicRequest:
+    """Partitions of one topic."""
+
     name: str = string()
     partition_indexes: list[int] = array(int32)
 
 
 @struct
 class DescribeProducersRequest:
+    """Which producers have state in these partitions (KIP-664)?"""
+
     topics: list[TopicRequest] = array(TopicRequest)
 
 
 @struct
 class ProducerState:
+    """A producer: what it wrote last, and where its open transaction began (-1 for none)."""
+
     producer_id: int = int64()
     producer_epoch: int = int32()
     last_sequence: int = int32(default=-1)
@@ -226,6 +305,8 @@ class ProducerState:
 
 @struct
 class PartitionResponse:
+    """The producers of one partition."""
+
     partition_index: int = int32()
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
@@ -234,29 +315,39 @@ class PartitionResponse:
 
 @struct
 class TopicResponse:
+    """Partitions of one topic."""
+
     name: str = string()
     partitions: list[PartitionResponse] = array(PartitionResponse)
 
 
 @struct
 class DescribeProducersResponse:
+    """The producers found."""
+
     throttle_time_ms: int = int32()
     topics: list[TopicResponse] = array(TopicResponse)
 
 
 @struct
 class DescribeTransactionsRequest:
+    """How do these transactions stand (KIP-664)?"""
+
     transactional_ids: list[str] = array(string)
 
 
 @struct
 class TopicData:
+    """Partitions of one topic that take part."""
+
     topic: str = string()
     partitions: list[int] = array(int32)
 
 
 @struct
 class DescribeTransactionsTransactionState:
+    """A transaction; `transaction_start_time_ms` is -1 while none is open."""
+
     error_code: int = int16()
     transactional_id: str = string()
     transaction_state: str = string()
@@ -269,6 +360,8 @@ class DescribeTransactionsTransactionState:
 
 @struct
 class DescribeTransactionsResponse:
+    """The transactions asked for."""
+
     throttle_time_ms: int = int32()
     transaction_states: list[DescribeTransactionsTransactionState] = array(
         DescribeTransactionsTransactionState
@@ -277,6 +370,11 @@ class DescribeTransactionsResponse:
 
 @struct
 class ListTransactionsRequest:
+    """Which transactions does this broker coordinate? Empty filters let all pass.
+
+    v1 filters by age (KIP-994), v2 by a pattern of the transactional id (KIP-1152).
+    """
+
     state_filters: list[str] = array(string)
     producer_id_filters: list[int] = array(int64)
     duration_filter: int = int64(default=-1, since=1)
@@ -285,6 +383,8 @@ class ListTransactionsRequest:
 
 @struct
 class ListTransactionsTransactionState:
+    """A transaction in short."""
+
     transactional_id: str = string()
     producer_id: int = int64()
     transaction_state: str = string()
@@ -292,6 +392,8 @@ class ListTransactionsTransactionState:
 
 @struct
 class ListTransactionsResponse:
+    """The transactions, and the state filters nobody knows."""
+
     throttle_time_ms: int = int32()
     error_code: int = int16()
     unknown_state_filters: list[str] = array(string)
