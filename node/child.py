@@ -1,0 +1,310 @@
+"""One child process of the supervisor: how it is started, heard, and brought to an end.
+
+State table (state x what happens -> state):
+
+    WAITING   its time has come -> STARTING
+    STARTING  says ready -> READY; exits -> WAITING; silent for too long -> killed, then WAITING
+    READY     exits -> WAITING; misses its beats -> killed, then WAITING
+    any       told to stop -> STOPPING; exits -> ENDED
+
+The wait before a restart is nothing the first time, then doubles, and is forgotten when the child
+has run for a while. One invariant: a child dies with its supervisor, however that dies. Driven by
+supervisor.py.
+"""
+
+import ctypes
+import logging
+import os
+import selectors
+import signal
+import site
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+import msgspec
+
+from node.observability import (
+    LINK_KIND,
+    LINK_VARIABLE,
+    MESSAGE_BYTES_MAX,
+    Beat,
+    Details,
+    Ready,
+    Report,
+    Sample,
+    ToChild,
+    decode_from_child,
+    encode_link,
+)
+
+log = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG = 1
+# Batches of a megabyte are allocated and freed all the time: malloc must not map and unmap each of
+# them (measured: 10 to 15 % of a worker's CPU), nor keep an arena per thread.
+_MALLOC = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    "MALLOC_ARENA_MAX": "2",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long the supervisor waits for what, in seconds."""
+
+    start: float = 600.0
+    """From the start of a child until it is ready: recovery after a power loss may take minutes."""
+    beat: float = 20.0
+    """Without a beat a ready child is taken for hung. A disk may well need some seconds for a
+    sync.
+    """
+    stable: float = 30.0
+    """A child that ran for so long is restarted at once when it dies."""
+    restart_first: float = 0.1
+    restart_max: float = 10.0
+    stop: float = 15.0
+    """From the word stop until a child is killed."""
+
+
+class State(Enum):
+    """See the module's docstring."""
+
+    WAITING = auto()
+    STARTING = auto()
+    READY = auto()
+    STOPPING = auto()
+    ENDED = auto()
+
+
+class Child:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        patience: Patience,
+        selector: selectors.BaseSelector,
+        on_ready: "Callable[[Child], None]",
+    ) -> None:
+        self.name = name
+        self.state = State.WAITING
+        self.restart_count = 0
+        self.failures_before_ready = 0
+        self.details: Details = {}
+        self.deadline = 0.0
+        """When something is due if nothing happens: the start, or the end of patience."""
+        self._command = command
+        self._selector = selector
+        self._on_ready = on_ready
+        self._connection: socket.socket | None = None
+        self._patience = patience
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._quick_deaths = 0
+        self._samples: list[Sample] = []
+        self._on_samples: Callable[[list[Sample]], None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The process, if it runs."""
+        return None if self._process is None else self._process.pid
+
+    def start(self, now: float) -> None:
+        """Start the process. Its log goes where ours goes."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
+        ours.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                env=child_environment(theirs.fileno()),
+                # A session of its own: Ctrl-C in the terminal is for the supervisor alone.
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        self._connection = ours
+        self._selector.register(ours, selectors.EVENT_READ, self._hear)
+        self.state = State.STARTING
+        self._started_at = now
+        self.deadline = now + self._patience.start
+
+    def _hear(self) -> None:
+        """Take what the child has to say. Called by the selector's loop."""
+        while self._connection is not None:
+            try:
+                payload = self._connection.recv(MESSAGE_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError:
+                payload = b""
+            if not payload:
+                # It is exiting; that is what `reap` is for.
+                self._close_connection()
+                return
+            try:
+                message = decode_from_child(payload)
+            except msgspec.DecodeError:
+                log.error("%s said something that makes no sense: %r", self.name, payload[:40])
+                continue
+            match message:
+                case Beat():
+                    pass
+                case Ready():
+                    self.details = message.details
+                    self.failures_before_ready = 0
+                    if self.state is State.STARTING:
+                        self.state = State.READY
+                        self._on_ready(self)
+                case Report():
+                    self._on_report(message)
+            if self.state is State.READY:
+                self.deadline = time.monotonic() + self._patience.beat
+
+    def collect(self, on_samples: Callable[[list[Sample]], None], question: ToChild) -> bool:
+        """Ask for the child's metrics; False if it cannot be asked."""
+        if self.state is not State.READY:
+            return False
+        self._samples = []
+        self._on_samples = on_samples
+        return self._say(question)
+
+    def on_deadline(self, now: float) -> None:
+        """The deadline has passed."""
+        if self.state is State.WAITING:
+            self.start(now)
+        elif self.state in (State.STARTING, State.READY):
+            waited = now - self._started_at if self.state is State.STARTING else self._patience.beat
+            what = "become ready" if self.state is State.STARTING else "shown a sign of life"
+            log.error("%s has not %s for %.1f s: it is killed", self.name, what, waited)
+            self.kill()
+            self.deadline = now + self._patience.beat
+        elif self.state is State.STOPPING:
+            log.error("%s did not stop in %.0f s: it is killed", self.name, self._patience.stop)
+            self.kill()
+            self.deadline = float("inf")
+
+    def reap(self, now: float) -> bool:
+        """Notice whether the process has ended; True if it just has."""
+        process = self._process
+        if process is None or process.poll() is None:
+            return False
+        self._process = None
+        self._close_connection()
+        status = _describe_exit(process.returncode)
+        if self.state is State.STOPPING:
+            if process.returncode:
+                log.error("%s ended with %s", self.name, status)
+            self.state = State.ENDED
+            return True
+        if self.state is State.STARTING:
+            self.failures_before_ready += 1
+        delay = self._restart_delay(now)
+        log.error("%s ended with %s; it is restarted in %.1f s", self.name, status, delay)
+        self.restart_count += 1
+        self.state = State.WAITING
+        self.deadline = now + delay
+        return True
+
+    def stop(self, now: float, message: ToChild) -> None:
+        """Tell the process to finish; it is killed if it does not."""
+        if self._process is None:
+            self.state = State.ENDED
+            return
+        if self.state is not State.STOPPING:
+            has_begun = self.state is State.READY
+            self.state = State.STOPPING
+            self.deadline = now + self._patience.stop
+            # Who is still starting may not be listening, and has nothing to finish.
+            if not has_begun or not self._say(message):
+                self._process.terminate()
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process is not None:
+            self._process.kill()
+
+    def wait(self) -> None:
+        """Return when the process has ended."""
+        if self._process is not None:
+            self._process.wait()
+            self._process = None
+        self._close_connection()
+
+    def excuse(self, now: float) -> None:
+        """The supervisor itself was away: nothing that was due meanwhile counts."""
+        if self.state is State.READY:
+            self.deadline = now + self._patience.beat
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._selector.unregister(self._connection)
+            self._connection.close()
+            self._connection = None
+
+    def _restart_delay(self, now: float) -> float:
+        if now - self._started_at >= self._patience.stable:
+            self._quick_deaths = 0
+        self._quick_deaths += 1
+        if self._quick_deaths == 1:
+            return 0.0
+        doubled = self._patience.restart_first * 2.0 ** min(self._quick_deaths - 2, 30)
+        return min(doubled, self._patience.restart_max)
+
+    def _on_report(self, report: Report) -> None:
+        self._samples.extend(report.samples)
+        if report.is_last and self._on_samples is not None:
+            on_samples, self._on_samples = self._on_samples, None
+            on_samples(self._samples)
+
+    def _say(self, message: ToChild) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            self._connection.send(encode_link(message))
+        except OSError:
+            return False
+        return True
+
+
+def child_environment(link: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The environment of a child: ours, the descriptor of its link, and where our packages are."""
+    made = _MALLOC | dict(environment) | {LINK_VARIABLE: str(link)}
+    root = str(Path(__file__).parent.parent)
+    if root not in site.getsitepackages():
+        made["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
+    return made
+
+
+def python_command(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of ours with this interpreter.
+
+    -P: a folder called `storage` where the user happens to stand must not become our storage.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """In the child before exec: the kernel kills it when the supervisor ends, even by SIGKILL."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,376 @@
+"""How a process of a node is seen from outside: its log, its metrics, and its line to the
+supervisor.
+
+Logs go to stderr, for humans on a terminal and as JSON lines elsewhere. Metrics are read when
+somebody asks: the hot paths only count in plain integers of their own. `ChildLink` is the child's
+end of a socket pair that the supervisor made: the child beats, says that it is ready and hands
+over its metrics; the supervisor asks for them and says stop. One invariant: the link never blocks
+and never raises; a child whose supervisor is gone is told to stop.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+LINK_VARIABLE = "_ODRADEK_LINK"
+"""Environment variable with the descriptor of the child's end of the link."""
+
+# Message boundaries, and an end that can be read where there is SEQPACKET; elsewhere the end is
+# noticed by the parent's process id.
+LINK_KIND = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
+MESSAGE_BYTES_MAX = 64 * 1024
+BEAT_S = 1.0
+_LOOK_S = 0.02
+_SAMPLES_OF_A_MESSAGE = 200
+
+FLOOD_WINDOW_S = 10.0
+FLOOD_LINES_MAX = 20
+"""A client can make us log: of each kind of line so many are written per window."""
+
+
+# -- logging
+# ------------------------------------------------------------------------------------------
+
+
+class LogConfig(Protocol):
+    """What logging must be told: part of NodeConfig."""
+
+    @property
+    def log_level(self) -> str: ...
+
+    @property
+    def log_format(self) -> str: ...
+
+
+def configure_logging(config: LogConfig, process: str) -> None:
+    """Send the process's log to stderr, in the form that the configuration asks for."""
+    is_text = config.log_format == "text" or (config.log_format == "auto" and sys.stderr.isatty())
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextFormatter(process) if is_text else JsonFormatter(process))
+    handler.addFilter(FloodFilter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(config.log_level)
+    logging.raiseExceptions = False
+    # What only costs time per line and is never shown.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
+    def log_failure(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        root.critical("%s failed and exits", process, exc_info=(kind, error, traceback))
+
+    sys.excepthook = log_failure
+
+
+class TextFormatter(logging.Formatter):
+    """`12:00:01.123 WARN  router-0  message`."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = f"{process:<10}"
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        level = "WARN" if record.levelno == logging.WARNING else record.levelname
+        line = f"{clock}.{int(record.msecs):03d} {level:<5} {self._process} {record.getMessage()}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time (RFC 3339, UTC), level, process, logger, message, exception."""
+
+    def __init__(self, process: str) -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        clock = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry = {
+            "time": f"{clock}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "process": self._process,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(entry).decode()
+
+
+class FloodFilter(logging.Filter):
+    """Lets `FLOOD_LINES_MAX` lines from one place of the code pass per window and counts the
+    others.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        place = (record.name, record.lineno)
+        now = self._clock()
+        since, count = self._seen.get(place, (now, 0))
+        if now - since >= FLOOD_WINDOW_S:
+            suppressed = count - FLOOD_LINES_MAX
+            if suppressed > 0:
+                record.msg = f"{record.getMessage()} ({suppressed} more like this were not shown)"
+                record.args = ()
+            since, count = now, 0
+        self._seen[place] = (since, count + 1)
+        return count < FLOOD_LINES_MAX
+
+
+# -- metrics
+# ------------------------------------------------------------------------------------------
+
+
+class Sample(msgspec.Struct, frozen=True, array_like=True):
+    """A metric's value now. `kind` is counter or gauge; `labels` are name and value pairs."""
+
+    name: str
+    kind: str
+    help: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+Reading = Callable[[], float | Mapping[str, float]]
+
+
+class Metrics:
+    """The metrics of a process: names, and functions that read them when somebody asks."""
+
+    def __init__(self) -> None:
+        self._readings: list[tuple[str, str, str, str, Reading]] = []
+
+    def counter(self, name: str, help_text: str, reading: Reading, *, label: str = "") -> None:
+        """A count since the process began. With `label` the reading is a mapping label value ->
+        count.
+        """
+        self._readings.append((name, "counter", help_text, label, reading))
+
+    def gauge(self, name: str, help_text: str, reading: Reading, *, label: str = "") -> None:
+        """A value that goes up and down. With `label` the reading is a mapping label value ->
+        value.
+        """
+        self._readings.append((name, "gauge", help_text, label, reading))
+
+    def collect(self) -> list[Sample]:
+        """Read everything now."""
+        samples = [
+            Sample("odradek_process_cpu_seconds", "counter", "CPU time used", time.process_time()),
+            Sample("odradek_process_resident_bytes", "gauge", "Resident memory", resident_bytes()),
+        ]
+        for name, kind, help_text, label, reading in self._readings:
+            value = reading()
+            if isinstance(value, Mapping):
+                samples.extend(
+                    Sample(name, kind, help_text, of_label, ((label, text),))
+                    for text, of_label in value.items()
+                )
+            else:
+                samples.append(Sample(name, kind, help_text, value))
+        return samples
+
+
+def resident_bytes() -> float:
+    """Memory of this process that is in RAM; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def exposition(processes: Mapping[str, Iterable[Sample]]) -> str:
+    """The samples of all processes in Prometheus' text format, with `process` as a label."""
+    families: dict[str, tuple[str, str, list[str]]] = {}
+    for process, samples in processes.items():
+        for sample in samples:
+            _, _, lines = families.setdefault(sample.name, (sample.kind, sample.help, []))
+            labels = "".join(f',{name}="{_escaped(value)}"' for name, value in sample.labels)
+            lines.append(f'{sample.name}{{process="{process}"{labels}}} {sample.value:.17g}')
+    text = []
+    for name, (kind, help_text, lines) in sorted(families.items()):
+        text.append(f"# HELP {name} {help_text}")
+        text.append(f"# TYPE {name} {kind}")
+        text.extend(lines)
+    return "\n".join(text) + "\n"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+# -- the line to the supervisor
+# -----------------------------------------------------------------------
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat"):
+    """The child's loop goes round."""
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """The child can do what it is there for."""
+
+    details: dict[str, str | int | dict[str, int]] = {}
+
+
+class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
+    """A part of the child's metrics; `is_last` ends the answer to one `Collect`."""
+
+    samples: list[Sample]
+    is_last: bool
+
+
+class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
+    """Finish what has begun, then exit."""
+
+
+class Collect(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
+    """Send your metrics."""
+
+
+FromChild = Beat | Ready | Report
+ToChild = Stop | Collect
+Details = Mapping[str, str | int | dict[str, int]]
+
+encode_link = msgspec.msgpack.Encoder().encode
+decode_from_child: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder(FromChild).decode
+_decode_to_child: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode
+
+
+class ChildLink:
+    """The child's end. A process started by hand has none: then nobody says stop, and that is all.
+
+    A loop of our own puts `sockets` into its poller and calls `poll` every turn; an event loop
+    calls `watch` once.
+    """
+
+    def __init__(self, connection: socket.socket | None, name: str) -> None:
+        self.name = name
+        self.metrics = Metrics()
+        self._connection = connection
+        self._parent = os.getppid()
+        self._next_look = self._next_beat = 0.0
+        self._is_stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if connection is not None:
+            connection.setblocking(False)
+
+    @classmethod
+    def connect(cls, config: object, name: str) -> Self:
+        """The link that this process was started with. `name` is the process's, as in `worker-0`."""
+        descriptor = os.environ.pop(LINK_VARIABLE, "")
+        if not descriptor:
+            return cls(None, name)
+        return cls(socket.socket(fileno=int(descriptor)), name)
+
+    @property
+    def sockets(self) -> Sequence[socket.socket]:
+        """What to wait for besides one's own."""
+        return () if self._connection is None else (self._connection,)
+
+    def ready(self, details: Details | None = None) -> None:
+        """Tell that this process can do what it is there for, with what others want to know of it."""
+        self._send(Ready(dict(details or {})))
+
+    def poll(self) -> bool:
+        """Beat if it is time to, answer what was asked; True when it is time to stop. Cheap."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_S
+            if now >= self._next_beat:
+                self._next_beat = now + BEAT_S
+                self._send(Beat())
+                if os.getppid() != self._parent:
+                    self._is_stopping = True
+            self._receive()
+        return self._is_stopping
+
+    def watch(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], None]) -> None:
+        """Do all that `poll` does from an event loop; `on_stop` is called once."""
+        self._loop = loop
+        has_told = False
+
+        def look() -> None:
+            nonlocal has_told
+            self._next_look = 0.0
+            if self.poll() and not has_told:
+                has_told = True
+                if self._connection is not None:
+                    loop.remove_reader(self._connection.fileno())
+                on_stop()
+
+        def beat() -> None:
+            look()
+            self._timer = loop.call_later(BEAT_S, beat)
+
+        if self._connection is not None:
+            loop.add_reader(self._connection.fileno(), look)
+        beat()
+
+    def close(self) -> None:
+        """Say nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connection is not None:
+            if self._loop is not None:
+                self._loop.remove_reader(self._connection.fileno())
+            self._connection.close()
+            self._connection = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _receive(self) -> None:
+        while self._connection is not None and not self._is_stopping:
+            try:
+                payload = self._connection.recv(MESSAGE_BYTES_MAX)
+            except BlockingIOError:
+                return
+            except OSError:
+                payload = b""
+            if not payload:
+                # The supervisor is gone.
+                self._is_stopping = True
+                return
+            match _decode_to_child(payload):
+                case Stop():
+                    self._is_stopping = True
+                case Collect():
+                    self._report()
+
+    def _report(self) -> None:
+        samples = self.metrics.collect()
+        for start in range(0, len(samples), _SAMPLES_OF_A_MESSAGE):
+            part = samples[start : start + _SAMPLES_OF_A_MESSAGE]
+            self._send(Report(part, start + len(part) == len(samples)))
+
+    def _send(self, message: FromChild) -> None:
+        if self._connection is not None:
+            # A supervisor that is gone is noticed when receiving; one that is slow misses a beat.
+            with contextlib.suppress(OSError):
+                self._connection.send(encode_link(message))

@@ -1,0 +1,453 @@
+"""The first process of a node: starts the others, watches them, and takes them down in order.
+
+Children are started all at once and find each other by their sockets in the run folder; whoever is
+missing is waited for. A child that dies or hangs is restarted; the others go on. On SIGTERM or
+SIGINT routers stop accepting and finish, then workers close their stores, then the controller
+ends; a second signal ends everything at once. One invariant: when `run` returns no process of the
+node is left.
+
+One thread, one selector, no event loop library: the supervisor must stay up and small.
+"""
+
+import contextlib
+import logging
+import os
+import selectors
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from node.child import Child, Patience, State, python_command
+from node.config import ListenerConfig, NodeConfig
+from node.config_sources import ConfigFault
+from node.data_folder import FolderLock, adopt_identity
+from node.http import HttpServer, Respond
+from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+STATE_NAME = "node.json"
+_CONFIG_NAME = "config.json"
+_TICK_S = 1.0
+FIRST_START_FAILURES_MAX = 3
+_METRICS_S = 1.0
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """What `node.json` in the data folder says while the node can answer clients."""
+
+    bootstrap: str
+    pid: int
+    children: dict[str, int]
+    http: str = ""
+
+
+class ChildPlan(NamedTuple):
+    """A child to be: its name, its command, and in which round it is stopped."""
+
+    name: str
+    command: list[str]
+    stop_round: int
+
+
+def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
+    """The processes of a node. Rounds of stopping: routers, workers, controller."""
+    path = str(config_path)
+    plans = [ChildPlan("controller", python_command("node.controller.process", path), 2)]
+    for index in range(config.worker_count):
+        command = python_command("node.worker.process", path, str(index))
+        plans.append(ChildPlan(f"worker-{index}", command, 1))
+    for index in range(config.router_count):
+        command = python_command("node.router.process", path, str(index))
+        plans.append(ChildPlan(f"router-{index}", command, 0))
+    return plans
+
+
+def run(
+    config: NodeConfig,
+    *,
+    formats: bool = True,
+    on_ready: Callable[[NodeState], None] = lambda _state: None,
+    plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]] = plan_children,
+    patience: Patience | None = None,
+) -> int:
+    """Run a node until it is told to stop; the exit code of the process.
+
+    `formats`: make the data folder a node's if it is none yet. `on_ready` is called once, when all
+    processes are. Raises ConfigFault before anything is started if the configuration, the data
+    folder or the addresses will not do.
+    """
+    configure_logging(config, "supervisor")
+    try:
+        config.data_folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigFault(
+            f"data={config.data}: cannot make this folder: {error.strerror}"
+        ) from error
+    lock = FolderLock(config.data_folder)
+    try:
+        config = adopt_identity(config, formats=formats)
+        for listener in config.listeners:
+            check_address(listener)
+        supervisor = Supervisor(
+            config, plan=plan, patience=patience or Patience(), on_ready=on_ready
+        )
+        return supervisor.run()
+    finally:
+        lock.release()
+
+
+class Supervisor:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        *,
+        plan: Callable[[NodeConfig, Path], Iterable[ChildPlan]],
+        patience: Patience,
+        on_ready: Callable[[NodeState], None],
+    ) -> None:
+        self._config = config
+        self._on_ready = on_ready
+        self._began_at = time.monotonic()
+        self._selector = selectors.DefaultSelector()
+        self._has_been_ready = False
+        self._exit_code = 0
+        self._signals: list[int] = []
+        # None while the node serves; then the round of stopping that is on.
+        self._stop_round: int | None = None
+        self._config_path = config.run_folder / _CONFIG_NAME
+        plans = list(plan(config, self._config_path))
+        self._children = [
+            Child(plan.name, plan.command, patience, self._selector, self._on_child_ready)
+            for plan in plans
+        ]
+        self._rounds = {
+            child.name: plan.stop_round for child, plan in zip(self._children, plans, strict=True)
+        }
+        self._scrapes: list[_Scrape] = []
+        self._http: HttpServer | None = None
+        if config.http_port is not None:
+            routes = {"/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics}
+            self._http = HttpServer(
+                self._selector,
+                host=config.http_host,
+                port=config.http_port,
+                routes=routes,
+                clock=time.monotonic,
+            )
+
+    def run(self) -> int:
+        """Until everything has ended."""
+        self._remove_state()
+        self._prepare_run_folder()
+        restore = self._take_signals()
+        try:
+            last = time.monotonic()
+            for child in self._children:
+                child.start(last)
+            while not all(child.state is State.ENDED for child in self._children):
+                now = time.monotonic()
+                if now - last > 5 * _TICK_S:
+                    for child in self._children:
+                        child.excuse(now)
+                last = now
+                self._turn(now)
+        finally:
+            for child in self._children:
+                child.kill()
+            for child in self._children:
+                child.wait()
+            restore()
+            if self._http is not None:
+                self._http.close()
+            self._selector.close()
+            self._leave()
+        return self._exit_code
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    def _turn(self, now: float) -> None:
+        due = min(child.deadline for child in self._children if child.state is not State.ENDED)
+        due = min([due, *(scrape.deadline for scrape in self._scrapes)])
+        for key, _ in self._selector.select(max(0.0, min(_TICK_S, due - now))):
+            key.data()
+        now = time.monotonic()
+        for child in self._children:
+            self._look_after(child, now)
+        for scrape in list(self._scrapes):
+            if now >= scrape.deadline:
+                scrape.finish()
+        if self._http is not None:
+            self._http.sweep()
+        self._heed_signals()
+        if self._stop_round is not None:
+            self._stop_next(now)
+
+    def _look_after(self, child: Child, now: float) -> None:
+        if child.reap(now):
+            self._on_death(child)
+        if child.state is not State.ENDED and now >= child.deadline:
+            child.on_deadline(now)
+
+    def _on_death(self, child: Child) -> None:
+        if self._stop_round is not None and child.state is State.WAITING:
+            child.state = State.ENDED
+        elif not self._has_been_ready and child.failures_before_ready >= FIRST_START_FAILURES_MAX:
+            log.critical(
+                "%s failed %d times before the node was ready once: giving up, see above",
+                child.name,
+                child.failures_before_ready,
+            )
+            self._exit_code = EXIT_FAILED
+            self._begin_stop()
+        for scrape in list(self._scrapes):
+            scrape.without(child.name)
+
+    def _on_child_ready(self, child: Child) -> None:
+        """A child can do its work: the node can, if all others can as well."""
+        log.info("%s is ready", child.name)
+        self._learn_ports(child)
+        if self._stop_round is None and all(c.state is State.READY for c in self._children):
+            state = self._state()
+            self._write_state(state)
+            if not self._has_been_ready:
+                self._has_been_ready = True
+                log.info(
+                    "node %d of cluster %s serves at %s after %.2f s",
+                    self._config.node_id,
+                    self._config.cluster_id,
+                    state.bootstrap,
+                    time.monotonic() - self._began_at,
+                )
+                self._on_ready(state)
+
+    def _learn_ports(self, child: Child) -> None:
+        """Port 0 has become a real one: a restarted router must find the same."""
+        ports = child.details.get("ports")
+        if not isinstance(ports, dict):
+            return
+        listeners = tuple(
+            msgspec.structs.replace(listener, port=ports.get(listener.name, listener.port))
+            for listener in self._config.listeners
+        )
+        if listeners != self._config.listeners:
+            self._config = msgspec.structs.replace(self._config, listeners=listeners)
+            self._config.save_json(self._config_path)
+
+    # -- stopping ---------------------------------------------------------------------------------
+
+    def _take_signals(self) -> Callable[[], None]:
+        """Let signals wake the selector; returns what puts everything back as it was."""
+        reading, writing = socket.socketpair()
+        reading.setblocking(False)
+        writing.setblocking(False)
+        handlers: dict[signal.Signals, object] = {}
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+            handlers[number] = signal.signal(number, self._on_signal)
+        wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
+
+        def woken() -> None:
+            with contextlib.suppress(BlockingIOError):
+                reading.recv(4096)
+
+        self._selector.register(reading, selectors.EVENT_READ, woken)
+
+        def restore() -> None:
+            signal.set_wakeup_fd(wakeup)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned
+            self._selector.unregister(reading)
+            reading.close()
+            writing.close()
+
+        return restore
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self._signals.append(number)
+
+    def _heed_signals(self) -> None:
+        while self._signals:
+            name = signal.Signals(self._signals.pop(0)).name
+            if self._stop_round is None:
+                log.info("%s: the node stops; a second signal ends it at once", name)
+                self._begin_stop()
+            else:
+                log.warning("%s again: everything is ended at once", name)
+                for child in self._children:
+                    child.kill()
+
+    def _begin_stop(self) -> None:
+        if self._stop_round is None:
+            self._stop_round = -1
+            self._remove_state()
+
+    def _stop_next(self, now: float) -> None:
+        """Stop the processes of the next round when those of the last have ended."""
+        assert self._stop_round is not None
+        while all(
+            child.state is State.ENDED
+            for child in self._children
+            if self._rounds[child.name] <= self._stop_round
+        ):
+            if self._stop_round >= max(self._rounds.values()):
+                return
+            self._stop_round += 1
+            for child in self._children:
+                if self._rounds[child.name] == self._stop_round:
+                    child.stop(now, Stop())
+
+    # -- what others find on the disk -------------------------------------------------------------
+
+    def _prepare_run_folder(self) -> None:
+        """Make the run folder anew: what is in it belonged to an earlier run of this node."""
+        folder = self._config.run_folder
+        try:
+            if folder.is_symlink() or (folder.exists() and folder.stat().st_uid != os.getuid()):
+                raise ConfigFault(f"run={folder}: it belongs to somebody else; choose another")
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True, mode=0o700)
+            self._config.save_json(self._config_path)
+        except OSError as error:
+            raise ConfigFault(f"run={folder}: cannot make it: {error.strerror}") from error
+
+    def _state(self) -> NodeState:
+        listener = self._config.listeners[0]
+        host = listener.host if listener.host not in ("", "0.0.0.0", "::") else "127.0.0.1"
+        return NodeState(
+            bootstrap=f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}",
+            pid=os.getpid(),
+            children={child.name: child.pid for child in self._children if child.pid is not None},
+            http=f"{self._config.http_host}:{self._http.port}" if self._http is not None else "",
+        )
+
+    def _write_state(self, state: NodeState) -> None:
+        path = self._config.data_folder / STATE_NAME
+        unfinished = path.with_suffix(".new")
+        try:
+            unfinished.write_bytes(msgspec.json.encode(state))
+            unfinished.replace(path)
+        except OSError as error:
+            # A full disk must not take the node down.
+            log.warning("cannot write %s: %s", path, error.strerror)
+
+    def _remove_state(self) -> None:
+        (self._config.data_folder / STATE_NAME).unlink(missing_ok=True)
+
+    def _leave(self) -> None:
+        self._remove_state()
+        shutil.rmtree(self._config.run_folder, ignore_errors=True)
+
+    # -- probes -----------------------------------------------------------------------------------
+
+    def _livez(self, respond: Respond) -> None:
+        respond(200, "alive\n")
+
+    def _readyz(self, respond: Respond) -> None:
+        text = "".join(f"{child.name} {child.state.name.lower()}\n" for child in self._children)
+        is_ready = self._stop_round is None and all(
+            child.state is State.READY for child in self._children
+        )
+        respond(200 if is_ready else 503, text)
+
+    def _metrics(self, respond: Respond) -> None:
+        deadline = time.monotonic() + _METRICS_S
+        scrape = _Scrape(self._own_samples(), deadline, respond, self._scrapes)
+        for child in self._children:
+            scrape.ask(child)
+        scrape.finish_if_complete()
+
+    def _own_samples(self) -> list[Sample]:
+        samples = [
+            Sample("odradek_process_cpu_seconds", "counter", "CPU time used", time.process_time()),
+            Sample("odradek_process_resident_bytes", "gauge", "Resident memory", resident_bytes()),
+            Sample(
+                "odradek_uptime_seconds",
+                "gauge",
+                "Time since the node was started",
+                time.monotonic() - self._began_at,
+            ),
+        ]
+        for child in self._children:
+            label = (("child", child.name),)
+            samples.append(
+                Sample(
+                    "odradek_child_restarts",
+                    "counter",
+                    "How often the supervisor restarted this process",
+                    child.restart_count,
+                    label,
+                )
+            )
+            samples.append(
+                Sample(
+                    "odradek_child_ready",
+                    "gauge",
+                    "1 if this process is ready",
+                    child.state is State.READY,
+                    label,
+                )
+            )
+        return samples
+
+
+class _Scrape:
+    """One request for metrics: waits for the children's, for a moment."""
+
+    def __init__(
+        self, own: list[Sample], deadline: float, respond: Respond, running: "list[_Scrape]"
+    ) -> None:
+        self.deadline = deadline
+        self._samples: dict[str, list[Sample]] = {"supervisor": own}
+        self._missing: set[str] = set()
+        self._respond = respond
+        self._running = running
+        running.append(self)
+
+    def ask(self, child: Child) -> None:
+        def on_samples(samples: list[Sample]) -> None:
+            self._samples[child.name] = samples
+            self.without(child.name)
+
+        if child.collect(on_samples, Collect()):
+            self._missing.add(child.name)
+
+    def without(self, name: str) -> None:
+        """Wait no more for this process."""
+        self._missing.discard(name)
+        self.finish_if_complete()
+
+    def finish_if_complete(self) -> None:
+        if not self._missing:
+            self.finish()
+
+    def finish(self) -> None:
+        """Answer with what is there."""
+        if self in self._running:
+            self._running.remove(self)
+            self._respond(200, exposition(self._samples))
+
+
+def check_address(listener: ListenerConfig) -> None:
+    """Raise ConfigFault if the listener's address cannot be bound: better now than in a child."""
+    host = listener.host or "0.0.0.0"
+    try:
+        found = socket.getaddrinfo(host, listener.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        raise ConfigFault(
+            f"listeners={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
+            " choose another address or stop the process that uses it"
+        ) from error

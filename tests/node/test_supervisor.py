@@ -1,0 +1,332 @@
+"""A node's processes live and die together, and only together. Real processes, as stand-ins."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+SCRIPT = Path(__file__).parents[1] / "support" / "stand_in_node.py"
+CONTROLLER = ("controller", "works", 2)
+WORKER = ("worker-0", "works", 1)
+ROUTER = ("router-0", "works", 0)
+
+
+class Node:
+    """A supervisor in a process of its own, with stand-ins for children."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.data = folder / "data"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.log = folder / "log"
+        self._pids: set[int] = set()
+
+    def start(
+        self,
+        *children: tuple[str, str, int],
+        patience: dict[str, float] | None = None,
+        **options: str,
+    ) -> "Node":
+        spec = {
+            "options": {
+                "data": str(self.data),
+                "run": str(self.folder / "run"),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "log.format": "text",
+            }
+            | {key.replace("_", "."): value for key, value in options.items()},
+            "children": children or (CONTROLLER, WORKER, ROUTER),
+            "patience": {"stop": 5.0, "restart_first": 0.01} | (patience or {}),
+        }
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(SCRIPT), "node", json.dumps(spec)],
+                stderr=log,
+                env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+        return self
+
+    def events(self, pattern: str = "") -> list[str]:
+        path = self.data / "events"
+        lines = path.read_text().splitlines() if path.exists() else []
+        for line in lines:
+            if matched := re.search(r"starts (\d+)", line):
+                self._pids.add(int(matched[1]))
+        return [line for line in lines if re.search(pattern, line)]
+
+    def state(self) -> dict[str, object]:
+        state = json.loads((self.data / "node.json").read_text())
+        assert isinstance(state, dict)
+        return state
+
+    def wait_ready(self) -> "Node":
+        assert self.process is not None
+        pid = self.process.pid
+        wait_until(lambda: self.state()["pid"] == pid, what=f"ready, see {self.log}")
+        return self
+
+    def pid(self, name: str) -> int:
+        children = self.state()["children"]
+        assert isinstance(children, dict)
+        return int(children[name])
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def exit_code(self) -> int:
+        assert self.process is not None
+        return self.process.wait(timeout=20)
+
+    def logged(self) -> str:
+        return self.log.read_text()
+
+    def survivors(self) -> list[int]:
+        self.events()
+        return [pid for pid in self._pids if is_running(pid)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path)
+    yield node
+    if node.process is not None and node.process.poll() is None:
+        node.process.kill()
+        node.process.wait()
+    wait_until(lambda: not node.survivors(), what="every child has ended with its supervisor")
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+# -- starting and stopping ------------------------------------------------------------------------
+
+
+def test_the_node_is_ready_when_every_process_is_and_says_where(node: Node) -> None:
+    node.start().wait_ready()
+    state = node.state()
+    assert state["bootstrap"] == "127.0.0.1:40000"
+    assert state["children"] == {
+        name: node.pid(name) for name in ("controller", "worker-0", "router-0")
+    }
+    assert state["pid"] == node.process.pid if node.process else 0
+
+
+def test_on_sigterm_routers_end_first_then_workers_then_the_controller(node: Node) -> None:
+    node.start().wait_ready()
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert node.events("stops|ends") == [
+        "router-0 stops",
+        "router-0 ends",
+        "worker-0 stops",
+        "worker-0 ends",
+        "controller stops",
+        "controller ends",
+    ]
+    assert not (node.data / "node.json").exists()
+    assert not (node.folder / "run").exists()
+
+
+def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: Node) -> None:
+    node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER, patience={"stop": 0.2})
+    node.wait_ready()
+    node.signal(signal.SIGINT)
+    assert node.exit_code() == 0
+    assert "worker-0 did not stop" in node.logged()
+    assert node.events("controller ends")
+
+
+def test_a_second_signal_ends_everything_at_once(node: Node) -> None:
+    node.start(CONTROLLER, WORKER, ("router-0", "does not stop", 0), patience={"stop": 60.0})
+    node.wait_ready()
+    node.signal(signal.SIGTERM)
+    wait_until(lambda: node.events("router-0 stops"))
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert not node.survivors()
+
+
+def test_stopping_before_the_node_is_ready_works_as_well(node: Node) -> None:
+    node.start(CONTROLLER, ("worker-0", "never ready", 1), ROUTER)
+    wait_until(lambda: node.events("worker-0 starts"))
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+
+
+def test_nothing_survives_a_supervisor_that_is_killed(node: Node) -> None:
+    node.start().wait_ready()
+    node.events()
+    node.signal(signal.SIGKILL)
+    node.exit_code()
+    wait_until(lambda: not node.survivors())
+
+
+def test_after_a_kill_the_node_starts_again_in_the_same_folder(node: Node) -> None:
+    node.start().wait_ready()
+    node.signal(signal.SIGKILL)
+    node.exit_code()
+    node.start().wait_ready()
+
+
+# -- dying and hanging ----------------------------------------------------------------------------
+
+
+def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Node) -> None:
+    node.start().wait_ready()
+    before = node.state()["children"]
+    os.kill(node.pid("worker-0"), signal.SIGKILL)
+    wait_until(lambda: node.state()["children"] != before)
+    after = node.state()["children"]
+    assert isinstance(before, dict)
+    assert isinstance(after, dict)
+    assert after["controller"] == before["controller"]
+    assert after["router-0"] == before["router-0"]
+    assert "worker-0 ended with SIGKILL; it is restarted in 0.0 s" in node.logged()
+
+
+def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
+    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, patience={"beat": 0.5})
+    wait_until(lambda: node.events("worker-0 hangs"))
+    (node.data / "worker-0.behaviour").write_text("works")
+    wait_until(lambda: len(node.events("worker-0 starts")) == 2)
+    assert "worker-0 has not shown a sign of life for 0.5 s: it is killed" in node.logged()
+
+
+def test_a_process_that_keeps_dying_is_restarted_ever_more_slowly(node: Node) -> None:
+    node.start(patience={"restart_first": 0.02}).wait_ready()
+    (node.data / "worker-0.behaviour").write_text("fails")
+    os.kill(node.pid("worker-0"), signal.SIGKILL)
+    wait_until(lambda: len(node.events("worker-0 starts")) >= 6)
+    waits = re.findall(r"worker-0 ended with .*restarted in ([\d.]+) s", node.logged())
+    assert waits[:5] == ["0.0", "0.0", "0.0", "0.1", "0.2"]
+    (node.data / "worker-0.behaviour").unlink()
+    wait_until(lambda: is_running(node.pid("worker-0")))
+
+
+def test_who_ran_for_a_while_is_restarted_at_once_again(node: Node) -> None:
+    node.start(patience={"restart_first": 5.0, "stable": 0.0}).wait_ready()
+    for _ in range(3):
+        pid = node.pid("worker-0")
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: node.pid("worker-0") != pid)  # noqa: B023
+
+
+def test_a_node_that_cannot_start_gives_up_and_says_so(node: Node) -> None:
+    node.start(CONTROLLER, ("worker-0", "fails", 1), ROUTER)
+    assert node.exit_code() == 1
+    assert "worker-0 failed 3 times before the node was ready once" in node.logged()
+    assert node.events("controller ends")
+
+
+# -- folders and addresses ------------------------------------------------------------------------
+
+
+def test_a_second_node_in_the_same_folder_is_told_who_is_there(node: Node, tmp_path: Path) -> None:
+    node.start().wait_ready()
+    second = Node(tmp_path)
+    second.log = tmp_path / "second.log"
+    second.start()
+    assert second.exit_code() == 2
+    assert node.process is not None
+    assert f"a node is running in this folder (process {node.process.pid})" in second.logged()
+    assert node.state()["pid"] == node.process.pid
+
+
+def test_a_taken_port_is_told_before_anything_is_started(node: Node) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        node.start(listeners=f"PLAINTEXT://127.0.0.1:{port}")
+        assert node.exit_code() == 2
+    assert re.search(rf"127\.0\.0\.1:{port}: .*in use; choose another", node.logged())
+    assert not node.events()
+
+
+def test_another_nodes_data_are_not_served(node: Node) -> None:
+    node.start().wait_ready()
+    node.signal(signal.SIGTERM)
+    node.exit_code()
+    node.start(node_id="7")
+    assert node.exit_code() == 2
+    assert "belong to node 0" in node.logged()
+
+
+# -- probes and cost ------------------------------------------------------------------------------
+
+
+def test_probes_tell_alive_and_ready_apart_and_metrics_come_from_all(node: Node) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    node.start(CONTROLLER, ("worker-0", "never ready", 1), ROUTER, http_listen=f"127.0.0.1:{port}")
+    wait_until(lambda: node.events("router-0 starts"))
+    assert get(f"{url}/livez") == (200, "alive\n")
+    wait_until(lambda: "router-0 ready" in get(f"{url}/readyz")[1])
+    status, text = get(f"{url}/readyz")
+    assert status == 503
+    assert "worker-0 starting" in text
+    (node.data / "worker-0.behaviour").write_text("works")
+    os.kill(int(node.events("worker-0 starts")[0].split()[-1]), signal.SIGKILL)
+    node.wait_ready()
+    assert get(f"{url}/readyz")[0] == 200
+    assert node.state()["http"] == f"127.0.0.1:{port}"
+    text = get(f"{url}/metrics")[1]
+    for process in ("controller", "worker-0", "router-0"):
+        assert f'odradek_stand_ins{{process="{process}",kind="a"}} 1\n' in text
+        assert f'odradek_stand_ins{{process="{process}",kind="b\\""}} 2\n' in text
+    assert 'odradek_child_restarts{process="supervisor",child="worker-0"} 1\n' in text
+
+
+def test_metrics_do_not_wait_for_a_process_that_does_not_answer(node: Node) -> None:
+    port = free_port()
+    node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, http_listen=f"127.0.0.1:{port}")
+    node.wait_ready()
+    wait_until(lambda: node.events("worker-0 hangs"))
+    text = get(f"http://127.0.0.1:{port}/metrics")[1]
+    assert 'process="controller"' in text
+    assert 'process="worker-0"' not in text
+
+
+def test_an_idle_supervisor_is_small_and_sleeps(node: Node) -> None:
+    node.start().wait_ready()
+    assert node.process is not None
+    process = psutil.Process(node.process.pid)
+    assert process.memory_info().rss < 40 << 20
+    assert process.num_threads() == 1
+    before = process.cpu_times()
+    switches = process.num_ctx_switches().voluntary
+
+    def has_slept_a_while() -> bool:
+        # It wakes for its tick and for a beat of each child: about four times a second.
+        return bool(process.num_ctx_switches().voluntary - switches >= 4)
+
+    wait_until(has_slept_a_while)
+    after = process.cpu_times()
+    assert (after.user + after.system) - (before.user + before.system) <= 0.02

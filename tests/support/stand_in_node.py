@@ -1,0 +1,82 @@
+"""A node whose children are stand-ins: real processes that speak to the supervisor and do no work.
+
+As a script it is either the node (`stand_in_node.py node SPEC`) or one child of it
+(`stand_in_node.py child CONFIG NAME BEHAVIOUR`). What happens is written, one line an event, to
+`events` in the data folder. Behaviours may be changed between two starts of a child by a file
+`<name>.behaviour` in the data folder.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from node import supervisor
+from node.child import Patience
+from node.config import NodeConfig, load
+from node.config_sources import ConfigFault
+from node.observability import ChildLink, configure_logging
+from node.supervisor import ChildPlan
+
+
+def note(config: NodeConfig, event: str) -> None:
+    """Append a line to the events; a single write, so that processes do not mix theirs."""
+    file = os.open(config.data_folder / "events", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, f"{event}\n".encode())
+    os.close(file)
+
+
+def run_child(config_path: Path, name: str, behaviour: str) -> int:
+    config = NodeConfig.load_json(config_path)
+    configure_logging(config, name)
+    override = config.data_folder / f"{name}.behaviour"
+    if override.exists():
+        behaviour = override.read_text()
+    note(config, f"{name} starts {os.getpid()}")
+    if behaviour == "fails":
+        return 3
+    with ChildLink.connect(config, name) as link:
+        link.metrics.counter("odradek_stand_ins", "Turns", lambda: {"a": 1, 'b"': 2}, label="kind")
+        if behaviour != "never ready":
+            ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
+            link.ready({"ports": ports} if name.startswith("router") else {})
+        while not link.poll():
+            if behaviour == "hangs":
+                note(config, f"{name} hangs")
+                signal.pause()
+            time.sleep(0.005)
+        note(config, f"{name} stops")
+        if behaviour == "does not stop":
+            signal.pause()
+    note(config, f"{name} ends")
+    return 0
+
+
+def run_node(spec: dict[str, object]) -> int:
+    options = spec["options"]
+    children = spec["children"]
+    patience = spec["patience"]
+    assert isinstance(options, dict)
+    assert isinstance(children, list)
+    assert isinstance(patience, dict)
+
+    def plan(_config: NodeConfig, config_path: Path) -> list[ChildPlan]:
+        script = [sys.executable, __file__, "child", str(config_path)]
+        return [
+            ChildPlan(name, [*script, name, behaviour], stop_round)
+            for name, behaviour, stop_round in children
+        ]
+
+    try:
+        return supervisor.run(load(options=options), plan=plan, patience=Patience(**patience))
+    except ConfigFault as fault:
+        print(fault, file=sys.stderr)  # noqa: T201 - a script
+        return 2
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "child":
+        sys.exit(run_child(Path(sys.argv[2]), sys.argv[3], sys.argv[4]))
+    sys.exit(run_node(json.loads(sys.argv[2])))
