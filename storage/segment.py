@@ -42,7 +42,7 @@ from storage.timestamps import TimestampIndexer
 _DATABASE_COUNT = 8
 _EXTENT = Struct(">qqqqqq")
 _TURN_BYTES_MAX = 2 << 20
-_HEADER_FIELDS = Struct(">i11xi8xq")  # from byte 12: leader epoch, last offset delta, max timestamp
+_HEADER_FIELDS = Struct(">i7xi8xq")  # from byte 12: leader epoch, last offset delta, max timestamp
 _HEADER_FIELDS_AT = 12
 
 

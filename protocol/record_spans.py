@@ -1,0 +1,227 @@
+"""Which bytes of a batch are which record: for log compaction, which keeps some and drops others.
+
+A kept record is copied as it stands, never decoded: its deltas stay right because a thinned batch
+keeps base offset, last offset, base timestamp and sequence (KIP-98 needs them). Only the first
+thinning of a batch with tombstones writes timestamps anew, for its base timestamp then carries the
+time at which they may go (KIP-534, attribute bit 6).
+
+Called by storage.compaction and its filter. Malformed bytes raise ProtocolError and nothing else.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from protocol.checksum import crc32c
+from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from protocol.errors import ProtocolError
+from protocol.records import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CRC_AT,
+    DELETE_HORIZON,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    BatchHeader,
+    compression_of,
+)
+
+_HEADER = Struct(">qiibIhiqqqhii")
+_CRC = Struct(">I")
+_NULL: Final = 1  # the zigzag varint of -1
+
+
+class RecordSpan(NamedTuple):
+    """One record of a batch's unfolded bytes: `data[start:end]`, its attributes at `body`, what
+    follows its timestamp at `rest`. `key` is None when there is none; a tombstone has no value."""
+
+    start: int
+    body: int
+    rest: int
+    end: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+def unfold(batch: Bytes, header: BatchHeader, *, limit: int = DECOMPRESSED_BYTES_MAX) -> bytes:
+    """The records' bytes of one batch, uncompressed; at most `limit` of them."""
+    end = LENGTH_OVERHEAD + header.batch_length
+    if not HEADER_BYTES <= end <= len(batch):
+        raise ProtocolError(f"a batch length of {header.batch_length} in {len(batch)} bytes")
+    body = memoryview(batch)[HEADER_BYTES:end]
+    codec = compression_of(header.attributes)
+    return bytes(body) if codec is Codec.NONE else decompress(codec, body, limit=limit)
+
+
+def record_spans(data: bytes, record_count: int) -> list[RecordSpan]:
+    """Where each of the records of `unfold`'s bytes lies, in their order."""
+    spans: list[RecordSpan] = []
+    new = tuple.__new__
+    at = 0
+    size_of_data = len(data)
+    try:
+        for _ in range(record_count):
+            start = at
+            number = data[at]
+            at += 1
+            if number > 127:
+                number, at = _read_varint(data, start)
+            else:
+                number = (number >> 1) ^ -(number & 1)
+            body = at
+            end = at + number
+            if number < 6 or end > size_of_data:
+                raise ProtocolError(f"a record of {number} bytes at {start} of {size_of_data}")
+            at += 1  # attributes
+            delta_ms = data[at]
+            at += 1
+            if delta_ms > 127:
+                delta_ms, at = _read_varint(data, at - 1)
+            else:
+                delta_ms = (delta_ms >> 1) ^ -(delta_ms & 1)
+            rest = at
+            offset_delta = data[at]
+            at += 1
+            if offset_delta > 127:
+                offset_delta, at = _read_varint(data, at - 1)
+            else:
+                offset_delta = (offset_delta >> 1) ^ -(offset_delta & 1)
+            number = data[at]
+            at += 1
+            if number > 127:
+                number, at = _read_varint(data, at - 1)
+            else:
+                number = (number >> 1) ^ -(number & 1)
+            if number < 0:
+                key = None
+            else:
+                key = data[at : at + number]
+                at += number
+            if at >= end:
+                raise ProtocolError(f"the key of the record at {start} leaves it")
+            has_value = data[at] != _NULL
+            spans.append(
+                new(
+                    RecordSpan,
+                    (start, body, rest, end, delta_ms, offset_delta, key, has_value),
+                )
+            )
+            at = end
+    except IndexError:
+        raise ProtocolError("a record is cut") from None
+    if at != size_of_data:
+        raise ProtocolError(f"{size_of_data - at} bytes are left behind the last record")
+    return spans
+
+
+def thin_batch(
+    header: BatchHeader,
+    data: bytes,
+    kept: Sequence[RecordSpan],
+    *,
+    delete_horizon_ms: int | None = None,
+) -> bytes:
+    """The batch with only the `kept` records of `unfold`'s bytes, in their order, under the same
+    offsets, producer, sequence, codec and timestamps.
+
+    Without any it is an empty batch, which only says that its offsets and sequence are taken. With
+    `delete_horizon_ms` the batch is marked: its tombstones (its marker) may go at that time.
+    """
+    attributes = header.attributes
+    base_timestamp = header.base_timestamp
+    max_timestamp = header.max_timestamp
+    if not kept:
+        # Kafka keeps the time of an emptied batch, so that lookup and retention see it as before.
+        body = b""
+        attributes &= ~CODEC_MASK
+    elif delete_horizon_ms is not None:
+        body = _shifted(data, kept, base_timestamp - delete_horizon_ms)
+    else:
+        body = _joined(data, kept)
+    if kept and not attributes & LOG_APPEND_TIME:
+        latest = max(span.timestamp_delta for span in kept)
+        max_timestamp = base_timestamp + latest if base_timestamp != NO_TIMESTAMP else max_timestamp
+    if delete_horizon_ms is not None:
+        attributes |= DELETE_HORIZON
+        base_timestamp = delete_horizon_ms
+    codec = compression_of(attributes)
+    if codec is not Codec.NONE:
+        body = compress(codec, body)
+    batch = bytearray(HEADER_BYTES)
+    _HEADER.pack_into(
+        batch,
+        0,
+        header.base_offset,
+        HEADER_BYTES - LENGTH_OVERHEAD + len(body),
+        header.partition_leader_epoch,
+        header.magic,
+        0,
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        len(kept),
+    )
+    batch += body
+    _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
+    return bytes(batch)
+
+
+def delete_horizon_of(header: BatchHeader) -> int | None:
+    """When the tombstones of the batch may go, None while no thinning has decided it (KIP-534)."""
+    return header.base_timestamp if header.attributes & DELETE_HORIZON else None
+
+
+def _joined(data: bytes, kept: Sequence[RecordSpan]) -> bytes:
+    """Neighbours are copied as one piece: thinned batches mostly keep runs."""
+    pieces = []
+    start, end = kept[0].start, kept[0].end
+    for span in kept:
+        if span.start > end:
+            pieces.append(data[start:end])
+            start = span.start
+        end = span.end
+    pieces.append(data[start:end])
+    return b"".join(pieces)
+
+
+def _shifted(data: bytes, kept: Sequence[RecordSpan], shift_ms: int) -> bytes:
+    """The records with `shift_ms` added to each timestamp delta."""
+    out = bytearray()
+    for span in kept:
+        delta = _varint(span.timestamp_delta + shift_ms)
+        size = span.end - span.rest + len(delta) + 1
+        out += _varint(size)
+        out.append(data[span.body])
+        out += delta
+        out += data[span.rest : span.end]
+    return bytes(out)
+
+
+def _varint(value: int) -> bytes:
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
+    out = bytearray()
+    while rest > 127:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag varint of at most ten bytes and where it ends; IndexError where the data end."""
+    result = 0
+    for shift in range(0, 70, 7):
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 128:
+            return (result >> 1) ^ -(result & 1), at
+    raise ProtocolError("a varint of more than ten bytes")

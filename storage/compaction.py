@@ -1,0 +1,207 @@
+"""Log compaction: which partitions are due, and the pass that thins them.
+
+The sealed part of a compacted partition is clean as far as its leading extents lie in segments that
+compaction wrote (SegmentRow.is_compacted), and dirty behind that; there is no other checkpoint. A
+pass reads the dirty part once to learn the last offset of each key, then clean and dirty part to
+write what survives (survivors.py) of all due partitions into one new segment, which takes their
+place in one catalog change (rewrite.py). The active segment is never touched.
+
+Called by maintenance.py.
+"""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from protocol.errors import ProtocolError
+from protocol.records import BatchHeader, read_header
+from storage.catalog import Catalog
+from storage.partition_log import PartitionLog
+from storage.rewrite import Move, Replacement, Slices, aborted_in, base_offset_at
+from storage.segment import Extent, Segment
+from storage.survivors import LastBatch, LastOffsets, Thinning
+from storage.transactions import AbortedTransaction
+
+_RECORDS_PER_SLICE = 2_000
+_SCRATCH_NAME = "compaction.scratch"
+
+
+class CompactionPlan(NamedTuple):
+    """A partition that is due: its extents from the log start on, first clean, then dirty."""
+
+    number: int
+    clean: tuple[Extent, ...]
+    dirty: tuple[Extent, ...]
+
+    @property
+    def byte_count(self) -> int:
+        return sum(extent.byte_count for extent in self.clean + self.dirty)
+
+    @property
+    def dirty_ratio(self) -> float:
+        return sum(extent.byte_count for extent in self.dirty) / max(self.byte_count, 1)
+
+
+def plan_compaction(catalog: Catalog, log: PartitionLog, *, now_ms: int) -> CompactionPlan | None:
+    """What to compact of a partition now; None if it is not due.
+
+    Due is who has more than min.cleanable.dirty.ratio of dirty bytes, or dirty records older than
+    max.compaction.lag.ms (KIP-354). What is younger than min.compaction.lag.ms or not yet stable
+    ends the range.
+    """
+    settings = log.settings
+    if not settings.cleanup_compact:
+        return None
+    clean: list[Extent] = []
+    dirty: list[Extent] = []
+    last_stable_offset = log.last_stable_offset
+    for extent in catalog.extents.get(log.number, ()):
+        if extent.end_offset <= log.log_start_offset:
+            continue
+        if not dirty and catalog.segments[extent.segment_id].is_compacted:
+            clean.append(extent)
+            continue
+        is_young = extent.max_timestamp > now_ms - settings.min_compaction_lag_ms
+        if extent.end_offset > last_stable_offset or (settings.min_compaction_lag_ms and is_young):
+            break
+        dirty.append(extent)
+    if not dirty:
+        return None
+    plan = CompactionPlan(log.number, tuple(clean), tuple(dirty))
+    is_overdue = now_ms - dirty[0].first_append_ms > settings.max_compaction_lag_ms
+    return plan if is_overdue or plan.dirty_ratio > settings.min_cleanable_dirty_ratio else None
+
+
+class CompactionPass:
+    """One pass over the partitions of some plans. `counts` grows while it runs."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        logs: Mapping[int, PartitionLog],
+        plans: Sequence[CompactionPlan],
+        *,
+        now_ms: int,
+        keys_max: int,
+    ) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._plans = sorted(plans, key=lambda plan: plan.number)
+        self._now_ms = now_ms
+        self._keys_max = keys_max
+        self._slice_records = 0
+        self.records_read = 0
+        self.failures: dict[int, str] = {}
+        """Partitions left as they are because a batch of theirs makes no sense, and why."""
+
+    def run(self) -> Slices:
+        """Raises StorageError if the disk refuses; nothing has changed then."""
+        source_bytes = sum(plan.byte_count for plan in self._plans)
+        replacement = Replacement(self._catalog, source_bytes=source_bytes, is_compacted=True)
+        try:
+            moves = []
+            for plan in self._plans:
+                log = self._logs.get(plan.number)
+                if log is None:
+                    continue
+                try:
+                    move = yield from self._compact(replacement, plan, log)
+                except ProtocolError as error:
+                    self.failures[plan.number] = str(error)
+                else:
+                    moves.append(move)
+            yield from replacement.finish(moves)
+        finally:
+            replacement.abandon()
+
+    def _compact(
+        self, replacement: Replacement, plan: CompactionPlan, log: PartitionLog
+    ) -> Generator[bool, None, Move]:
+        number = plan.number
+        log_start_offset = log.log_start_offset
+        sources = plan.clean + plan.dirty
+        first_offset = max(sources[0].first_offset, log_start_offset)
+        end_offset = sources[-1].end_offset
+        aborted = self._aborted(number)
+        last_offsets = LastOffsets(
+            aborted, keys_max=self._keys_max, scratch_path=scratch_path(self._catalog)
+        )
+        try:
+            for batch, header in self._batches(number, plan.dirty):
+                last_offsets.note(batch, header)
+                if self._is_slice_done(header.record_count):
+                    yield True
+            thinning = Thinning(
+                last_offsets,
+                aborted,
+                last_batches(log),
+                end_offset=end_offset,
+                now_ms=self._now_ms,
+                delete_retention_ms=log.settings.delete_retention_ms,
+            )
+            log_end = first_offset
+            for batch, header in self._batches(number, sources):
+                thinned = thinning.thin(batch, header)
+                batch_end = header.base_offset + header.last_offset_delta + 1
+                if thinned is not None and batch_end > log_start_offset:
+                    yield from replacement.put(
+                        number,
+                        header.base_offset,
+                        thinned,
+                        log_end_before=min(log_end, header.base_offset),
+                        append_ms=sources[0].first_append_ms,
+                    )
+                    log_end = batch_end
+                if self._is_slice_done(header.record_count):
+                    yield True
+        finally:
+            last_offsets.close()
+        for row in thinning.transactions.kept:
+            if row.last_offset >= log_start_offset:
+                replacement.put_aborted(number, row)
+        return Move(number, sources, first_offset, end_offset)
+
+    def _batches(
+        self, number: int, extents: Sequence[Extent]
+    ) -> Iterator[tuple[memoryview, BatchHeader]]:
+        for extent in extents:
+            segment = Segment.open(self._catalog.directory, extent.segment_id)
+            offset = base_offset_at(segment, number, extent.first_offset)
+            for stored in segment.iterate(number, number + 1, offset=offset):
+                header = read_header(stored.batch)
+                self.records_read += header.record_count
+                yield stored.batch, header
+
+    def _aborted(self, number: int) -> list[AbortedTransaction]:
+        """All that are known: the marker of an early batch may lie behind what is cleaned."""
+        catalog = self._catalog
+        segment_ids = [extent.segment_id for extent in catalog.extents.get(number, ())]
+        if catalog.active_segment_id is not None:
+            segment_ids.append(catalog.active_segment_id)
+        rows = [
+            aborted_in(Segment.open(catalog.directory, segment_id), number)
+            for segment_id in segment_ids
+        ]
+        return [row for segment_rows in rows for row in segment_rows]
+
+    def _is_slice_done(self, record_count: int) -> bool:
+        self._slice_records += record_count + 1
+        if self._slice_records < _RECORDS_PER_SLICE:
+            return False
+        self._slice_records = 0
+        return True
+
+
+def scratch_path(catalog: Catalog) -> Path:
+    """Where a pass keeps the keys that memory has no room for. Left over only by a kill."""
+    return catalog.directory / _SCRATCH_NAME
+
+
+def last_batches(log: PartitionLog) -> dict[int, LastBatch]:
+    """What must stay of each producer that the partition knows."""
+    return {
+        producer_id: LastBatch(
+            entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch
+        )
+        for producer_id, entry in log.producers.items()
+    }

@@ -1,0 +1,211 @@
+"""Maintenance of a store: retention, log compaction and the return of space, between turns.
+
+`run` answers None as long as nothing is due, which costs a comparison or two; else an iterator of
+slices of about 2 to 5 ms, which the owner's loop takes one by one between its turns. A slice that
+yields True has more to do at once; one that yields False waits for the disk, so come back in about
+10 ms. One run is under way at a time; giving it up (`close`) loses work and nothing else.
+
+    retention    every retention_check_interval_ms: log starts move by time and by size
+    compaction   every cleaner_backoff_ms: due partitions are thinned into a new segment
+    space        after those, and after anything else changed the catalog: dead segments are
+                 dropped, mostly dead ones rewritten, small ones merged
+
+If the disk refuses, the run ends, what was begun is dropped, and the next one starts over.
+"""
+
+import logging
+from collections.abc import Callable, Generator, Mapping
+
+from storage.catalog import Catalog
+from storage.compaction import CompactionPass, CompactionPlan, plan_compaction
+from storage.environment import StorageError
+from storage.partition_log import PartitionLog
+from storage.retention import Below, retained_offset
+from storage.rewrite import (
+    Slices,
+    drop_dead_segments,
+    mergeable,
+    rewrite_segments,
+    worth_rewriting,
+)
+from storage.segment import Extent, Segment
+from storage.settings import StoreOptions
+
+log = logging.getLogger(__name__)
+
+_INITIAL_DELAY_MS = 30_000  # Kafka's: LogManager's InitialTaskDelayMs
+_LOGS_PER_SLICE = 100
+_MOVES_PER_COMMIT = 1_000
+_PATIENCE_MS = 3_600_000  # a segment that dies by itself within the hour is not copied
+
+
+class Maintenance:
+    """The maintenance of one store. Owned by the store, driven by its owner's loop."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        logs: Mapping[int, PartitionLog],
+        *,
+        move_log_starts: Callable[[Mapping[int, int]], None],
+        options: StoreOptions,
+    ) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._move_log_starts = move_log_starts
+        self._options = options
+        self._running: Generator[bool, None, None] | None = None
+        self._retention_ms: int | None = None
+        self._compaction_ms = 0
+        self._seen_changes = -1
+        self._below: dict[int, Below] = {}
+        self._uncleanable: dict[int, tuple[Extent, ...]] = {}
+        """Partitions whose records make no sense, and the extents in which they do not."""
+
+    def run(self, now_ms: int) -> Slices | None:
+        """The run that is under way or due, None if there is none."""
+        if self._running is None:
+            if self._retention_ms is None:
+                delay_ms = min(_INITIAL_DELAY_MS, self._options.retention_check_interval_ms)
+                self._retention_ms = now_ms + delay_ms
+                self._compaction_ms = now_ms + min(delay_ms, self._options.cleaner_backoff_ms)
+            if now_ms < min(self._retention_ms, self._compaction_ms):
+                return None
+            self._running = self._run(now_ms)
+        return self._running
+
+    def close(self) -> None:
+        """Give up what is under way: a half-made segment's file goes."""
+        if self._running is not None:
+            self._running.close()
+            self._running = None
+
+    def _run(self, now_ms: int) -> Generator[bool, None, None]:
+        try:
+            assert self._retention_ms is not None
+            if now_ms >= self._retention_ms:
+                self._retention_ms = now_ms + self._options.retention_check_interval_ms
+                yield from self._retain(now_ms)
+            self._compaction_ms = now_ms + self._options.cleaner_backoff_ms
+            yield from self._compact(now_ms)
+            if self._catalog.change_count != self._seen_changes:
+                yield from self._reclaim(now_ms)
+                self._seen_changes = self._catalog.change_count
+        except StorageError as error:
+            log.warning("maintenance of %s stopped: %s", self._catalog.directory, error)
+        finally:
+            self._running = None
+
+    # -- retention ----------------------------------------------------------------------------
+
+    def _retain(self, now_ms: int) -> Slices:
+        moves: dict[int, int] = {}
+        segments: dict[int, Segment] = {}
+
+        def open_segment(segment_id: int) -> Segment:
+            segment = segments.get(segment_id)
+            if segment is None:
+                segment = segments[segment_id] = Segment.open(self._catalog.directory, segment_id)
+            return segment
+
+        for at, number in enumerate(list(self._logs)):
+            if at % _LOGS_PER_SLICE == _LOGS_PER_SLICE - 1:
+                yield True
+            partition = self._logs.get(number)
+            if partition is None or not partition.settings.cleanup_delete:
+                continue
+            search = retained_offset(
+                self._extents(partition, now_ms),
+                open_segment,
+                partition.settings,
+                number=number,
+                log_start_offset=partition.log_start_offset,
+                high_watermark=partition.high_watermark,
+                now_ms=now_ms,
+                known=self._below,
+            )
+            while True:
+                try:
+                    next(search)
+                except StopIteration as stop:
+                    offset = int(stop.value)
+                    break
+                yield True
+            if offset > partition.log_start_offset:
+                moves[number] = offset
+            if len(moves) >= _MOVES_PER_COMMIT:
+                self._move_log_starts(moves)
+                moves = {}
+                yield True
+        self._move_log_starts(moves)
+        for number in self._below.keys() - self._logs.keys():
+            del self._below[number]
+
+    def _extents(self, partition: PartitionLog, now_ms: int) -> list[Extent]:
+        """All of a partition's extents. One without timestamps has the time it was sealed at, as
+        Kafka takes that of the file; while it is written, it is not old."""
+        segments = self._catalog.segments
+        extents = [
+            extent
+            if extent.max_timestamp >= 0
+            else extent._replace(max_timestamp=segments[extent.segment_id].sealed_ms)
+            for extent in self._catalog.extents.get(partition.number, ())
+        ]
+        active_id = self._catalog.active_segment_id
+        active = None if active_id is None else partition.active_extent(active_id)
+        if active is not None:
+            extents.append(
+                active if active.max_timestamp >= 0 else active._replace(max_timestamp=now_ms)
+            )
+        return extents
+
+    # -- compaction ---------------------------------------------------------------------------
+
+    def _compact(self, now_ms: int) -> Slices:
+        plans = self._plans(now_ms)
+        if not plans:
+            return
+        compaction = CompactionPass(
+            self._catalog,
+            self._logs,
+            plans,
+            now_ms=now_ms,
+            keys_max=self._options.compaction_keys_max,
+        )
+        yield from compaction.run()
+        for plan in plans:
+            fault = compaction.failures.get(plan.number)
+            if fault is not None:
+                self._uncleanable[plan.number] = plan.clean + plan.dirty
+                log.error("partition %d cannot be compacted: %s", plan.number, fault)
+
+    def _plans(self, now_ms: int) -> list[CompactionPlan]:
+        """Who is due, the dirtiest first, as many as make one segment."""
+        due = []
+        for number, partition in self._logs.items():
+            plan = plan_compaction(self._catalog, partition, now_ms=now_ms)
+            if plan is not None and self._uncleanable.get(number) != plan.clean + plan.dirty:
+                due.append(plan)
+        due.sort(key=lambda plan: plan.dirty_ratio, reverse=True)
+        plans: list[CompactionPlan] = []
+        source_bytes = 0
+        for plan in due:
+            source_bytes += plan.byte_count
+            if plans and source_bytes > self._options.segment_bytes:
+                break
+            plans.append(plan)
+        return plans
+
+    # -- space --------------------------------------------------------------------------------
+
+    def _reclaim(self, now_ms: int) -> Slices:
+        catalog, logs = self._catalog, self._logs
+        drop_dead_segments(catalog, logs)
+        yield True
+        for segment_id in worth_rewriting(catalog, logs, now_ms=now_ms, patience_ms=_PATIENCE_MS):
+            yield from rewrite_segments(catalog, logs, [segment_id])
+            drop_dead_segments(catalog, logs)
+        while segment_ids := mergeable(catalog, segment_bytes=self._options.segment_bytes):
+            yield from rewrite_segments(catalog, logs, segment_ids)
+            if not drop_dead_segments(catalog, logs):
+                break  # something changed under it; the next run will see

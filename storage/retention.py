@@ -1,0 +1,204 @@
+"""Retention: how far a partition's log start may move, by the age and by the bytes of its batches.
+
+Kafka deletes whole segment files, here many partitions share one; so the log start moves from batch
+to batch, which keeps what Kafka promises to keep and no more, and the space comes back when a whole
+file is dead (rewrite.py). Nothing at or above the high watermark is ever given up, and a log start
+never moves back.
+
+Everything is a generator that yields every few thousand headers and returns an offset: a log of
+small batches has millions. Called by maintenance.py.
+"""
+
+from collections.abc import Callable, Generator, Sequence
+from itertools import islice
+from struct import Struct
+from typing import NamedTuple
+
+from storage.cursors import batches_from
+from storage.layout import STAMP_SIZE
+from storage.segment import Extent, Segment
+from storage.settings import LogSettings
+from storage.timestamps import first_to_reach
+
+OpenSegment = Callable[[int], Segment]
+Slices = Generator[None, None, int]
+"""Work in slices of a few milliseconds that ends in an offset."""
+
+_HEADERS_PER_SLICE = 2_000
+_LAST_OFFSET_DELTA_AT = STAMP_SIZE + 23
+_FIELDS = Struct(">i8xq")  # from the last offset delta: it, base timestamp, max timestamp
+
+
+class BatchSize(NamedTuple):
+    """What retention must know of one batch. Its offsets are [base_offset, end_offset)."""
+
+    base_offset: int
+    end_offset: int
+    byte_count: int
+    max_timestamp: int
+
+
+def read_sizes(segment: Segment, number: int, offset: int, *, count: int) -> list[BatchSize]:
+    """At most `count` batches of a partition in one segment, from the one that contains `offset`
+    (or the first after it) on. Headers only, in one short transaction."""
+    with segment.begin() as transaction:
+        found = batches_from(transaction, segment.batches, number, offset)
+        return [_size_of(base_offset, value) for base_offset, value in islice(found, count)]
+
+
+def offset_by_time(
+    extents: Sequence[Extent],
+    open_segment: OpenSegment,
+    *,
+    number: int,
+    log_start_offset: int,
+    timestamp_min: int,
+) -> Slices:
+    """The log start if everything goes up to the first batch that has a record of `timestamp_min`
+    or later; the end of the log if none has. A batch without a timestamp goes with its neighbours.
+
+    `extents` are all of the partition's, that of the active segment included.
+    """
+    offset = log_start_offset
+    for extent in extents:
+        if extent.end_offset <= offset:
+            continue
+        if extent.max_timestamp < timestamp_min:
+            offset = extent.end_offset
+            continue
+        segment = open_segment(extent.segment_id)
+        reached = _first_to_reach(segment, number, timestamp_min)
+        if reached is not None and reached >= offset:
+            return min(reached, extent.end_offset)
+        # One below the log start reached it first: of the others only the headers can tell.
+        at = offset
+        while sizes := read_sizes(segment, number, at, count=_HEADERS_PER_SLICE):
+            for size in sizes:
+                if size.max_timestamp >= timestamp_min:
+                    return max(offset, min(size.base_offset, extent.end_offset))
+            at = sizes[-1].end_offset
+            yield
+        return offset  # the index and the extent disagree: give nothing up
+    return offset
+
+
+class Below(NamedTuple):
+    """So many bytes of a segment's extent lie below `offset`: spares counting them again."""
+
+    segment_id: int
+    offset: int
+    byte_count: int
+
+
+def offset_by_bytes(
+    extents: Sequence[Extent],
+    open_segment: OpenSegment,
+    *,
+    number: int,
+    log_start_offset: int,
+    bytes_min: int,
+    known: dict[int, Below],
+) -> Slices:
+    """The log start if the oldest batches go as long as at least `bytes_min` remain.
+
+    `known` is the caller's memory, by partition number; it may be empty but must not be shared
+    between stores.
+    """
+    excess = sum(e.byte_count for e in extents if e.end_offset > log_start_offset) - bytes_min
+    offset = log_start_offset
+    for extent in extents:
+        if excess <= 0:
+            break
+        if extent.end_offset <= offset:
+            continue
+        if offset <= extent.first_offset and extent.byte_count <= excess:
+            excess -= extent.byte_count
+            offset = extent.end_offset
+            continue
+        # The extent's count includes what lies below the log start and is gone already.
+        segment_id = extent.segment_id
+        segment = open_segment(segment_id)
+        below = known.get(number)
+        if below is None or below.segment_id != segment_id or below.offset > offset:
+            below = Below(segment_id, extent.first_offset, 0)
+        at, passed = below.offset, below.byte_count
+        excess -= passed
+        is_done = False
+        while not is_done and (sizes := read_sizes(segment, number, at, count=_HEADERS_PER_SLICE)):
+            for size in sizes:
+                is_done = size.end_offset > offset and size.byte_count > excess
+                if is_done or size.end_offset > extent.end_offset:
+                    break
+                passed += size.byte_count
+                excess -= size.byte_count
+                at = size.end_offset
+            else:
+                yield
+                continue
+            break
+        offset = max(offset, at)
+        known[number] = Below(segment_id, at, passed)
+        if is_done:
+            break
+    return offset
+
+
+def retained_offset(
+    extents: Sequence[Extent],
+    open_segment: OpenSegment,
+    settings: LogSettings,
+    *,
+    number: int,
+    log_start_offset: int,
+    high_watermark: int,
+    now_ms: int,
+    known: dict[int, Below],
+) -> Slices:
+    """The log start that retention.ms and retention.bytes ask for, at most the high watermark.
+
+    A log whose policy is compaction alone keeps everything.
+    """
+    offset = log_start_offset
+    if not settings.cleanup_delete:
+        return offset
+    if settings.retention_ms >= 0:
+        offset = yield from offset_by_time(
+            extents,
+            open_segment,
+            number=number,
+            log_start_offset=offset,
+            timestamp_min=now_ms - settings.retention_ms,
+        )
+    if settings.retention_bytes >= 0:
+        offset = yield from offset_by_bytes(
+            extents,
+            open_segment,
+            number=number,
+            log_start_offset=offset,
+            bytes_min=settings.retention_bytes,
+            known=known,
+        )
+    return max(log_start_offset, min(offset, high_watermark))
+
+
+def live_bytes(extent: Extent, log_start_offset: int) -> int:
+    """Bytes of an extent at or above the log start, where it lies inside by the share of
+    offsets.
+    """
+    if extent.first_offset >= log_start_offset:
+        return extent.byte_count
+    if extent.end_offset <= log_start_offset:
+        return 0
+    offsets = extent.end_offset - extent.first_offset
+    return extent.byte_count * (extent.end_offset - log_start_offset) // offsets
+
+
+def _first_to_reach(segment: Segment, number: int, timestamp: int) -> int | None:
+    with segment.begin() as transaction:
+        return first_to_reach(transaction, segment.batches, segment.timestamps, number, timestamp)
+
+
+def _size_of(base_offset: int, value: memoryview) -> BatchSize:
+    last_offset_delta, max_timestamp = _FIELDS.unpack_from(value, _LAST_OFFSET_DELTA_AT)
+    end_offset = base_offset + last_offset_delta + 1
+    return BatchSize(base_offset, end_offset, len(value) - STAMP_SIZE, max_timestamp)

@@ -1,0 +1,328 @@
+"""Rewriting: a new sealed segment takes the place of what others hold of some partitions.
+
+`Replacement` is the one way in which data moves: copy into a new file, sync it, change the catalog
+in one commit, and only then let go of what was replaced. A crash before the commit leaves a file
+that nobody names, one after it leaves a file that nobody needs; opening the store removes both.
+Readers that hold an old file go on reading it.
+
+`rewrite_segments` uses it for a segment of which little is alive and to merge small ones,
+`drop_dead_segments` needs no copy for those of which nothing is, and log compaction (compaction.py)
+puts thinned batches into it. Everything that takes long is a generator of slices of a few
+milliseconds.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from storage.catalog import Catalog, SegmentRow, SegmentState
+from storage.cursors import batches_from
+from storage.environment import StorageError, sync_directory
+from storage.layout import KEY, unlink_segment
+from storage.partition_log import PartitionLog
+from storage.retention import live_bytes
+from storage.segment import Extent, Segment, SegmentWriter
+from storage.syncer import Syncer
+from storage.transactions import AbortedTransaction
+
+Slices = Iterator[bool]
+"""Work in slices of a few milliseconds. True: go on at once; False: the disk is busy, come back."""
+
+_SLICE_BYTES = 1 << 20
+_SLICE_BATCHES = 500
+_SYNC_BYTES = 32 << 20  # so that one sync is short, and does not starve those of the turns
+_MAP_BYTES_MIN = 64 << 20
+_MERGE_COUNT = 8
+_OVERFLOW_FACTOR = 2  # a value of half a page and a byte takes a page
+
+
+class Move(NamedTuple):
+    """What a replacement takes over of one partition: the offsets [first_offset, end_offset), which
+    lay in `sources`."""
+
+    number: int
+    sources: tuple[Extent, ...]
+    first_offset: int
+    end_offset: int
+
+
+class Replacement:
+    """A segment in the making. Batches come in the order of numbers and offsets."""
+
+    def __init__(
+        self, catalog: Catalog, *, source_bytes: int, is_compacted: bool | None = None
+    ) -> None:
+        """`source_bytes` bounds what will be put; `is_compacted` None: as the sources are. Raises
+        StorageError."""
+        self._catalog = catalog
+        self._is_compacted = is_compacted
+        self.segment_id = catalog.next_segment_id()
+        map_bytes = _MAP_BYTES_MIN + (_OVERFLOW_FACTOR + 1) * source_bytes
+        self.segment = Segment.create(catalog.directory, self.segment_id, map_bytes=map_bytes)
+        self._writer = SegmentWriter(self.segment)
+        self._syncer = Syncer()
+        self._unsynced_bytes = 0
+        self._slice_bytes = 0
+        self._slice_batches = 0
+        self._is_swapped = False
+
+    def put(
+        self,
+        number: int,
+        base_offset: int,
+        batch: "memoryview | bytes",
+        *,
+        log_end_before: int,
+        append_ms: int,
+    ) -> Slices:
+        """Put a batch; yields when a slice of work is done. Raises StorageError."""
+        self._writer.put(
+            number, base_offset, batch, log_end_before=log_end_before, append_ms=append_ms
+        )
+        size = len(batch)
+        self._unsynced_bytes += size
+        self._slice_bytes += size
+        self._slice_batches += 1
+        if self._unsynced_bytes >= _SYNC_BYTES:
+            yield from self._sync()
+        if self._slice_bytes >= _SLICE_BYTES or self._slice_batches >= _SLICE_BATCHES:
+            self._slice_bytes = self._slice_batches = 0
+            yield True
+
+    def put_aborted(self, number: int, row: AbortedTransaction) -> None:
+        """Put an aborted transaction's row; in any order."""
+        self._writer.put_aborted(number, row.last_offset, row.encode())
+
+    def finish(self, moves: Sequence[Move]) -> Slices:
+        """Sync, and swap in what still fits: a move whose sources have changed in the meantime (a
+        truncated follower) or whose partition is gone is left out. Raises StorageError."""
+        yield from self._sync()
+        extents = self._writer.finish()
+        sync_directory(self._catalog.directory)
+        self._swap(moves, extents)
+
+    def abandon(self) -> None:
+        """Give up, unless it was swapped in: the file goes."""
+        with suppress(StorageError):
+            self._syncer.wait()
+        self._syncer.close()
+        if not self._is_swapped:
+            self._writer.abort()
+            unlink_segment(self._catalog.directory, self.segment_id)
+
+    def _sync(self) -> Slices:
+        """In another thread, while the owner's turns go on."""
+        self._writer.flush()
+        self._unsynced_bytes = 0
+        self._syncer.request(self.segment)
+        while self._syncer.is_busy:
+            yield False
+            self._syncer.poll()
+
+    def _swap(self, moves: Sequence[Move], written: Mapping[int, Extent]) -> None:
+        catalog = self._catalog
+        valid = [move for move in moves if self._is_valid(move)]
+        with catalog.change() as change:
+            taken = []
+            for move in valid:
+                extent = written.get(move.number)
+                if extent is not None:
+                    extent = extent._replace(
+                        first_offset=move.first_offset, end_offset=move.end_offset
+                    )
+                    change.put_extent(move.number, extent)
+                    taken.append(extent)
+                for source in move.sources:
+                    change.delete_extent(move.number, source.segment_id)
+            if taken:
+                change.put_segment(self._row(valid, taken))
+        self._is_swapped = bool(taken)
+
+    def _is_valid(self, move: Move) -> bool:
+        current = self._catalog.extents.get(move.number, ())
+        return move.number in self._catalog.partitions and all(
+            source in current for source in move.sources
+        )
+
+    def _row(self, moves: Sequence[Move], taken: Sequence[Extent]) -> SegmentRow:
+        segments = self._catalog.segments
+        sources = [segments[source.segment_id] for move in moves for source in move.sources]
+        return SegmentRow(
+            self.segment_id,
+            SegmentState.SEALED,
+            created_ms=min(row.created_ms for row in sources),
+            sealed_ms=max(row.sealed_ms for row in sources),
+            file_bytes=self.segment.file_bytes(),
+            byte_count=sum(extent.byte_count for extent in taken),
+            max_timestamp=max(extent.max_timestamp for extent in taken),
+            is_compacted=(
+                all(row.is_compacted for row in sources)
+                if self._is_compacted is None
+                else self._is_compacted
+            ),
+        )
+
+
+def base_offset_at(segment: Segment, number: int, offset: int) -> int:
+    """Where the batch begins that contains `offset` (a log start may lie inside one), or `offset`
+    itself if it lies in none."""
+    with segment.begin() as transaction:
+        for base_offset, _ in batches_from(transaction, segment.batches, number, offset):
+            return min(base_offset, offset)
+    return offset
+
+
+def aborted_in(segment: Segment, number: int) -> list[AbortedTransaction]:
+    """The aborted transactions of a partition whose markers lie in this segment."""
+    rows = []
+    with segment.begin() as transaction:
+        cursor = transaction.cursor(segment.aborted)
+        if cursor.set_range(KEY.pack(number, 0)):
+            for key, row in cursor.iternext():
+                if KEY.unpack(key)[0] != number:
+                    break
+                rows.append(AbortedTransaction.decode(row))
+    return rows
+
+
+def extents_by_segment(catalog: Catalog) -> dict[int, dict[int, Extent]]:
+    """What each segment holds, by partition number; deleted partitions are included."""
+    found: dict[int, dict[int, Extent]] = {segment_id: {} for segment_id in catalog.segments}
+    for number, extents in catalog.extents.items():
+        for extent in extents:
+            found.setdefault(extent.segment_id, {})[number] = extent
+    return found
+
+
+def drop_dead_segments(catalog: Catalog, logs: Mapping[int, PartitionLog]) -> list[int]:
+    """Forget, in one change, the sealed segments whose every batch lies below its partition's log
+    start or belongs to no partition any more; unlink their files. Returns their ids."""
+    dead = [
+        segment_id
+        for segment_id, extents in extents_by_segment(catalog).items()
+        if catalog.segments[segment_id].state is SegmentState.SEALED
+        and not any(_is_alive(logs, number, extent) for number, extent in extents.items())
+    ]
+    if dead:
+        with catalog.change() as change:
+            for segment_id in dead:
+                change.delete_segment(segment_id)
+        for segment_id in dead:
+            unlink_segment(catalog.directory, segment_id)
+    return dead
+
+
+def rewrite_segments(
+    catalog: Catalog, logs: Mapping[int, PartitionLog], segment_ids: Sequence[int]
+) -> Slices:
+    """Copy what is alive in sealed segments into one new segment and swap that in. Of several, a
+    partition's extents must be neighbours (`mergeable`)."""
+    by_segment = extents_by_segment(catalog)
+    sources: dict[int, list[Extent]] = {}
+    for segment_id in segment_ids:
+        for number, extent in by_segment[segment_id].items():
+            if _is_alive(logs, number, extent):
+                sources.setdefault(number, []).append(extent)
+    source_bytes = sum(e.byte_count for extents in sources.values() for e in extents)
+    replacement = Replacement(catalog, source_bytes=source_bytes)
+    try:
+        moves = []
+        for number, extents in sorted(sources.items()):
+            log = logs.get(number)
+            if log is None:
+                continue
+            extents.sort(key=lambda extent: extent.first_offset)
+            # What lies below the log start is not copied, so the new extent must not claim it.
+            log_start_offset = log.log_start_offset
+            for extent in extents:
+                yield from _copy(replacement, catalog, number, extent, log_start_offset)
+            first_offset = max(extents[0].first_offset, log_start_offset)
+            moves.append(Move(number, tuple(extents), first_offset, extents[-1].end_offset))
+        yield from replacement.finish(moves)
+    finally:
+        replacement.abandon()
+
+
+def _copy(
+    replacement: Replacement, catalog: Catalog, number: int, extent: Extent, log_start_offset: int
+) -> Slices:
+    source = Segment.open(catalog.directory, extent.segment_id)
+    offset = base_offset_at(source, number, max(extent.first_offset, log_start_offset))
+    for stored in source.iterate(number, number + 1, offset=offset):
+        yield from replacement.put(
+            number,
+            stored.base_offset,
+            stored.batch,
+            log_end_before=stored.log_end_before,
+            append_ms=extent.first_append_ms,
+        )
+    for row in aborted_in(source, number):
+        if row.last_offset >= log_start_offset:
+            replacement.put_aborted(number, row)
+
+
+def _is_alive(logs: Mapping[int, PartitionLog], number: int, extent: Extent) -> bool:
+    log = logs.get(number)
+    return log is not None and extent.end_offset > log.log_start_offset
+
+
+def worth_rewriting(
+    catalog: Catalog, logs: Mapping[int, PartitionLog], *, now_ms: int, patience_ms: int
+) -> list[int]:
+    """The sealed segments of which at most half is alive and will not be dead on its own within
+    `patience_ms`: rewriting them frees at least what it writes."""
+    found = []
+    for segment_id, extents in extents_by_segment(catalog).items():
+        row = catalog.segments[segment_id]
+        if row.state is not SegmentState.SEALED:
+            continue
+        alive = lasting = 0
+        for number, extent in extents.items():
+            log = logs.get(number)
+            if log is None:
+                continue
+            live = live_bytes(extent, log.log_start_offset)
+            alive += live
+            settings = log.settings
+            expires = settings.cleanup_delete and settings.retention_ms >= 0
+            if not expires or extent.max_timestamp + settings.retention_ms > now_ms + patience_ms:
+                lasting += live
+        if lasting and 2 * alive <= row.byte_count:
+            found.append(segment_id)
+    return found
+
+
+def mergeable(catalog: Catalog, *, segment_bytes: int) -> list[int]:
+    """Neighbouring small segments that one may take the place of: `_MERGE_COUNT` of about one size,
+    so that a byte is copied a few times in all; empty if there are none."""
+    rows = sorted(
+        (row for row in catalog.segments.values() if row.state is SegmentState.SEALED),
+        key=lambda row: (row.is_compacted, row.created_ms, row.segment_id),
+    )
+    tiers = [(row.is_compacted, _tier(row.byte_count)) for row in rows]
+    for at in range(len(rows) - _MERGE_COUNT + 1):
+        run = rows[at : at + _MERGE_COUNT]
+        if len(set(tiers[at : at + _MERGE_COUNT])) > 1:
+            continue
+        if sum(row.byte_count for row in run) > segment_bytes // 2:
+            continue
+        segment_ids = [row.segment_id for row in run]
+        if _are_neighbours(catalog, set(segment_ids)):
+            return segment_ids
+    return []
+
+
+def _tier(byte_count: int) -> int:
+    return max(byte_count >> 20, 1).bit_length() // 3
+
+
+def _are_neighbours(catalog: Catalog, segment_ids: set[int]) -> bool:
+    """Whether no partition has anything between its extents in these segments."""
+    for extents in catalog.extents.values():
+        inside = [extent.segment_id in segment_ids for extent in extents]
+        if True in inside:
+            first = inside.index(True)
+            count = inside.count(True)
+            if not all(inside[first : first + count]):
+                return False
+    return True

@@ -1,0 +1,71 @@
+"""A table of keys and numbers too large for memory, in a file that nobody misses after a crash.
+
+An LMDB file without syncs: what it costs in memory is the operating system's to give and to take
+back. Used by log compaction for partitions with more keys than it may hold.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from struct import Struct
+
+import lmdb
+
+from storage.environment import StorageError
+from storage.layout import lock_path
+
+_NUMBER = Struct(">q")
+_MAP_BYTES = 64 << 30  # address space, not disk
+
+
+class ScratchTable:
+    """Keys are of 0 to 500 bytes; the empty key is one of them. Raises StorageError."""
+
+    def __init__(self, path: Path) -> None:
+        """A new table; a file of that name is overwritten."""
+        self._path = path
+        path.unlink(missing_ok=True)
+        try:
+            self._lmdb = lmdb.open(
+                str(path),
+                subdir=False,
+                map_size=_MAP_BYTES,
+                sync=False,
+                metasync=False,
+                lock=False,
+                readahead=False,
+                meminit=False,
+            )
+        except (lmdb.Error, OSError) as error:
+            raise StorageError(f"{path.name}: {error}") from error
+        self._reading: lmdb.Transaction[bytes] | None = None
+
+    def put_all(self, numbers: Mapping[bytes, int]) -> None:
+        """Put every number under its key, over what was there."""
+        self._end_reading()
+        pack = _NUMBER.pack
+        try:
+            with self._lmdb.begin(write=True) as transaction:
+                for key in sorted(numbers):
+                    # LMDB knows no empty key.
+                    transaction.put(b"k" + key, pack(numbers[key]))
+        except lmdb.Error as error:
+            raise StorageError(f"{self._path.name}: {error}") from error
+
+    def get(self, key: bytes) -> int | None:
+        """The number under the key."""
+        if self._reading is None:
+            self._reading = self._lmdb.begin()
+        row = self._reading.get(b"k" + key)
+        return None if row is None else int(_NUMBER.unpack(row)[0])
+
+    def remove(self) -> None:
+        """Close and unlink it."""
+        self._end_reading()
+        self._lmdb.close()
+        self._path.unlink(missing_ok=True)
+        lock_path(self._path).unlink(missing_ok=True)
+
+    def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.abort()
+            self._reading = None
