@@ -1,12 +1,13 @@
 """Writes and compiles one decoder per (message, version): straight code without dispatch.
 
-What a decoder looks like, for the topics of a flexible Produce request:
+From the decoder of Produce v12, where n7 partitions of a topic are read:
 
-    n3, = u_B(data, pos); ...
-    for _ in range(n3 - 1):
-        o4 = new(TopicProduceData)
-        ...
-        o4.name = str(data[start:pos], "utf-8")
+    o9 = new(PartitionProduceData)
+    o9.index, n10 = read_iB(data, pos)
+    start = pos + 5
+    if n10 > 127: n10, start = finish_uvarint(data, start, n10)
+    if not n10: o9.records = None; pos = start
+    else: pos = start + n10 - 1; o9.records = data[start:pos]
 
 Two ideas make it fast. Neighbouring fields of fixed size are read by one `Struct`, together with
 the length that follows them: a compact length is read as its first byte, and only one of 128 or
@@ -33,29 +34,16 @@ from protocol.primitives import (
     refuse_tag_size,
     skip_tags,
 )
-from protocol.schema import Field, Kind, fields_of
+from protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
 
 Decoder = Callable[[bytes | memoryview, int], object]
 
-_FIXED: Final = frozenset(
-    {Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT16, Kind.FLOAT64}
-) | {Kind.UUID}
 _UUID_SIZE: Final = 16
 
 
 def refuse_end(message: str, excess: int) -> None:
     """Bytes are missing, or left over where none may be."""
     raise ProtocolError(f"{message} is {'cut short' if excess > 0 else 'followed by other bytes'}")
-
-
-def has_records(struct_class: type) -> bool:
-    """Whether record batches stand anywhere in the message, in any version."""
-    for field in fields_of(struct_class):
-        if field.kind is Kind.RECORDS:
-            return True
-        if isinstance(field.element, type) and has_records(field.element):
-            return True
-    return False
 
 
 def compile_decoder(
@@ -191,7 +179,7 @@ class DecoderSource:
         self._depth -= 2
 
     def _value(self, field: Field, target: str) -> None:
-        if field.kind in _FIXED:
+        if field.kind in FIXED_SIZE:
             self._run.append((field.kind.value, target))
         elif field.kind is Kind.STRUCT:
             self._nested(field, target)
@@ -288,7 +276,7 @@ class DecoderSource:
             self._emit("if pos > end: refuse_end('an array', pos - end)")
             step = f"range(start, pos, {_UUID_SIZE})"
             self._emit(f"{target} = [bytes(data[at:at + {_UUID_SIZE}]) for at in {step}]")
-        elif kind in _FIXED:
+        elif kind in FIXED_SIZE:
             # A count beyond the end is refused by `struct` before it makes anything.
             self._emit(f'{target} = list(unpack_from(f">{{{count}}}{kind.value}", data, pos))')
             self._emit(f"pos += {calcsize('>' + kind.value)} * {count}")

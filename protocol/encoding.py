@@ -14,17 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from struct import Struct, pack
-from typing import Final, cast
+from typing import cast
 
-from protocol.decoding import has_records
 from protocol.primitives import refuse_value, uvarint
-from protocol.schema import Field, Kind, fields_of
+from protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
 
 Encoder = Callable[[object], list[bytes | memoryview]]
-
-_FIXED: Final = frozenset(
-    {Kind.BOOLEAN, Kind.INT8, Kind.INT16, Kind.INT32, Kind.INT64, Kind.UINT16, Kind.FLOAT64}
-) | {Kind.UUID}
 
 
 def compile_encoder(struct_class: type, version: int, *, flexible: bool) -> Encoder:
@@ -174,7 +169,7 @@ class EncoderSource:
         self._emit(f"add(uvarint({field.tag}) + uvarint(len({body})) + {body})")
 
     def _value(self, field: Field, value: str) -> None:
-        if field.kind in _FIXED:
+        if field.kind in FIXED_SIZE:
             self._run.append((field.kind.value, value))
         elif field.kind is Kind.STRUCT:
             self._nested(field, value)
@@ -214,7 +209,7 @@ class EncoderSource:
         if self.flexible:
             self._emit(f"{length} += 1")
         self._length(length, "i")
-        with self._block(f"if {content}:"):
+        with self._block(f"if {length} > {int(self.flexible)}:"):
             self._emit('buffers.append(b"".join(parts)); parts.clear()')
             self._emit(f"buffers.extend({content})")
 
@@ -254,7 +249,7 @@ class EncoderSource:
                 self._flush()
         elif field.element is Kind.UUID:
             self._emit(f'add(b"".join({items}))')
-        elif field.element in _FIXED:
+        elif field.element in FIXED_SIZE:
             code = cast("Kind", field.element).value
             self._emit(f'if {items}: add(pack(f">{{len({items})}}{code}", *{items}))')
         else:

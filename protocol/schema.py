@@ -48,6 +48,21 @@ class Kind(Enum):
     ARRAY = "array"
 
 
+FIXED_SIZE: Final = frozenset(
+    {
+        Kind.BOOLEAN,
+        Kind.INT8,
+        Kind.INT16,
+        Kind.INT32,
+        Kind.INT64,
+        Kind.UINT16,
+        Kind.FLOAT64,
+        Kind.UUID,
+    }
+)
+"""The kinds whose value is their letter in `struct`."""
+
+
 class _Unset(Enum):
     UNSET = "unset"
 
@@ -212,6 +227,15 @@ _FIELDS: dict[type, tuple[Field, ...]] = {}
 def fields_of(struct_class: type) -> tuple[Field, ...]:
     """The declared fields of a class made by `struct`, in wire order."""
     return _FIELDS[struct_class]
+
+
+def has_records(struct_class: type) -> bool:
+    """Whether record batches stand anywhere in the message, in any version."""
+    return any(
+        field.kind is Kind.RECORDS
+        or (isinstance(field.element, type) and has_records(field.element))
+        for field in fields_of(struct_class)
+    )
 
 
 @dataclass_transform(kw_only_default=True)

@@ -12,11 +12,10 @@ from random import Random
 import pytest
 
 from protocol.apis import APIS, Api
-from protocol.decoding import compile_decoder, has_records
+from protocol.decoding import compile_decoder
 from protocol.errors import ProtocolError
-from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.messages.metadata import MetadataResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
+from protocol.messages.produce import ProduceRequest
 from protocol.schema import array, int16, int32, optional, string, uuid
 from protocol.schema import struct as message
 from tests.support.message_samples import (
@@ -112,13 +111,6 @@ def test_bytes_behind_a_message_are_refused_unless_they_may_be_there() -> None:
 
 def test_a_body_is_read_from_where_it_begins() -> None:
     assert read_rigid(b"header" + bytes(8), 6) == Sample()
-
-
-def test_which_messages_carry_records() -> None:
-    assert has_records(ProduceRequest)
-    assert has_records(FetchResponse)
-    assert not has_records(ProduceResponse)
-    assert not has_records(FetchRequest)
 
 
 def test_records_are_views_of_the_frame_and_all_else_is_copied() -> None:

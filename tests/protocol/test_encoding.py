@@ -138,5 +138,9 @@ def test_the_length_of_records_is_that_of_all_their_buffers(version: int) -> Non
     assert b"".join(encode(split)) == b"".join(encode(whole))
 
 
-def test_a_response_without_records_is_one_buffer() -> None:
-    assert len(compile_encoder(FetchResponse, 12, flexible=True)(fetch_response())) == 1
+@pytest.mark.parametrize("version", [4, 12])
+def test_a_response_without_records_is_one_buffer(version: int) -> None:
+    encode = compile_encoder(FetchResponse, version, flexible=version >= 12)
+    assert len(encode(fetch_response())) == 1
+    nothing = [PartitionData(records=records) for records in (None, b"", [], [b""])]
+    assert len(encode(fetch_response(*nothing))) == 1

@@ -3,11 +3,14 @@ import inspect
 
 import pytest
 
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.schema import (
     Kind,
     array,
     boolean,
     fields_of,
+    has_records,
     int8,
     int32,
     nested,
@@ -124,3 +127,10 @@ def test_versions_are_inclusive_at_both_ends() -> None:
     assert [v for v in (12, 13, 14) if by_name["topic_id"].is_in(v)] == [13, 14]
     assert [by_name["nickname"].is_nullable(v) for v in (1, 2)] == [False, True]
     assert not by_name["home"].is_nullable(100)
+
+
+def test_which_messages_carry_records() -> None:
+    assert has_records(ProduceRequest)
+    assert has_records(FetchResponse)
+    assert not has_records(ProduceResponse)
+    assert not has_records(FetchRequest)
