@@ -1,0 +1,57 @@
+"""The broker that conformance tests speak to: an Odradek of the session, or any other.
+
+With ODRADEK_CONFORMANCE_BOOTSTRAP=HOST:PORT the same tests run against that broker. What they
+expect is what Apache Kafka does: they are run against it before they judge us.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.dialogue import Cluster, unique
+from tests.support.wire import WireClient
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is a conformance test."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.conformance)
+
+
+@pytest.fixture(scope="session")
+def bootstrap(request: pytest.FixtureRequest) -> str:
+    """The address of the broker under test."""
+    given = os.environ.get("ODRADEK_CONFORMANCE_BOOTSTRAP")
+    if given:
+        return given
+    address: str = request.getfixturevalue("kafka_broker").bootstrap_servers
+    return address
+
+
+@pytest.fixture(scope="session")
+def cluster(bootstrap: str) -> Cluster:
+    """The broker under test, with what it takes to make topics there."""
+    return Cluster(bootstrap)
+
+
+@pytest.fixture
+def wire(bootstrap: str) -> Iterator[WireClient]:
+    """A fresh connection to the broker under test."""
+    with WireClient(bootstrap) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A new topic with one partition."""
+    return cluster.new_topic()
+
+
+@pytest.fixture
+def group() -> str:
+    """The name of a group that nobody has used."""
+    return unique("group")

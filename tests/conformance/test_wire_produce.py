@@ -1,0 +1,283 @@
+"""Produce (0): what is accepted, at which offset, and the code for everything that is not."""
+
+import pytest
+
+from protocol.checksum import crc32c
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.records import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    CRC_AT,
+    Record,
+    build_batch,
+    compression_of,
+    is_log_append_time,
+    read_header,
+)
+from tests.conformance.dialogue import (
+    PRODUCE,
+    Cluster,
+    append,
+    batch_of,
+    batches_of,
+    bytes_of,
+    fetch,
+    now_ms,
+    produce,
+    produce_request,
+    records_of,
+    unique,
+    values_of,
+)
+from tests.support.wire import WireClient
+
+HOUR_MS = 3_600_000
+RECORD_COUNT_AT = 57
+LAST_OFFSET_DELTA_AT = 23
+
+
+def patched(batch: bytes, at: int, patch: bytes) -> bytes:
+    """The batch with other bytes at that place of its header, and a right CRC again."""
+    changed = bytearray(batch)
+    changed[at : at + len(patch)] = patch
+    changed[CRC_AT : CRC_AT + 4] = crc32c(bytes(changed[ATTRIBUTES_AT:])).to_bytes(4)
+    return bytes(changed)
+
+
+@pytest.mark.parametrize("acks", [2, -2, 127])
+def test_acks_must_be_all_one_or_none(wire: WireClient, topic: str, acks: int) -> None:
+    """B.1: "acks must be -1, 0 or 1, else INVALID_REQUIRED_ACKS (21)"."""
+    result = produce(wire, topic, batch_of(b"a"), acks=acks)
+    assert result.error_code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert result.base_offset == -1
+    assert append(wire, topic, b"b") == 0
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_offsets_count_up_in_every_version(
+    cluster: Cluster, wire: WireClient, version: int
+) -> None:
+    topic = cluster.new_topic()
+    for expected in (0, 3, 6):
+        result = produce(wire, topic, batch_of(b"a", b"b", b"c"), version=version)
+        assert result.error_code == ErrorCode.NONE
+        assert result.base_offset == expected
+        assert result.log_append_time_ms == -1
+        assert result.log_start_offset == (0 if version >= 5 else -1)
+        assert result.record_errors == []
+
+
+def test_a_topic_may_be_named_by_its_id(cluster: Cluster, wire: WireClient, topic: str) -> None:
+    """B.1: "v13: topic ids, UNKNOWN_TOPIC_ID"."""
+    for topic_id, expected in (
+        (cluster.topic_id(topic), ErrorCode.NONE),
+        (b"\x01" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
+    ):
+        partition = PartitionProduceData(index=0, records=memoryview(batch_of(b"by id")))
+        request = ProduceRequest(
+            acks=1,
+            timeout_ms=1000,
+            topic_data=[TopicProduceData(topic_id=topic_id, partition_data=[partition])],
+        )
+        (answered,) = wire.ask(request, 13, ProduceResponse).responses
+        assert answered.topic_id == topic_id
+        assert answered.partition_responses[0].error_code == expected
+
+
+def test_what_is_fetched_is_what_was_produced_byte_for_byte(wire: WireClient, topic: str) -> None:
+    """Only base offset and leader epoch may be rewritten; the CRC does not cover them."""
+    records = [
+        Record(0, now_ms(), b"key", b"value", [("h", b"1"), ("h", None), ("", b"")]),
+        Record(1, now_ms(), None, None, []),
+        Record(2, now_ms(), b"", b"", []),
+    ]
+    for codec in Codec:
+        sent = build_batch(records, codec=codec)
+        base_offset = produce(wire, topic, sent).base_offset
+        got = bytes_of(fetch(wire, topic, base_offset))
+        assert int.from_bytes(got[:8]) == base_offset
+        assert got[8:12] == sent[8:12]
+        assert got[16:] == sent[16:]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_topic_that_does_not_exist_is_unknown(wire: WireClient, acks: int) -> None:
+    result = produce(wire, unique("nowhere"), batch_of(b"a"), acks=acks)
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert result.base_offset == -1
+
+
+def test_a_partition_that_does_not_exist_does_not_spoil_the_others(
+    wire: WireClient, topic: str
+) -> None:
+    request = produce_request(topic, {0: batch_of(b"a"), 7: batch_of(b"b")})
+    (answered,) = wire.ask(request, PRODUCE, ProduceResponse).responses
+    codes = {result.index: result.error_code for result in answered.partition_responses}
+    assert codes == {0: ErrorCode.NONE, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_a_wrong_checksum_is_a_corrupt_message(wire: WireClient, topic: str) -> None:
+    """B.1: "CRC wrong: CORRUPT_MESSAGE (2)"."""
+    for at in (CRC_AT, ATTRIBUTES_AT + 10, -1):
+        batch = bytearray(batch_of(b"a"))
+        batch[at] ^= 0x40
+        result = produce(wire, topic, bytes(batch))
+        assert result.error_code == ErrorCode.CORRUPT_MESSAGE
+        assert result.base_offset == -1
+    assert append(wire, topic, b"b") == 0
+
+
+@pytest.mark.parametrize("batch_count", [0, 2, 3])
+def test_a_partition_takes_exactly_one_batch(
+    wire: WireClient, topic: str, batch_count: int
+) -> None:
+    """B.1: "Exactly one v2 batch per partition, else INVALID_RECORD (87)"."""
+    result = produce(wire, topic, batch_of(b"a") * batch_count)
+    assert result.error_code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_an_old_format_is_refused_by_new_versions(wire: WireClient, topic: str, magic: int) -> None:
+    """B.1: "Exactly one v2 batch per partition, else INVALID_RECORD (87)"."""
+    batch = bytearray(batch_of(b"a"))
+    batch[16] = magic
+    assert produce(wire, topic, bytes(batch)).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_may_be_as_large_as_the_topic_says_and_no_larger(
+    wire: WireClient, cluster: Cluster
+) -> None:
+    """B.1: "larger than max.message.bytes: MESSAGE_TOO_LARGE (10)"."""
+    topic = cluster.new_topic(configs={"max.message.bytes": "2000"})
+    overhead = len(batch_of(b"x" * 1000)) - 1000
+    assert produce(wire, topic, batch_of(b"x" * (2000 - overhead))).base_offset == 0
+    result = produce(wire, topic, batch_of(b"x" * (2001 - overhead)))
+    assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    assert result.base_offset == -1
+
+
+def test_a_megabyte_passes_by_default(wire: WireClient, topic: str) -> None:
+    """Kafka's default: max.message.bytes=1048588."""
+    overhead = len(batch_of(b"x" * 1_000_000)) - 1_000_000
+    assert append(wire, topic, b"x" * (1_048_588 - overhead)) == 0
+    result = produce(wire, topic, batch_of(b"x" * (1_048_589 - overhead)))
+    assert result.error_code == ErrorCode.MESSAGE_TOO_LARGE
+    (record,) = records_of(fetch(wire, topic, 0))
+    assert record.value == b"x" * (1_048_588 - overhead)
+
+
+@pytest.mark.parametrize("version", range(3, 10))
+def test_zstd_needs_version_7(wire: WireClient, topic: str, version: int) -> None:
+    """B.1: "zstd with v<7: UNSUPPORTED_COMPRESSION_TYPE (76)"."""
+    result = produce(wire, topic, batch_of(b"a" * 100, codec=Codec.ZSTD), version=version)
+    expected = ErrorCode.NONE if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert result.error_code == expected
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_compacted_topic_needs_keys(wire: WireClient, cluster: Cluster, codec: Codec) -> None:
+    """B.1: "null key on a compacted topic [...]: INVALID_RECORD with per-record RecordErrors
+    (v8+)".
+    """
+    topic = cluster.new_topic(configs={"cleanup.policy": "compact"})
+    batch = batch_of(b"a", b"b", b"c", keys=[b"key", None, None], codec=codec)
+    result = produce(wire, topic, batch)
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in result.record_errors] == [1, 2]
+    assert result.error_message
+    assert produce(wire, topic, batch, version=7).error_code == ErrorCode.INVALID_RECORD
+    assert produce(wire, topic, batch_of(b"a", keys=[b""], codec=codec)).base_offset == 0
+
+
+def test_a_client_may_not_write_control_batches(wire: WireClient, topic: str) -> None:
+    """B.1: "a client control batch: INVALID_RECORD"."""
+    result = produce(wire, topic, batch_of(b"a", keys=[b"\0\0\0\0"], attributes=CONTROL))
+    assert result.error_code == ErrorCode.INVALID_RECORD
+
+
+def test_the_counts_of_a_batch_must_agree(wire: WireClient, topic: str) -> None:
+    """B.1: "bad inner offsets [...]: INVALID_RECORD"."""
+    batch = batch_of(b"a", b"b")
+    for at, count in ((RECORD_COUNT_AT, 3), (RECORD_COUNT_AT, 1), (LAST_OFFSET_DELTA_AT, 5)):
+        result = produce(wire, topic, patched(batch, at, count.to_bytes(4)))
+        assert result.error_code == ErrorCode.INVALID_RECORD
+    empty = patched(batch_of(), RECORD_COUNT_AT, bytes(4))
+    assert produce(wire, topic, empty).error_code == ErrorCode.INVALID_RECORD
+
+
+def test_the_offsets_inside_a_compressed_batch_must_count_up(
+    wire: WireClient, cluster: Cluster
+) -> None:
+    """B.1: "bad inner offsets [...]: INVALID_RECORD". Looked for where the broker unpacks.
+
+    Kafka 4 refuses them too, but stumbles and says UNKNOWN_SERVER_ERROR, which ends some clients.
+    """
+    topic = cluster.new_topic(configs={"cleanup.policy": "compact"})
+    records = [Record(0, now_ms(), b"k", b"a"), Record(2, now_ms(), b"k", b"b")]
+    batch = build_batch(records, codec=Codec.LZ4)
+    lying = patched(batch, LAST_OFFSET_DELTA_AT, (1).to_bytes(4))
+    code = produce(wire, topic, lying).error_code
+    assert code == (
+        ErrorCode.UNKNOWN_SERVER_ERROR if cluster.is_kafka_4 else ErrorCode.INVALID_RECORD
+    )
+
+
+def test_a_timestamp_too_far_in_the_future_is_refused(wire: WireClient, topic: str) -> None:
+    """B.1: "timestamp outside message.timestamp.{before,after}.max.ms: INVALID_TIMESTAMP (32)"."""
+    now = now_ms()
+    batch = batch_of(b"a", b"b", timestamps=[now, now + 2 * HOUR_MS])
+    result = produce(wire, topic, batch)
+    assert result.error_code == ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in result.record_errors] == [1]
+    near = batch_of(b"a", timestamps=[now + HOUR_MS // 2])
+    assert produce(wire, topic, near).error_code == ErrorCode.NONE
+
+
+def test_a_timestamp_may_be_as_old_as_the_topic_allows(wire: WireClient, cluster: Cluster) -> None:
+    """B.1: as above; before.max.ms has no limit unless it is set."""
+    topic = cluster.new_topic()
+    assert produce(wire, topic, batch_of(b"a", timestamps=[0])).error_code == ErrorCode.NONE
+    limited = cluster.new_topic(configs={"message.timestamp.before.max.ms": str(HOUR_MS)})
+    result = produce(wire, limited, batch_of(b"a", timestamps=[now_ms() - 2 * HOUR_MS]))
+    assert result.error_code == ErrorCode.INVALID_TIMESTAMP
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_a_topic_with_append_time_stamps_the_batch(
+    wire: WireClient, cluster: Cluster, codec: Codec
+) -> None:
+    """B.1: "LogAppendTime topics return log_append_time_ms (else -1)"."""
+    topic = cluster.new_topic(configs={"message.timestamp.type": "LogAppendTime"})
+    before = now_ms()
+    result = produce(wire, topic, batch_of(b"a", b"b", timestamps=[5, 6], codec=codec))
+    assert before <= result.log_append_time_ms <= now_ms()
+    (batch,) = batches_of(fetch(wire, topic, 0))
+    header = read_header(batch)
+    assert is_log_append_time(header.attributes)
+    assert header.max_timestamp == result.log_append_time_ms
+    assert header.crc == crc32c(bytes(batch[ATTRIBUTES_AT:]))
+    assert values_of(fetch(wire, topic, 0)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [("producer", Codec.LZ4), ("uncompressed", Codec.NONE), ("gzip", Codec.GZIP)],
+)
+def test_a_topic_may_choose_the_compression(
+    wire: WireClient, cluster: Cluster, config: str, expected: Codec
+) -> None:
+    topic = cluster.new_topic(configs={"compression.type": config})
+    values = [b"%d" % number * 100 for number in range(10)]
+    assert produce(wire, topic, batch_of(*values, codec=Codec.LZ4)).error_code == ErrorCode.NONE
+    data = fetch(wire, topic, 0)
+    assert values_of(data) == values
+    assert {compression_of(read_header(batch).attributes) for batch in batches_of(data)} == {
+        expected
+    }
