@@ -1,0 +1,147 @@
+"""The broker's keys beside Kafka's own answers, and who makes each key of any table true."""
+
+import ast
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import (
+    BY_CONSTRUCTION,
+    ConfigDefinition,
+    ConfigScope,
+)
+from cluster.metadata.settings import BrokerSettings
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+
+# What DescribeConfigs of a Kafka 4.3.1 gives as the default of these keys.
+KAFKA: Final = {
+    "auto.create.topics.enable": ("BOOLEAN", "true"),
+    "broker.rack": ("STRING", None),
+    "compression.gzip.level": ("INT", "-1"),
+    "compression.lz4.level": ("INT", "9"),
+    "compression.type": ("STRING", "producer"),
+    "compression.zstd.level": ("INT", "3"),
+    "connections.max.idle.ms": ("LONG", "600000"),
+    "default.replication.factor": ("INT", "1"),
+    "delete.topic.enable": ("BOOLEAN", "true"),
+    "fetch.max.bytes": ("INT", "57671680"),
+    "group.initial.rebalance.delay.ms": ("INT", "3000"),
+    "group.max.session.timeout.ms": ("INT", "1800000"),
+    "group.max.size": ("INT", "2147483647"),
+    "group.min.session.timeout.ms": ("INT", "6000"),
+    "log.cleaner.delete.retention.ms": ("LONG", "86400000"),
+    "log.cleaner.max.compaction.lag.ms": ("LONG", "9223372036854775807"),
+    "log.cleaner.min.cleanable.ratio": ("DOUBLE", "0.5"),
+    "log.cleaner.min.compaction.lag.ms": ("LONG", "0"),
+    "log.cleanup.policy": ("LIST", "delete"),
+    "log.flush.interval.messages": ("LONG", "9223372036854775807"),
+    "log.index.interval.bytes": ("INT", "4096"),
+    "log.index.size.max.bytes": ("INT", "10485760"),
+    "log.message.timestamp.after.max.ms": ("LONG", "3600000"),
+    "log.message.timestamp.before.max.ms": ("LONG", "9223372036854775807"),
+    "log.message.timestamp.type": ("STRING", "CreateTime"),
+    "log.preallocate": ("BOOLEAN", "false"),
+    "log.retention.bytes": ("LONG", "-1"),
+    "log.retention.check.interval.ms": ("LONG", "300000"),
+    "log.retention.hours": ("INT", "168"),
+    "log.retention.minutes": ("INT", None),
+    "log.retention.ms": ("LONG", None),
+    "log.roll.hours": ("INT", "168"),
+    "log.roll.jitter.hours": ("INT", "0"),
+    "log.roll.jitter.ms": ("LONG", None),
+    "log.roll.ms": ("LONG", None),
+    "log.segment.bytes": ("INT", "1073741824"),
+    "log.segment.delete.delay.ms": ("LONG", "60000"),
+    "max.connections": ("INT", "2147483647"),
+    "max.connections.per.ip": ("INT", "2147483647"),
+    "max.incremental.fetch.session.cache.slots": ("INT", "1000"),
+    "message.max.bytes": ("INT", "1048588"),
+    "min.insync.replicas": ("INT", "1"),
+    "num.partitions": ("INT", "1"),
+    "offset.metadata.max.bytes": ("INT", "4096"),
+    "offsets.retention.check.interval.ms": ("LONG", "600000"),
+    "offsets.retention.minutes": ("INT", "10080"),
+    "offsets.topic.num.partitions": ("INT", "50"),
+    "offsets.topic.replication.factor": ("SHORT", "3"),
+    "offsets.topic.segment.bytes": ("INT", "104857600"),
+    "producer.id.expiration.ms": ("INT", "86400000"),
+    "socket.request.max.bytes": ("INT", "104857600"),
+    "unclean.leader.election.enable": ("BOOLEAN", "false"),
+}
+OURS: Final = {"durability"}
+INSTALLATION: Final = {"advertised.listeners", "listeners", "log.dirs", "node.id"}
+"""Keys whose defaults depend on how the broker was set up."""
+# Kafka leaves it unset and then takes log.flush.scheduler.interval.ms, which is "never".
+NEVER: Final = {"log.flush.interval.ms": ("LONG", "9223372036854775807")}
+
+ROOT: Final = Path(__file__).parents[3]
+
+
+def test_types_and_defaults_are_kafkas() -> None:
+    ours = {
+        name: (definition.type.name, definition.default)
+        for name, definition in BROKER_CONFIGS.items()
+        if name not in OURS | INSTALLATION
+    }
+    assert ours == KAFKA | NEVER
+
+
+def test_every_default_is_a_value_that_may_be_set() -> None:
+    for definition in BROKER_CONFIGS.values():
+        if definition.default is not None:
+            definition.parse(definition.default)
+
+
+def test_every_default_of_topics_has_a_key_here() -> None:
+    asked = {
+        synonym.name for definition in TOPIC_CONFIGS.values() for synonym in definition.synonyms
+    }
+    assert asked <= BROKER_CONFIGS.keys()
+
+
+def test_every_other_key_is_a_setting_of_the_broker() -> None:
+    topic_defaults = {
+        synonym.name for definition in TOPIC_CONFIGS.values() for synonym in definition.synonyms
+    }
+    others = {
+        definition.field_name
+        for name, definition in BROKER_CONFIGS.items()
+        if name not in topic_defaults
+    }
+    assert others == set(BrokerSettings.__struct_fields__)
+
+
+def test_coarser_units_are_only_set_in_the_brokers_own_configuration() -> None:
+    coarse = [name for name in BROKER_CONFIGS if name.endswith((".hours", ".minutes"))]
+    assert len(coarse) == 5
+    for name in coarse:
+        is_read_only = BROKER_CONFIGS[name].scope is ConfigScope.READ_ONLY
+        assert is_read_only == name.startswith("log."), name
+
+
+def names_in(source: str) -> set[str]:
+    """Every attribute, name and keyword of a module, and the words of its texts."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.arg | ast.keyword) and node.arg is not None:
+            found.add(node.arg)
+    return found
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [*TOPIC_CONFIGS.values(), *BROKER_CONFIGS.values()],
+    ids=lambda definition: definition.name,
+)
+def test_somebody_makes_each_key_true(definition: ConfigDefinition) -> None:
+    if definition.enforced_by == BY_CONSTRUCTION:
+        assert definition.documentation
+        return
+    enforcer = ROOT / (definition.enforced_by.replace(".", "/") + ".py")
+    assert enforcer.exists(), f"{definition.name}: there is no {definition.enforced_by}"

@@ -1,0 +1,140 @@
+"""Texts to values, and the sentences for those that are none."""
+
+import pytest
+
+from cluster.metadata.config_definitions import (
+    ConfigError,
+    ConfigType,
+    ConfigValue,
+    Limit,
+    Synonym,
+    at_least,
+    between,
+    define,
+    list_of,
+    number,
+    one_of,
+    table,
+)
+
+
+def parsed(kind: ConfigType, text: str, limit: Limit | None = None) -> ConfigValue:
+    return define("a.key", kind, None, "A key.", enforced_by="x", limit=limit).parse(text)
+
+
+def complaint(kind: ConfigType, text: str, limit: Limit | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parsed(kind, text, limit)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (ConfigType.BOOLEAN, "true", True),
+        (ConfigType.BOOLEAN, " False ", False),
+        (ConfigType.STRING, " a b ", "a b"),
+        (ConfigType.INT, "-2147483648", -(2**31)),
+        (ConfigType.INT, "+7", 7),
+        (ConfigType.SHORT, "32767", 32767),
+        (ConfigType.LONG, "9223372036854775807", 2**63 - 1),
+        (ConfigType.DOUBLE, "1e3", 1000.0),
+        (ConfigType.LIST, "", ()),
+        (ConfigType.LIST, "a, b,c", ("a", "b", "c")),
+        (ConfigType.PASSWORD, "secret", "secret"),
+    ],
+)
+def test_a_text_becomes_a_value_of_its_type(
+    kind: ConfigType, text: str, value: ConfigValue
+) -> None:
+    result = parsed(kind, text)
+    assert result == value
+    assert type(result) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (ConfigType.BOOLEAN, "yes"),
+        (ConfigType.INT, "2147483648"),
+        (ConfigType.INT, "1.0"),
+        (ConfigType.INT, ""),
+        (ConfigType.INT, "9" * 5000),
+        (ConfigType.SHORT, "32768"),
+        (ConfigType.LONG, "9223372036854775808"),
+        (ConfigType.LONG, "1_0"),
+        (ConfigType.LONG, "0x10"),
+        (ConfigType.DOUBLE, "1_0"),
+        (ConfigType.DOUBLE, "one"),
+        (ConfigType.LIST, "a,,b"),
+        (ConfigType.LIST, ","),
+    ],
+)
+def test_a_text_that_is_no_value_of_the_type_is_refused(kind: ConfigType, text: str) -> None:
+    assert "a.key" in complaint(kind, text)
+
+
+def test_a_complaint_names_the_key_the_value_and_what_would_be_right() -> None:
+    assert (
+        complaint(ConfigType.INT, "7x", at_least(1))
+        == "a.key='7x' is not valid: it must be a whole number, 1 or more"
+    )
+    assert (
+        complaint(ConfigType.DOUBLE, "2", between(0, 1))
+        == "a.key='2' is not valid: it must be a number, from 0 to 1"
+    )
+    assert (
+        complaint(ConfigType.STRING, "c", one_of("a", "b"))
+        == "a.key='c' is not valid: it must be one of: a, b"
+    )
+    assert (
+        complaint(ConfigType.LIST, "a,c", list_of("a", "b"))
+        == "a.key='a,c' is not valid: it must be a comma-separated list of: a, b"
+    )
+    assert complaint(ConfigType.BOOLEAN, "") == "a.key='' is not valid: it must be true or false"
+
+
+def test_a_complaint_does_not_give_a_secret_away() -> None:
+    definition = define(
+        "a.key", ConfigType.PASSWORD, None, "A secret.", enforced_by="x", limit=one_of("good")
+    )
+    sensitive = type(definition)(
+        name="a.key",
+        type=ConfigType.PASSWORD,
+        default=None,
+        documentation="",
+        enforced_by="x",
+        wanted="good",
+        accepts=definition.accepts,
+        is_sensitive=True,
+    )
+    with pytest.raises(ConfigError) as caught:
+        sensitive.parse("hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_limits_include_their_ends() -> None:
+    limit = between(-1, 1)
+    assert [limit.accepts(value) for value in (-2, -1, 0, 1, 2)] == [False, True, True, True, False]
+    assert [at_least(3).accepts(value) for value in (2, 3)] == [False, True]
+
+
+def test_a_limit_on_numbers_accepts_nothing_else() -> None:
+    limit = number("anything", lambda _value: True)
+    assert not limit.accepts("1")
+    assert not limit.accepts(("1",))
+
+
+def test_synonyms_may_be_given_by_name_alone() -> None:
+    definition = define(
+        "a.key", ConfigType.LONG, 1, "", enforced_by="x", synonyms=("b", Synonym("c", 60))
+    )
+    assert definition.synonyms == (("b", 1), ("c", 60))
+    assert definition.field_name == "a_key"
+    assert definition.default == "1"
+
+
+def test_a_key_stands_once_in_a_table() -> None:
+    definition = define("a.key", ConfigType.LONG, 1, "", enforced_by="x")
+    with pytest.raises(AssertionError):
+        table([definition, definition])

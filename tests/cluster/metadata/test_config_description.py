@@ -1,0 +1,107 @@
+"""What DescribeConfigs has to say (B.5: every known key, its effective value, source, synonyms)."""
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import ConfigSource, ConfigType
+from cluster.metadata.config_description import (
+    ConfigDescription,
+    describe_broker,
+    describe_cluster_default,
+    describe_topic,
+    text_of,
+)
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from cluster.metadata.records import ConfigChanged
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+
+
+def image_with(*configs: tuple[int, str, str, str]) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage.empty())
+    for config in configs:
+        delta.replay(ConfigChanged(*config))
+    return delta.apply(1)
+
+
+def rows(config: ConfigDescription) -> list[tuple[str, str | None, int]]:
+    return [(synonym.name, synonym.value, int(synonym.source)) for synonym in config.synonyms]
+
+
+def by_name(configs: list[ConfigDescription]) -> dict[str, ConfigDescription]:
+    return {config.name: config for config in configs}
+
+
+def test_a_topics_description_lists_every_key_with_a_value() -> None:
+    configs = describe_topic(MetadataImage.empty(), 1, {}, "t")
+    assert [config.name for config in configs] == list(TOPIC_CONFIGS)
+    for config in configs:
+        assert config.value is not None
+        assert config.source is ConfigSource.DEFAULT
+        assert not config.is_read_only
+        assert config.documentation.endswith(".")
+
+
+def test_a_topics_value_is_shown_with_what_it_overrides() -> None:
+    image = image_with((TOPIC, "t", "retention.ms", "5"), (BROKER, "1", "log.retention.ms", "4000"))
+    config = by_name(describe_topic(image, 1, {"log.retention.hours": "168"}, "t"))["retention.ms"]
+    assert (config.value, config.source, config.type) == (
+        "5",
+        ConfigSource.DYNAMIC_TOPIC,
+        ConfigType.LONG,
+    )
+    assert rows(config) == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "4000", 2),
+        ("log.retention.hours", "168", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+def test_a_value_in_hours_is_shown_in_the_keys_own_unit() -> None:
+    config = by_name(describe_topic(MetadataImage.empty(), 1, {"log.roll.hours": "2"}, "t"))
+    assert config["segment.ms"].value == "7200000"
+    assert config["segment.ms"].source is ConfigSource.STATIC_BROKER
+
+
+def test_a_topic_to_be_is_described_by_what_it_asks_for() -> None:
+    image = image_with((TOPIC, "t", "retention.ms", "5"))
+    config = by_name(describe_topic(image, 1, {}, "t", overrides={"segment.ms": "9"}))
+    assert config["segment.ms"].source is ConfigSource.DYNAMIC_TOPIC
+    assert config["retention.ms"].source is ConfigSource.DEFAULT
+
+
+def test_a_brokers_description_lists_every_key_and_says_what_cannot_be_changed() -> None:
+    configs = describe_broker(MetadataImage.empty(), 1, {"node.id": "1"})
+    assert [config.name for config in configs] == list(BROKER_CONFIGS)
+    read_only = {config.name for config in configs if config.is_read_only}
+    assert {"listeners", "node.id", "log.retention.hours", "durability"} <= read_only
+    assert not {"log.retention.ms", "num.partitions", "message.max.bytes"} & read_only
+    assert by_name(configs)["node.id"].source is ConfigSource.STATIC_BROKER
+
+
+def test_the_cluster_default_shows_only_what_was_set() -> None:
+    image = image_with(
+        (BROKER, "", "num.partitions", "4"), (BROKER, "1", "fetch.max.bytes", "2048")
+    )
+    (config,) = describe_cluster_default(image)
+    assert (config.name, config.value) == ("num.partitions", "4")
+    assert rows(config) == [("num.partitions", "4", 3)]
+
+
+def test_a_value_that_is_not_in_effect_because_it_is_invalid_is_not_shown() -> None:
+    config = by_name(describe_topic(image_with((TOPIC, "t", "flush.ms", "x")), 1, {}, "t"))
+    assert config["flush.ms"].source is ConfigSource.DEFAULT
+
+
+def test_values_are_written_as_kafka_writes_them() -> None:
+    assert [text_of(value) for value in (True, False, 5, 0.5, "x", ("a", "b"), (), None)] == [
+        "true",
+        "false",
+        "5",
+        "0.5",
+        "x",
+        "a,b",
+        "",
+        None,
+    ]

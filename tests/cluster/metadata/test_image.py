@@ -1,0 +1,82 @@
+"""The image's own questions; how images are made is tested with delta and snapshot."""
+
+import pytest
+
+from cluster.metadata.image import (
+    BrokerImage,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigsImage,
+    Listener,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+
+TOPIC_ID = bytes(range(16))
+
+
+def image_with_topic() -> MetadataImage:
+    topic = TopicImage(
+        "t", TOPIC_ID, (PartitionImage((1,), (1,), 1), PartitionImage((2,), (2,), 2))
+    )
+    empty = MetadataImage.empty()
+    return MetadataImage(
+        offset=3,
+        cluster_id="c",
+        brokers=empty.brokers,
+        topics_by_name={"t": topic},
+        topics_by_id={TOPIC_ID: topic},
+        configs=ConfigsImage({}),
+        features={},
+        next_producer_id=0,
+    )
+
+
+def test_the_empty_image_says_nothing() -> None:
+    image = MetadataImage.empty()
+    assert image.offset == 0
+    for part in (image.brokers, image.topics_by_name, image.topics_by_id, image.configs):
+        assert len(part) == 0
+
+
+def test_partitions_are_found_by_topic_id_and_number() -> None:
+    image = image_with_topic()
+    found = image.partition(TOPIC_ID, 1)
+    assert found is not None
+    assert found.leader == 2
+
+
+@pytest.mark.parametrize("number", [-1, 2])
+def test_a_number_that_the_topic_does_not_have_finds_nothing(number: int) -> None:
+    assert image_with_topic().partition(TOPIC_ID, number) is None
+
+
+def test_an_unknown_topic_id_finds_nothing() -> None:
+    assert image_with_topic().partition(bytes(16), 0) is None
+
+
+def test_an_image_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        image_with_topic().offset = 4  # type: ignore[misc]  # what the test is about
+
+
+def test_a_broker_knows_its_listeners_by_name() -> None:
+    plain, tls = Listener("PLAINTEXT", "a", 1), Listener("TLS", "b", 2, "SSL")
+    broker = BrokerImage(1, 5, listeners=(plain, tls))
+    assert broker.listener("TLS") == tls
+    assert broker.listener("EXTERNAL") is None
+
+
+def test_a_resource_without_configs_has_an_empty_mapping() -> None:
+    configs = ConfigsImage({ConfigResource(ConfigResourceType.TOPIC, "t"): {"k": "v"}})
+    assert configs.of(ConfigResourceType.TOPIC, "t") == {"k": "v"}
+    assert configs.of(ConfigResourceType.GROUP, "t") == {}
+    assert list(configs) == [(2, "t")]
+
+
+def test_images_are_compared_by_content_only_when_asked() -> None:
+    one, other = image_with_topic(), image_with_topic()
+    assert one != other
+    assert one.has_same_content(other)
+    assert not one.has_same_content(MetadataImage.empty())

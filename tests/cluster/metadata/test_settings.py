@@ -1,0 +1,141 @@
+"""Typed settings: every layer applied, computed once, renewed with the configs."""
+
+import random
+
+import pytest
+
+from cluster.metadata.config_definitions import ConfigSource
+from cluster.metadata.config_layers import Layer, broker_layers, effective, resource_candidates
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from cluster.metadata.records import ClusterCreated, ConfigChanged
+from cluster.metadata.settings import (
+    TopicSettings,
+    broker_settings,
+    check_static,
+    topic_settings,
+)
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+
+STATIC = {"num.partitions": "3", "log.segment.bytes": "2097152"}
+
+
+def image_with(*configs: tuple[int, str, str, str | None]) -> MetadataImage:
+    return changed(MetadataImage.empty(), *configs)
+
+
+def changed(image: MetadataImage, *configs: tuple[int, str, str, str | None]) -> MetadataImage:
+    delta = MetadataDelta(image)
+    for config in configs:
+        delta.replay(ConfigChanged(*config))
+    return delta.apply(image.offset + 1)
+
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+
+
+def test_topic_settings_have_every_topic_key() -> None:
+    assert set(TopicSettings.__struct_fields__) == {
+        definition.field_name for definition in TOPIC_CONFIGS.values()
+    }
+
+
+def test_settings_are_typed() -> None:
+    settings = topic_settings(MetadataImage.empty(), 1, {}, "t")
+    assert settings.cleanup_policy == ("delete",)
+    assert settings.retention_ms == 604_800_000
+    assert settings.min_cleanable_dirty_ratio == 0.5
+    assert settings.preallocate is False
+
+
+def test_a_topic_overrides_what_the_broker_says() -> None:
+    image = image_with(
+        (TOPIC, "t", "retention.ms", "5"),
+        (BROKER, "1", "log.retention.ms", "6"),
+        (BROKER, "", "message.max.bytes", "7"),
+    )
+    settings = topic_settings(image, 1, STATIC, "t")
+    assert (settings.retention_ms, settings.max_message_bytes) == (5, 7)
+    assert settings.segment_bytes == 2_097_152
+    assert topic_settings(image, 1, STATIC, "other").retention_ms == 6
+    assert topic_settings(image, 2, STATIC, "other").retention_ms == 604_800_000
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_short_way_to_topic_settings_gives_what_the_layers_say(seed: int) -> None:
+    chance = random.Random(seed)
+    samples = {
+        "LONG": "4",
+        "INT": "1048577",
+        "DOUBLE": "0.25",
+        "BOOLEAN": "true",
+        "LIST": "compact",
+    }
+    configs = []
+    for definition in TOPIC_CONFIGS.values():
+        value = samples.get(definition.type.name)
+        if value is None or definition.name.endswith(".level"):
+            continue
+        if chance.random() < 0.4:
+            configs.append((TOPIC, "t", definition.name, value))
+        if chance.random() < 0.4 and definition.synonyms[0].name != "min.insync.replicas":
+            configs.append((BROKER, chance.choice(["1", ""]), definition.synonyms[0].name, value))
+    image = image_with(*configs)
+    settings = topic_settings(image, 1, STATIC, "t")
+    own = Layer(ConfigSource.DYNAMIC_TOPIC, image.configs.of(TOPIC, "t"))
+    layers = broker_layers(image.configs, 1, STATIC)
+    for definition in TOPIC_CONFIGS.values():
+        wanted, _ = effective(definition, resource_candidates(definition, own, layers))
+        assert getattr(settings, definition.field_name) == wanted, (seed, definition.name)
+
+
+def test_topics_without_configs_share_one_object() -> None:
+    image = image_with((TOPIC, "t", "retention.ms", "5"))
+    assert topic_settings(image, 1, STATIC, "a") is topic_settings(image, 1, STATIC, "b")
+    assert topic_settings(image, 1, STATIC, "t") is topic_settings(image, 1, STATIC, "t")
+
+
+def test_settings_are_computed_anew_only_when_configs_change() -> None:
+    image = image_with((TOPIC, "t", "retention.ms", "5"))
+    before = topic_settings(image, 1, STATIC, "t")
+    broker = broker_settings(image, 1, STATIC)
+    delta = MetadataDelta(image)
+    delta.replay(ClusterCreated("c"))
+    same_configs = delta.apply(9)
+    assert topic_settings(same_configs, 1, STATIC, "t") is before
+    assert broker_settings(same_configs, 1, STATIC) is broker
+    other = changed(image, (TOPIC, "t", "retention.ms", "6"))
+    assert topic_settings(other, 1, STATIC, "t").retention_ms == 6
+    assert topic_settings(image, 1, STATIC, "t").retention_ms == 5
+
+
+def test_settings_are_not_mistaken_for_those_of_another_file() -> None:
+    image = MetadataImage.empty()
+    assert broker_settings(image, 1, {"num.partitions": "3"}).num_partitions == 3
+    assert broker_settings(image, 1, {"num.partitions": "4"}).num_partitions == 4
+
+
+def test_broker_settings_see_their_broker_the_cluster_and_the_file() -> None:
+    image = image_with(
+        (BROKER, "1", "fetch.max.bytes", "2048"), (BROKER, "", "num.partitions", "9")
+    )
+    settings = broker_settings(image, 1, {**STATIC, "broker.rack": "a"})
+    assert settings.fetch_max_bytes == 2048
+    assert settings.num_partitions == 9
+    assert settings.broker_rack == "a"
+    assert settings.listeners is None
+    assert broker_settings(image, 2, STATIC).fetch_max_bytes == 57_671_680
+
+
+def test_a_value_or_key_from_another_release_takes_nothing_down() -> None:
+    image = image_with((TOPIC, "t", "retention.ms", "soon"), (TOPIC, "t", "from.the.future", "1"))
+    assert topic_settings(image, 1, {}, "t").retention_ms == 604_800_000
+
+
+def test_faults_in_the_brokers_own_configuration_are_told_one_by_one() -> None:
+    faults = check_static({"num.partitions": "0", "log.retention.hours": "3", "num.partition": "3"})
+    assert faults == [
+        "num.partitions='0' is not valid: it must be a whole number, 1 or more",
+        "num.partition='3' is not a key of this broker's configuration",
+    ]
+    assert check_static(STATIC) == []

@@ -1,0 +1,35 @@
+"""An image as records: replayed upon nothing they give the same image."""
+
+import pytest
+
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import Record, decode_records, encode_records
+from cluster.metadata.snapshot import image_records
+from tests.support.metadata_history import history
+
+
+def replayed(records: list[Record]) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage.empty())
+    for record in records:
+        delta.replay(record)
+    return delta.apply(7)
+
+
+def test_the_empty_image_needs_no_records() -> None:
+    assert image_records(MetadataImage.empty()) == []
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_snapshot_leads_to_the_image_it_was_taken_of(seed: int) -> None:
+    image = replayed(list(history(seed, 250)))
+    records = decode_records(encode_records(image_records(image)))
+    assert replayed(records).has_same_content(image)
+
+
+def test_a_snapshot_keeps_nothing_of_the_history() -> None:
+    records = list(history(3, 2000))
+    image = replayed(records)
+    snapshot = image_records(image)
+    assert len(snapshot) < len(records) / 3
+    assert len(image_records(replayed(snapshot))) == len(snapshot)

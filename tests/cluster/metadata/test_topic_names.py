@@ -1,0 +1,22 @@
+"""Which names a topic may have: Kafka's rules."""
+
+import pytest
+
+from cluster.metadata.topic_names import collision_key, why_invalid
+
+
+@pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "__consumer_offsets", "x" * 249])
+def test_good_names_are_good(name: str) -> None:
+    assert why_invalid(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "x" * 250, "b@d", "a b", "a\n", "ä", "a/b", "a:b", "\u0661"]
+)
+def test_bad_names_are_bad(name: str) -> None:
+    assert why_invalid(name)
+
+
+def test_names_collide_when_metrics_cannot_tell_them_apart() -> None:
+    assert collision_key("a.b_c") == collision_key("a_b.c")
+    assert collision_key("a.b") != collision_key("a-b")

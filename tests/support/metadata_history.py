@@ -1,0 +1,182 @@
+"""Histories of metadata for tests: seeded records that fit each other, and the image's dumb twin."""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from cluster.metadata.image import (
+    BrokerImage,
+    ConfigResource,
+    ConfigResourceType,
+    ConfigsImage,
+    Listener,
+    MetadataImage,
+    PartitionImage,
+    TopicImage,
+)
+from cluster.metadata.records import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ClusterCreated,
+    ConfigChanged,
+    FeatureLevelChanged,
+    PartitionChanged,
+    PartitionsAdded,
+    ProducerIdsAllocated,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+)
+
+
+@dataclass
+class Twin:
+    """Everything in plain dictionaries, changed in place: what the image must amount to."""
+
+    cluster_id: str = ""
+    features: dict[str, int] = field(default_factory=dict)
+    brokers: dict[int, BrokerImage] = field(default_factory=dict)
+    names: dict[bytes, str] = field(default_factory=dict)
+    partitions: dict[bytes, list[PartitionImage]] = field(default_factory=dict)
+    configs: dict[ConfigResource, dict[str, str]] = field(default_factory=dict)
+    next_producer_id: int = 0
+
+    def replay(self, record: Record) -> None:
+        match record:
+            case ClusterCreated():
+                self.cluster_id = record.cluster_id
+            case FeatureLevelChanged():
+                self.features.pop(record.name, None)
+                if record.level:
+                    self.features[record.name] = record.level
+            case BrokerRegistered():
+                self.brokers[record.broker_id] = BrokerImage(
+                    record.broker_id,
+                    record.broker_epoch,
+                    record.incarnation_id,
+                    record.listeners,
+                    record.rack,
+                    record.features,
+                    record.is_fenced,
+                    record.is_in_controlled_shutdown,
+                )
+            case BrokerChanged():
+                old = self.brokers[record.broker_id]
+                self.brokers[record.broker_id] = BrokerImage(
+                    old.broker_id,
+                    old.broker_epoch,
+                    old.incarnation_id,
+                    old.listeners,
+                    old.rack,
+                    old.features,
+                    record.is_fenced,
+                    record.is_in_controlled_shutdown,
+                )
+            case BrokerUnregistered():
+                del self.brokers[record.broker_id]
+            case TopicCreated():
+                self.names[record.topic_id] = record.name
+                self.partitions[record.topic_id] = []
+            case PartitionsAdded():
+                self.partitions[record.topic_id].extend(record.partitions)
+            case PartitionChanged():
+                self.partitions[record.topic_id][record.partition] = record.state
+            case TopicDeleted():
+                name = self.names.pop(record.topic_id)
+                del self.partitions[record.topic_id]
+                self.configs.pop(ConfigResource(ConfigResourceType.TOPIC, name), None)
+            case ConfigChanged():
+                resource = ConfigResource(record.resource_type, record.resource_name)
+                configs = self.configs.setdefault(resource, {})
+                configs.pop(record.key, None)
+                if record.value is not None:
+                    configs[record.key] = record.value
+                if not configs:
+                    del self.configs[resource]
+            case ProducerIdsAllocated():
+                self.next_producer_id = record.next_producer_id
+
+    def image(self, offset: int) -> MetadataImage:
+        topics = [
+            TopicImage(name, topic_id, tuple(self.partitions[topic_id]))
+            for topic_id, name in self.names.items()
+        ]
+        return MetadataImage(
+            offset=offset,
+            cluster_id=self.cluster_id,
+            brokers=dict(self.brokers),
+            topics_by_name={topic.name: topic for topic in topics},
+            topics_by_id={topic.topic_id: topic for topic in topics},
+            configs=ConfigsImage({key: dict(value) for key, value in self.configs.items()}),
+            features=dict(self.features),
+            next_producer_id=self.next_producer_id,
+        )
+
+
+def history(seed: int, count: int) -> Iterator[Record]:
+    """`count` records, each fit to come after those before it."""
+    chance = random.Random(seed)
+    names: dict[bytes, str] = {}
+    sizes: dict[bytes, int] = {}
+    brokers: set[int] = set()
+    producer_id = 0
+    yield ClusterCreated(f"cluster-{seed}")
+    for step in range(count - 1):
+        kind = chance.choice("tttppPPdccccbBuFa")
+        topic_id = chance.choice(sorted(names)) if names else b""
+        if kind == "t" or not names:
+            free = sorted({f"topic-{n}" for n in range(30)} - set(names.values()))
+            topic_id = chance.randbytes(16)
+            names[topic_id] = chance.choice(free) if free else f"extra-{step}"
+            sizes[topic_id] = 0
+            yield TopicCreated(names[topic_id], topic_id)
+        elif kind == "p" or (kind == "P" and not sizes[topic_id]):
+            added = chance.randint(1, 4)
+            first, sizes[topic_id] = sizes[topic_id], sizes[topic_id] + added
+            yield PartitionsAdded(topic_id, first, tuple(_partition(chance) for _ in range(added)))
+        elif kind == "P":
+            number = chance.randrange(sizes[topic_id])
+            yield PartitionChanged(topic_id, number, _partition(chance))
+        elif kind == "d":
+            del sizes[topic_id]
+            del names[topic_id]
+            yield TopicDeleted(topic_id)
+        elif kind == "c":
+            topic = chance.random() < 0.7
+            yield ConfigChanged(
+                ConfigResourceType.TOPIC if topic else ConfigResourceType.BROKER,
+                names[topic_id] if topic else chance.choice(["", "1"]),
+                f"key-{chance.randrange(3)}",
+                chance.choice([None, "a", "b"]),
+            )
+        elif kind in "bB" and brokers:
+            yield BrokerChanged(
+                chance.choice(sorted(brokers)), chance.random() < 0.5, chance.random() < 0.5
+            )
+        elif kind == "u" and brokers:
+            broker = chance.choice(sorted(brokers))
+            brokers.remove(broker)
+            yield BrokerUnregistered(broker)
+        elif kind == "F":
+            yield FeatureLevelChanged(f"feature-{chance.randrange(3)}", chance.randrange(3))
+        elif kind == "a":
+            producer_id += 1000
+            yield ProducerIdsAllocated(1, step, producer_id)
+        else:
+            broker = chance.randrange(5)
+            brokers.add(broker)
+            yield BrokerRegistered(
+                broker, step, chance.randbytes(16), (Listener("PLAINTEXT", "host", broker + 1),)
+            )
+
+
+def _partition(chance: random.Random) -> PartitionImage:
+    replicas = tuple(chance.sample(range(5), chance.randint(1, 3)))
+    return PartitionImage(
+        replicas=replicas,
+        in_sync_replicas=replicas[:1],
+        leader=replicas[0],
+        leader_epoch=chance.randrange(9),
+        partition_epoch=chance.randrange(99),
+    )
