@@ -269,10 +269,12 @@ def _fetched(
 def _all_of(
     table: TimelineTable[PartitionKey, CommittedOffset],
 ) -> list[OffsetFetchResponseTopics]:
-    topics: dict[str, OffsetFetchResponseTopics] = {}
+    """Offsets on different topics of one name stand apart."""
+    topics: dict[tuple[str, Uuid], OffsetFetchResponseTopics] = {}
     for (name, index), committed in sorted(table.committed_items(), key=lambda item: item[0]):
-        topic = topics.get(name)
+        key = (name, committed.topic_id)
+        topic = topics.get(key)
         if topic is None:
-            topic = topics[name] = OffsetFetchResponseTopics(name=name, topic_id=committed.topic_id)
+            topic = topics[key] = OffsetFetchResponseTopics(name=name, topic_id=committed.topic_id)
         topic.partitions.append(_fetched(index, committed, ZERO_UUID))
     return list(topics.values())

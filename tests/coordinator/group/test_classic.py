@@ -1,4 +1,4 @@
-"""The rebalance of classic groups: phases, deadlines, generations, sessions, and what is written."""
+"""The rebalance of classic groups: phases, deadlines, generations, sessions, what is written."""
 
 import pytest
 
@@ -112,7 +112,7 @@ def test_a_new_leader_is_chosen_when_the_old_one_does_not_rejoin() -> None:
     assert play.heartbeat(first, 3) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- the initial delay ------------------------------------------------------------------------------
+# -- the initial delay ----------------------------------------------------------------------------
 
 
 def test_an_empty_group_waits_for_the_initial_delay() -> None:
@@ -159,7 +159,7 @@ def test_the_initial_delay_comes_back_once_the_group_was_empty() -> None:
     assert again.joined.generation_id == 3
 
 
-# -- protocols --------------------------------------------------------------------------------------
+# -- protocols ------------------------------------------------------------------------------------
 
 
 def test_the_protocol_with_the_most_first_votes_wins() -> None:
@@ -182,7 +182,7 @@ def test_only_protocols_that_all_members_support_can_win() -> None:
     assert b.joined.protocol_name == "range"
 
 
-# -- SyncGroup --------------------------------------------------------------------------------------
+# -- SyncGroup ------------------------------------------------------------------------------------
 
 
 def test_followers_wait_for_the_leaders_assignment() -> None:
@@ -254,7 +254,7 @@ def test_the_sync_wait_ends_when_all_have_synced() -> None:
     assert play.state() == "Stable"
 
 
-# -- heartbeats and sessions ------------------------------------------------------------------------
+# -- heartbeats and sessions ----------------------------------------------------------------------
 
 
 def test_heartbeat_answers_by_state() -> None:
@@ -338,7 +338,7 @@ def test_a_new_member_waits_for_its_first_rebalance_five_minutes_at_most() -> No
     assert other.joined.member_id == ""
 
 
-# -- what a failed append does ----------------------------------------------------------------------
+# -- what a failed append does --------------------------------------------------------------------
 
 
 def test_an_assignment_that_cannot_be_stored_is_refused_and_the_group_rebalances() -> None:
