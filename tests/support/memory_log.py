@@ -1,0 +1,68 @@
+"""A shard's partition in memory: what storage, bus and worker are to it, with time and failure in hand."""
+
+from node.bus.messages import Appended, Failed, ProducersDescribed
+from node.bus.reply import Reply
+from node.router.fanout import Answer
+from node.router.shard_log import Entry
+from protocol.errors import ErrorCode
+from protocol.records import iter_batches, iter_records
+
+
+class MemoryLog:
+    """Appends wait in `queue` until `serve` or `fail` settles the oldest; barriers wait with them."""
+
+    def __init__(self, *, is_serving: bool = True) -> None:
+        self.entries: list[Entry] = []
+        self.batch_sizes: list[int] = []
+        self.is_serving = is_serving
+        self.is_readable = True
+        self.slice_count = 1_000
+        self.queue: list[tuple[bytes | None, Reply[Answer]]] = []
+
+    def barrier(self) -> Reply[Answer]:
+        return self._enqueue(None)
+
+    def append(self, batch: bytes, leader_epoch: int) -> Reply[Answer]:
+        return self._enqueue(batch)
+
+    def bounds(self) -> tuple[int, int]:
+        return 0, len(self.entries)
+
+    def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
+        if not self.is_readable:
+            raise OSError("the disk is gone")
+        end = min(offset + self.slice_count, end_offset)
+        return self.entries[offset:end], end
+
+    def _enqueue(self, batch: bytes | None) -> Reply[Answer]:
+        reply: Reply[Answer] = Reply()
+        self.queue.append((batch, reply))
+        if self.is_serving:
+            self.serve()
+        return reply
+
+    def serve(self, *, and_stay: bool = False) -> None:
+        """Carry out all that waits; `and_stay`: from now on at once."""
+        self.is_serving = self.is_serving or and_stay
+        while self.queue:
+            batch, reply = self.queue.pop(0)
+            if batch is None:
+                reply.resolve(ProducersDescribed(0, ErrorCode.NONE, ()))
+            else:
+                reply.resolve(Appended(0, base_offset=self.write(batch)))
+
+    def write(self, batch: bytes) -> int:
+        """What an append does; returns the base offset."""
+        base_offset = len(self.entries)
+        for start, header in iter_batches(batch):
+            records = list(iter_records(batch[start:], header))
+            self.batch_sizes.append(len(records))
+            self.entries += [(record.key, record.value) for record in records]
+        return base_offset
+
+    def fail(self, error_code: ErrorCode, *, is_written: bool = False) -> None:
+        """Answer the oldest with an error; `is_written`: though the log has it."""
+        batch, reply = self.queue.pop(0)
+        if is_written and batch is not None:
+            self.write(batch)
+        reply.resolve(Failed(0, error_code))
