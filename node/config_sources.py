@@ -7,12 +7,16 @@ reading the one file.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 ENVIRONMENT_PREFIX = "ODRADEK_"
+
+# As Java has it: the first equals sign or colon ends the key.
+_PROPERTY = re.compile(r"(?P<key>[^\s=:]+)\s*[=:]\s*(?P<value>.*)")
 
 SYNONYMS: Mapping[str, str] = {
     "broker.id": "node.id",
@@ -31,7 +35,7 @@ class Setting(NamedTuple):
 
 
 class ConfigFault(ValueError):
-    """The configuration is wrong: one sentence per fault, each with key, value and what is right."""
+    """The configuration is wrong: one sentence per fault, with key, value and what is right."""
 
     def __init__(self, *faults: str) -> None:
         super().__init__("\n".join(faults))
@@ -64,7 +68,7 @@ def from_environment(environment: Mapping[str, str] = os.environ) -> dict[str, S
 
 
 def from_file(path: Path) -> dict[str, Setting]:
-    """A TOML file (`.toml`), or `key=value` lines as in Kafka's server.properties (anything else)."""
+    """A TOML file (`.toml`), or `key=value` lines as in Kafka's server.properties (others)."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -112,13 +116,11 @@ def _from_properties(text: str, path: Path) -> dict[str, Setting]:
         continued = ""
         if not line or line[0] in "#!":
             continue
-        key, separator, value = line.partition("=")
-        if not separator:
-            key, separator, value = line.partition(":")
-        if not separator or not key.strip():
+        matched = _PROPERTY.fullmatch(line)
+        if matched is None:
             faults.append(f"{path} line {number}: {line!r} is not of the form key=value")
             continue
-        settings[key.strip()] = Setting(value.strip(), f"{path} line {number}")
+        settings[matched["key"]] = Setting(matched["value"], f"{path} line {number}")
     if faults:
         raise ConfigFault(*faults)
     return settings

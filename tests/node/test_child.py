@@ -1,0 +1,147 @@
+"""A child process: started alone in its world, heard, restarted with ever more patience, ended."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.child import Child, Patience, State, child_environment, python_command
+from node.observability import Stop
+from tests.support.waiting import wait_until
+
+READY = """\
+from node.observability import ChildLink
+link = ChildLink.connect(None, "x")
+link.ready()"""
+UNTIL_STOPPED = f"{READY}\nwhile not link.poll(): pass"
+
+
+class Nursery:
+    """Children on a selector that is turned by hand, with a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.children: list[Child] = []
+        self.became_ready: list[str] = []
+
+    def child(self, script: str, patience: Patience | None = None) -> Child:
+        child = Child(
+            "worker-0",
+            [sys.executable, "-c", script],
+            patience or Patience(),
+            self.selector,
+            lambda child: self.became_ready.append(child.name),
+        )
+        self.children.append(child)
+        return child
+
+    def turn(self) -> None:
+        for key, _ in self.selector.select(0.005):
+            key.data()
+
+    def until(self, child: Child, state: State) -> None:
+        def has_come() -> bool:
+            self.turn()
+            child.reap(time.monotonic())
+            return child.state is state
+
+        wait_until(has_come, what=f"{child.name} is {state}")
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    for child in nursery.children:
+        child.kill()
+        child.wait()
+    nursery.selector.close()
+
+
+def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
+    child = nursery.child(UNTIL_STOPPED)
+    child.start(time.monotonic())
+    assert child.state is State.STARTING
+    nursery.until(child, State.READY)
+    assert nursery.became_ready == ["worker-0"]
+    child.stop(time.monotonic(), Stop())
+    nursery.until(child, State.ENDED)
+
+
+def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: Nursery) -> None:
+    patience = Patience(restart_first=1.0, restart_max=5.0, stable=100.0)
+    child = nursery.child("", patience)
+    waits = []
+    for began in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 200.0):
+        child.start(began)
+        ended = began + 1 if began < 200 else began + 100
+
+        def has_ended(at: float = ended) -> bool:
+            nursery.turn()
+            return child.reap(at)
+
+        wait_until(has_ended)
+        assert child.state is State.WAITING
+        waits.append(child.deadline - ended)
+    assert waits == [0.0, 1.0, 2.0, 4.0, 5.0, 5.0, 0.0]
+    assert child.restart_count == 7
+
+
+def test_nonsense_on_the_link_is_not_taken_for_a_death(nursery: Nursery) -> None:
+    script = (
+        "import os, socket; link = socket.socket(fileno=int(os.environ['_ODRADEK_LINK']))\n"
+        "link.send(b'\\xc1nonsense'); os.environ['_ODRADEK_LINK'] = str(link.detach())\n"
+        f"{UNTIL_STOPPED}"
+    )
+    child = nursery.child(script)
+    child.start(time.monotonic())
+    nursery.until(child, State.READY)
+
+
+def test_a_child_that_is_still_starting_is_just_ended(nursery: Nursery) -> None:
+    child = nursery.child("import signal; signal.pause()")
+    child.start(time.monotonic())
+    child.stop(time.monotonic(), Stop())
+    nursery.until(child, State.ENDED)
+
+
+def test_a_late_supervisor_does_not_blame_its_children(nursery: Nursery) -> None:
+    child = nursery.child(UNTIL_STOPPED, Patience(beat=5.0))
+    child.start(0.0)
+    nursery.until(child, State.READY)
+    child.excuse(1_000.0)
+    assert child.deadline == 1_005.0
+
+
+def test_a_folder_of_the_user_is_not_taken_for_a_package_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "storage").mkdir()
+    (tmp_path / "storage" / "__init__.py").write_text("raise SystemExit('not ours')")
+    subprocess.run(
+        python_command("storage.layout"),
+        cwd=tmp_path,
+        env=child_environment(0),
+        check=True,
+        timeout=30,
+    )
+
+
+def test_malloc_is_told_to_keep_megabytes_unless_the_user_says_otherwise() -> None:
+    assert child_environment(5, {})["MALLOC_MMAP_THRESHOLD_"] == str(32 << 20)
+    assert child_environment(5, {"MALLOC_ARENA_MAX": "9"})["MALLOC_ARENA_MAX"] == "9"
+    assert child_environment(5, {})["_ODRADEK_LINK"] == "5"
+
+
+def test_ctrl_c_in_the_terminal_is_not_for_children(nursery: Nursery) -> None:
+    child = nursery.child(UNTIL_STOPPED)
+    child.start(time.monotonic())
+    nursery.until(child, State.READY)
+    assert child.pid is not None
+    assert os.getpgid(child.pid) != os.getpgid(0)
+    os.kill(child.pid, signal.SIGKILL)
+    nursery.until(child, State.WAITING)

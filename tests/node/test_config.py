@@ -1,0 +1,156 @@
+"""A node is told everything that is wrong with its configuration, and what would be right."""
+
+from pathlib import Path
+
+import pytest
+
+from node.config import (
+    DEFAULT_PORT,
+    ListenerConfig,
+    NodeConfig,
+    default_data_folder,
+    default_run_folder,
+    default_worker_count,
+    load,
+)
+from node.config_sources import ConfigFault
+from storage.settings import Durability
+
+
+def configured(**options: str) -> NodeConfig:
+    return load(
+        environment={}, options={key.replace("_", "."): text for key, text in options.items()}
+    )
+
+
+def faults_of(**options: str) -> list[str]:
+    with pytest.raises(ConfigFault) as caught:
+        configured(**options)
+    return list(caught.value.faults)
+
+
+def test_without_any_setting_there_is_a_whole_configuration() -> None:
+    config = configured()
+    assert config.node_id == 0
+    assert config.listeners == (
+        ListenerConfig(name="PLAINTEXT", host="127.0.0.1", port=DEFAULT_PORT),
+    )
+    assert config.worker_count == default_worker_count()
+    assert config.durability is Durability.INTERVAL
+    assert config.http_port is None
+    assert config.static_configs == {}
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text('node.id = 1\nworkers = 1\nstores = 3\nlog.level = "debug"\n')
+    config = load(
+        file=file,
+        environment={"ODRADEK_WORKERS": "2", "ODRADEK_STORES": "4", "PATH": "/bin"},
+        options={"stores": "5"},
+    )
+    assert (config.node_id, config.worker_count, config.store_count) == (1, 2, 5)
+    assert config.log_level == "DEBUG"
+
+
+def test_kafkas_own_settings_are_kept_by_kafkas_names(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\nbroker.id=4\nlog.dirs=/tmp/kafka-logs\n"
+        "log.retention.hours=2\nnum.partitions=3\nnum.io.threads=8\n"
+    )
+    config = load(file=file, environment={"ODRADEK_AUTO_CREATE_TOPICS_ENABLE": "false"})
+    assert config.node_id == 4
+    assert config.data_folder == Path("/tmp/kafka-logs")
+    assert config.static_configs == {
+        "log.retention.hours": "2",
+        "num.partitions": "3",
+        "auto.create.topics.enable": "false",
+    }
+
+
+def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
+    config = configured(
+        listeners="INTERNAL://:9092, EXTERNAL://[::1]:9093",
+        advertised_listeners="EXTERNAL://broker.example:30093",
+        listener_security_protocol_map="INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+    )
+    internal, external = config.listeners
+    assert (internal.host, internal.port, internal.advertised_host) == ("", 9092, None)
+    assert (external.host, external.port) == ("::1", 9093)
+    assert (external.advertised_host, external.advertised_port) == ("broker.example", 30093)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "right"),
+    [
+        ("node.id", "one", "a whole number from 0 to 2147483647, or auto"),
+        ("workers", "0", "a whole number from 1 to 64"),
+        ("stores", "1000", "a whole number from 1 to 256"),
+        ("profile", "test", "one of dev, standard"),
+        ("durability", "fsync", "one of interval, commit"),
+        ("log.level", "loud", "one of DEBUG, INFO, WARNING, ERROR"),
+        ("arena.bytes", "1MiB", "from 16MiB up"),
+        ("arena.bytes", "plenty", "for example 256MiB"),
+        ("listeners", "localhost", "must be host:port"),
+        ("listeners", "A://:1,A://:2", "two listeners called A"),
+        ("listeners", "::1:9092", "in brackets"),
+        ("listeners", "", "at least one listener"),
+        ("listeners", "SASL_SSL://:9092", "this release serves PLAINTEXT"),
+        ("listener.security.protocol.map", "A:HTTP", "NAME:PROTOCOL"),
+        ("advertised.listeners", "B://broker:9092", "B is no listener"),
+        ("http.listen", "9644", "must be host:port"),
+        ("data", "/a,/b", "one folder"),
+        ("run", "/tmp/" + "x" * 100, "shorter than 80"),
+        ("cluster.id", "our cluster", "letters, digits"),
+        ("log.retention.ms", "a week", "log.retention.ms"),
+        ("log.retension.ms", "1", "is not a key"),
+    ],
+)
+def test_a_mistake_is_told_with_key_value_place_and_what_would_be_right(
+    key: str, text: str, right: str
+) -> None:
+    (fault,) = faults_of(**{key: text})
+    assert fault.startswith(key)
+    assert text in fault
+    assert right in fault
+    assert "the command line" in fault
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    assert len(faults_of(node_id="x", workers="y", nonsense="z")) == 3
+
+
+def test_settings_that_do_not_go_together_are_mistakes_as_well() -> None:
+    assert "a worker owns whole stores" in faults_of(workers="9", stores="4")[0]
+    assert "several routers share" in faults_of(routers="2", listeners="A://:0")[0]
+    assert "used by several" in faults_of(listeners="A://:9092,B://:9092")[0]
+
+
+def test_the_dev_profile_is_small_and_can_be_made_bigger() -> None:
+    small = configured(profile="dev")
+    assert (small.worker_count, small.arena_bytes) == (1, 256 << 20)
+    assert configured(profile="dev", workers="3", arena_bytes="2 GiB").arena_bytes == 2 << 30
+
+
+def test_a_node_may_take_its_id_from_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "odradek-12.brokers.default.svc")
+    assert configured(node_id="auto").node_id == 12
+    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
+    assert "does not end in a number" in faults_of(node_id="auto")[0]
+
+
+def test_children_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
+    config = configured(listeners="A://:0", log_retention_ms="5", durability="commit")
+    path = tmp_path / "config.json"
+    config.save_json(path)
+    assert NodeConfig.load_json(path) == config
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_folders_belong_to_this_user_and_this_data_folder() -> None:
+    assert default_data_folder({"XDG_DATA_HOME": "/data/home"}) == Path("/data/home/odradek")
+    one, two = default_run_folder(Path("/a"), {}), default_run_folder(Path("/b"), {})
+    assert one != two
+    assert one == default_run_folder(Path("/a"), {})
+    assert len(str(one)) < 80

@@ -1,0 +1,72 @@
+"""Files, environment and command line end in one flat shape, with the place of every value."""
+
+from pathlib import Path
+
+import pytest
+
+from node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
+
+
+def written(tmp_path: Path, name: str, text: str) -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_toml_tables_and_dotted_keys_are_the_same(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "node.toml",
+        'workers = 2\nlisteners = ["A://:1", "B://:2"]\nlog.level = "INFO"\n'
+        "[auto.create]\ntopics.enable = true\n",
+    )
+    texts = {key: setting.text for key, setting in from_file(path).items()}
+    assert texts == {
+        "workers": "2",
+        "listeners": "A://:1,B://:2",
+        "log.level": "INFO",
+        "auto.create.topics.enable": "true",
+    }
+
+
+def test_properties_are_read_as_kafka_reads_them(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        "server.properties",
+        "# a comment\n! another\n\n node.id = 3 \nlisteners=A://:1,\\\n  B://:2\nlog.dir: /d=e\n",
+    )
+    assert from_file(path) == {
+        "node.id": Setting("3", f"{path} line 4"),
+        "listeners": Setting("A://:1,B://:2", f"{path} line 6"),
+        "log.dir": Setting("/d=e", f"{path} line 7"),
+    }
+
+
+def test_the_environment_spells_dots_as_underscores() -> None:
+    settings = from_environment({"ODRADEK_LOG_RETENTION_MS": "1", "HOME": "/root"})
+    assert settings == {
+        "log.retention.ms": Setting("1", "environment variable ODRADEK_LOG_RETENTION_MS")
+    }
+
+
+def test_synonyms_are_one_setting() -> None:
+    merged = merge({"broker.id": Setting("1", "a")}, {"node.id": Setting("2", "b")})
+    assert merged == {"node.id": Setting("2", "b")}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("node.toml", b"workers = = 2", "is not TOML"),
+        ("server.properties", b"node.id", r"line 1: 'node.id' is not of the form key=value"),
+        ("server.properties", b"node.id=\xff", "is not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, name: str, content: bytes, says: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigFault, match=says):
+        from_file(tmp_path / name)
+    with pytest.raises(ConfigFault, match="cannot read"):
+        from_file(tmp_path / "missing.toml")

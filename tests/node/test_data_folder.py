@@ -1,0 +1,98 @@
+"""A data folder belongs to one node of one cluster, and to one process at a time."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from node.config import NodeConfig, load
+from node.config_sources import ConfigFault
+from node.data_folder import (
+    FolderLock,
+    Identity,
+    adopt_identity,
+    format_folder,
+    new_cluster_id,
+    read_identity,
+)
+
+
+def config_for(folder: Path, **options: str) -> NodeConfig:
+    return load(environment={}, options={"data": str(folder), **options})
+
+
+def test_the_first_start_makes_the_folder_the_nodes_and_later_ones_find_it(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "data"
+    first = adopt_identity(config_for(folder), formats=True)
+    assert len(first.cluster_id) == 22
+    assert first.store_count == 8
+    again = adopt_identity(config_for(folder), formats=True)
+    assert again == first
+
+
+def test_a_folder_keeps_its_number_of_stores(tmp_path: Path) -> None:
+    adopt_identity(config_for(tmp_path, stores="3"), formats=True)
+    config = adopt_identity(config_for(tmp_path, workers="4"), formats=True)
+    assert (config.store_count, config.worker_count) == (3, 3)
+    with pytest.raises(ConfigFault, match=r"stores=5.*formatted with 3 stores"):
+        adopt_identity(config_for(tmp_path, stores="5"), formats=True)
+
+
+def test_a_lost_folder_is_not_made_anew_by_itself(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFault, match="odradek format"):
+        adopt_identity(config_for(tmp_path), formats=False)
+    assert read_identity(tmp_path) is None
+
+
+def test_the_data_of_others_are_refused(tmp_path: Path) -> None:
+    format_folder(tmp_path, Identity("cluster-a", 1, 8))
+    with pytest.raises(ConfigFault, match=r"node\.id=2: .* belong to node 1"):
+        adopt_identity(config_for(tmp_path, **{"node.id": "2"}), formats=True)
+    options = {"node.id": "1", "cluster.id": "cluster-b"}
+    with pytest.raises(ConfigFault, match=r"cluster\.id=cluster-b: .* belong to cluster cluster-a"):
+        adopt_identity(config_for(tmp_path, **options), formats=True)
+
+
+def test_formatting_twice_is_refused(tmp_path: Path) -> None:
+    format_folder(tmp_path, Identity("cluster-a", 1, 8))
+    with pytest.raises(ConfigFault, match="formatted already"):
+        format_folder(tmp_path, Identity("cluster-b", 1, 8))
+
+
+def test_a_newer_layout_is_left_to_the_newer_release(tmp_path: Path) -> None:
+    format_folder(tmp_path, Identity("cluster-a", 1, 8, version=2))
+    with pytest.raises(ConfigFault, match=r"layout version 2.*newer release"):
+        read_identity(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "version=x\n", "version=1\ncluster.id=a\n"])
+def test_a_damaged_file_is_not_taken_for_a_new_folder(tmp_path: Path, text: str) -> None:
+    (tmp_path / "meta.properties").write_text(text)
+    with pytest.raises(ConfigFault, match="is damaged"):
+        adopt_identity(config_for(tmp_path), formats=True)
+
+
+def test_cluster_ids_are_new_and_no_options() -> None:
+    ids = {new_cluster_id() for _ in range(200)}
+    assert len(ids) == 200
+    assert not any(one.startswith("-") for one in ids)
+
+
+def test_a_held_folder_names_its_holder_and_is_free_when_that_dies(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from node.data_folder import FolderLock\n"
+        "lock = FolderLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(ConfigFault, match=rf"running in this folder \(process {holder.pid}\)"):
+            FolderLock(tmp_path)
+        holder.kill()
+        holder.wait()
+    FolderLock(tmp_path).release()

@@ -1,0 +1,244 @@
+"""A log that cannot be flooded, metrics that are read when asked for, a link that never blocks."""
+
+import asyncio
+import io
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from node.config import load
+from node.observability import (
+    FLOOD_LINES_MAX,
+    FLOOD_WINDOW_S,
+    LINK_KIND,
+    Beat,
+    ChildLink,
+    Collect,
+    FloodFilter,
+    FromChild,
+    JsonFormatter,
+    Metrics,
+    Ready,
+    Report,
+    Sample,
+    Stop,
+    TextFormatter,
+    configure_logging,
+    decode_from_child,
+    encode_link,
+    exposition,
+)
+
+
+def record(message: str, *arguments: object, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord("node.wire", level, "file.py", 7, message, arguments, None)
+
+
+# -- logging --------------------------------------------------------------------------------------
+
+
+def test_a_line_for_humans_has_time_level_and_process() -> None:
+    line = TextFormatter("router-0").format(record("port %d", 9092))
+    assert line[12:] == " WARN  router-0   port 9092"
+
+
+def test_a_line_for_machines_is_one_json_object_also_with_an_exception() -> None:
+    failed = record("line one\nline two")
+    try:
+        raise ValueError("bad")
+    except ValueError:
+        failed.exc_info = sys.exc_info()
+    line = JsonFormatter("worker-1").format(failed)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert (entry["level"], entry["process"], entry["logger"]) == (
+        "warning",
+        "worker-1",
+        "node.wire",
+    )
+    assert entry["message"] == "line one\nline two"
+    assert "ValueError: bad" in entry["exception"]
+    assert entry["time"].endswith("Z")
+
+
+def test_a_flood_of_lines_from_one_place_is_cut_and_counted() -> None:
+    now = 100.0
+    flood = FloodFilter(lambda: now)
+    passed = [flood.filter(record("again %d", index)) for index in range(FLOOD_LINES_MAX + 30)]
+    assert passed == [True] * FLOOD_LINES_MAX + [False] * 30
+    now += FLOOD_WINDOW_S
+    next_one = record("again %d", 99)
+    assert flood.filter(next_one)
+    assert next_one.getMessage() == "again 99 (30 more like this were not shown)"
+
+
+@pytest.fixture
+def unconfigured() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    hook = sys.excepthook
+    flags = logging.raiseExceptions, logging.logThreads, logging.logProcesses
+    multiprocessing = logging.logMultiprocessing
+    yield
+    root.handlers[:], root.level = handlers, level
+    sys.excepthook = hook
+    logging.raiseExceptions, logging.logThreads, logging.logProcesses = flags
+    logging.logMultiprocessing = multiprocessing
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_the_log_is_json_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure_logging(load(environment={}, options={"log.level": "WARNING"}), "router-0")
+    logging.getLogger("node").info("not shown")
+    logging.getLogger("node").warning("shown")
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["message"] == "shown"
+
+
+@pytest.mark.usefixtures("unconfigured")
+def test_a_failure_of_the_process_is_a_line_of_its_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    configure_logging(load(environment={}), "router-0")
+    sys.excepthook(ValueError, ValueError("bad"), None)
+    entry = json.loads(stream.getvalue())
+    assert entry["message"] == "router-0 failed and exits"
+    assert "ValueError: bad" in entry["exception"]
+
+
+# -- metrics --------------------------------------------------------------------------------------
+
+
+def test_metrics_are_read_when_they_are_collected() -> None:
+    metrics = Metrics()
+    requests = 0
+    metrics.counter("requests", "Requests", lambda: requests)
+    metrics.gauge("queued", "Queued", lambda: {"a": 1.0, "b": 2.0}, label="queue")
+    requests = 5
+    assert [sample for sample in metrics.collect() if "process" not in sample.name] == [
+        Sample("requests", "counter", "Requests", 5),
+        Sample("queued", "gauge", "Queued", 1.0, (("queue", "a"),)),
+        Sample("queued", "gauge", "Queued", 2.0, (("queue", "b"),)),
+    ]
+
+
+def test_the_text_for_prometheus_has_one_family_for_all_processes() -> None:
+    text = exposition(
+        {
+            "router-0": [Sample("requests", "counter", "Requests", 5)],
+            "router-1": [Sample("requests", "counter", "Requests", 2**53)],
+        }
+    )
+    assert text == (
+        "# HELP requests Requests\n# TYPE requests counter\n"
+        'requests{process="router-0"} 5\nrequests{process="router-1"} 9007199254740992\n'
+    )
+
+
+# -- the link -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, ChildLink]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
+    ours.setblocking(False)
+    link = ChildLink(theirs, "worker-0")
+    yield ours, link
+    link.close()
+    ours.close()
+
+
+def heard(ours: socket.socket) -> list[FromChild]:
+    messages: list[FromChild] = []
+    while True:
+        try:
+            payload = ours.recv(1 << 16)
+        except BlockingIOError:
+            return messages
+        if not payload:
+            return messages
+        messages.append(decode_from_child(payload))
+
+
+def poll_until_told(link: ChildLink) -> bool:
+    """Polls are cheap because most of them do not look: so poll until one has."""
+    return any(link.poll() for _ in range(2_000_000))
+
+
+def test_a_child_beats_and_says_ready(pair: tuple[socket.socket, ChildLink]) -> None:
+    ours, link = pair
+    assert not link.poll()
+    link.ready({"ports": {"PLAINTEXT": 9092}})
+    assert heard(ours) == [Beat(), Ready({"ports": {"PLAINTEXT": 9092}})]
+
+
+def test_a_child_is_told_to_stop(pair: tuple[socket.socket, ChildLink]) -> None:
+    ours, link = pair
+    assert not link.poll()
+    ours.send(encode_link(Stop()))
+    assert poll_until_told(link)
+    assert link.poll()
+
+
+def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, ChildLink]) -> None:
+    ours, link = pair
+    ours.close()
+    assert poll_until_told(link)
+    link.ready()
+
+
+def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, ChildLink]) -> None:
+    ours, link = pair
+    values = dict.fromkeys(map(str, range(900)), 1.0)
+    link.metrics.gauge("bytes", "Bytes", lambda: values, label="n")
+    ours.send(encode_link(Collect()))
+    link.poll()
+    reports = [message for message in heard(ours) if isinstance(message, Report)]
+    assert sum(len(report.samples) for report in reports) >= 900
+    assert [report.is_last for report in reports] == [False] * (len(reports) - 1) + [True]
+
+
+def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
+    pair: tuple[socket.socket, ChildLink],
+) -> None:
+    _, link = pair
+    for _ in range(10_000):
+        link.ready({"text": "x" * 1_000})
+    assert not link.poll()
+
+
+def test_an_event_loop_watches_the_link(pair: tuple[socket.socket, ChildLink]) -> None:
+    ours, link = pair
+
+    async def scenario() -> None:
+        stopped = asyncio.Event()
+        link.watch(asyncio.get_running_loop(), stopped.set)
+        ours.send(encode_link(Stop()))
+        await asyncio.wait_for(stopped.wait(), 5)
+
+    asyncio.run(scenario())
+    assert Beat() in heard(ours)
+
+
+def test_a_process_started_by_hand_has_no_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("_ODRADEK_LINK", raising=False)
+    with ChildLink.connect(None, "worker-0") as link:
+        link.ready()
+        assert not link.poll()
+        assert list(link.sockets) == []
+
+
+def test_the_link_is_found_by_its_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
+    monkeypatch.setenv("_ODRADEK_LINK", str(theirs.detach()))
+    with ours, ChildLink.connect(None, "worker-0") as link:
+        link.ready()
+        assert "_ODRADEK_LINK" not in os.environ
+        assert isinstance(decode_from_child(ours.recv(1_000)), Ready)
