@@ -17,6 +17,7 @@ from protocol.control_records import read_control_batch
 from protocol.records import CONTROL, BatchHeader
 from storage.append import Turn
 from storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
+from storage.cursors import batches_from
 from storage.layout import (
     EPOCH_KEY,
     KEY,
@@ -80,22 +81,19 @@ def replay_segment(
             if log is not None:
                 log.epochs.assign(epoch, OFFSET.unpack(row)[0])
                 log.epoch_recorded = epoch
-        cursor = transaction.cursor(segment.batches)
         for log in logs.values():
             log.resume_transactions()
-            _replay_batches(log, cursor)
+            _replay_batches(log, segment, transaction)
             log.producer_undo.clear()
             log.epochs.truncate_start(log.log_start_offset)
 
 
-def _replay_batches(log: PartitionLog, cursor: "lmdb.Cursor[memoryview]") -> None:
-    number = log.number
-    if not cursor.set_range(KEY.pack(number, log.log_end_offset)):
-        return
-    for key, value in cursor.iternext():
-        row_number, base_offset = KEY.unpack(key)
-        if row_number != number:
-            return
+def _replay_batches(
+    log: PartitionLog, segment: Segment, transaction: "lmdb.Transaction[memoryview]"
+) -> None:
+    for base_offset, value in batches_from(
+        transaction, segment.batches, log.number, log.log_end_offset
+    ):
         fields = unpack_header(value, STAMP_SIZE)
         batch = value[STAMP_SIZE:]
         marker = None

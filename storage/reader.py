@@ -11,12 +11,14 @@ leaders, and by the command line on a store that nobody owns.
 """
 
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader, iter_timestamps
 from storage import opening
 from storage.catalog import CatalogFile, PartitionRow, SegmentState
+from storage.cursors import batches_from, last_delta_and_timestamp, seek
 from storage.environment import StorageError
 from storage.layout import (
     CATALOG_NAME,
@@ -31,9 +33,12 @@ from storage.leader_epochs import LeaderEpochs
 from storage.producers import ProducerState, describe_producers
 from storage.segment import Extent, Segment
 from storage.status import StatusTable
-from storage.timestamps import batches_from, first_to_reach, largest
+from storage.timestamps import first_to_reach, largest
 from storage.transactions import AbortedTransaction
 from storage.validation import Fields, unpack_header
+
+_unpack_place = Struct(">I12xq").unpack_from
+"""Partition number and base offset of a stamped value, without its key."""
 
 _SEGMENTS_OPEN_MAX = 64
 _ATTEMPTS = 3
@@ -304,18 +309,20 @@ def _read_segment(
     hold: Segment | None = None
     transaction = segment.begin()
     try:
-        value = None
-        for base_offset, value in batches_from(transaction, segment.batches, number, offset):
-            size = len(value) - STAMP_SIZE
-            if base_offset >= end_offset:
+        cursor = transaction.cursor(segment.batches)
+        if not seek(cursor, number, offset):
+            return None
+        value: memoryview | None = None
+        following: memoryview
+        for following in cursor.iternext(False, True):
+            at_number, base_offset = _unpack_place(following)
+            if at_number != number or base_offset >= end_offset:
                 break
+            size = len(following) - STAMP_SIZE
             if byte_count + size > max_bytes and (byte_count or not min_one_batch):
                 break
-            if not byte_count:
-                first_offset = base_offset
+            value = following
             byte_count += size
-            next_offset = base_offset
-            last = value
             if size > large_size:
                 if small:
                     buffers.append(b"".join(small))
@@ -324,12 +331,12 @@ def _read_segment(
                 hold = segment
             else:
                 small.append(value[STAMP_SIZE:])
+            if byte_count == size:
+                first_offset = base_offset
         if small:
             buffers.append(b"".join(small))
-        if value is None:
-            return None
-        if byte_count:
-            next_offset += 1 + unpack_header(last, STAMP_SIZE)[6]
+        if value is not None:
+            next_offset = _unpack_place(value)[1] + last_delta_and_timestamp(value)[0] + 1
     finally:
         transaction.abort()
     return ReadResult(buffers, byte_count, first_offset, next_offset, hold)
@@ -345,9 +352,8 @@ def _find_timestamp(
         if reached is None:
             return None
         # A batch before the log start may have reached it: then it takes a walk over headers.
-        for base_offset, value in batches_from(
-            transaction, segment.batches, number, max(reached, start)
-        ):
+        first = max(reached, start)
+        for base_offset, value in batches_from(transaction, segment.batches, number, first):
             if base_offset >= end:
                 return None
             fields = unpack_header(value, STAMP_SIZE)

@@ -8,11 +8,9 @@ bytes of headers, even where a partition's timestamps stand still for gigabytes.
 Written by append.py within a turn and by SegmentWriter outside of one; read by reader.py.
 """
 
-from collections.abc import Iterator
-from struct import Struct
-
 import lmdb
 
+from storage.cursors import batches_from, last_delta_and_timestamp
 from storage.layout import KEY, OFFSET, STAMP_SIZE
 
 INDEX_INTERVAL_BYTES = 64 << 10
@@ -40,10 +38,6 @@ class TimestampIndexer:
         return False
 
 
-_HEADER_FIELDS = Struct(">i8xq")  # last offset delta, max timestamp
-_HEADER_FIELDS_AT = STAMP_SIZE + 23
-
-
 def first_to_reach(
     transaction: "lmdb.Transaction[memoryview]",
     batches: "lmdb._Database",
@@ -68,7 +62,7 @@ def first_to_reach(
     start = OFFSET.unpack(cursor.value())[0]
     seen_bytes = 0
     for base_offset, value in batches_from(transaction, batches, number, start):
-        if _HEADER_FIELDS.unpack_from(value, _HEADER_FIELDS_AT)[1] >= timestamp:
+        if last_delta_and_timestamp(value)[1] >= timestamp:
             return base_offset
         seen_bytes += len(value) - STAMP_SIZE
         if seen_bytes >= INDEX_INTERVAL_BYTES:
@@ -94,42 +88,8 @@ def largest(
     seen_bytes = 0
     start = OFFSET.unpack(cursor.value())[0]
     for _, value in batches_from(transaction, batches, number, start):
-        result = max(result, _HEADER_FIELDS.unpack_from(value, _HEADER_FIELDS_AT)[1])
+        result = max(result, last_delta_and_timestamp(value)[1])
         seen_bytes += len(value) - STAMP_SIZE
         if seen_bytes >= INDEX_INTERVAL_BYTES:
             break
     return result
-
-
-def batches_from(
-    transaction: "lmdb.Transaction[memoryview]",
-    batches: "lmdb._Database",
-    number: int,
-    offset: int,
-) -> Iterator[tuple[int, memoryview]]:
-    """(base offset, stamped value) of the partition's batches from the one that contains `offset`,
-    or follows it, on. Valid inside the transaction."""
-    cursor = transaction.cursor(batches)
-    found = cursor.set_range(KEY.pack(number, offset))
-    if not found or KEY.unpack(cursor.key()) != (number, offset):
-        # The batch before may contain the offset.
-        if cursor.prev() if found else cursor.last():
-            before, base_offset = KEY.unpack(cursor.key())
-            if before != number or base_offset + _last_delta(cursor.value()) < offset:
-                found = cursor.next()
-            else:
-                found = True
-        else:
-            found = cursor.first()
-    if not found:
-        return
-    for key, value in cursor.iternext():
-        row_number, base_offset = KEY.unpack(key)
-        if row_number != number:
-            return
-        yield base_offset, value
-
-
-def _last_delta(value: memoryview) -> int:
-    delta: int = _HEADER_FIELDS.unpack_from(value, _HEADER_FIELDS_AT)[0]
-    return delta

@@ -1,0 +1,61 @@
+"""Finding a partition's batches in a segment with an LMDB cursor.
+
+Keys order batches by partition number and base offset, so the batch that contains an offset is the
+one at it or the one before. What a cursor yields is valid inside its transaction.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+import lmdb
+
+from storage.layout import KEY, STAMP_SIZE
+
+_HEADER_FIELDS = Struct(">i8xq")
+_HEADER_FIELDS_AT = STAMP_SIZE + 23
+
+
+def last_delta_and_timestamp(value: memoryview) -> tuple[int, int]:
+    """The last offset delta and the max timestamp in the header of a stamped batch."""
+    fields: tuple[int, int] = _HEADER_FIELDS.unpack_from(value, _HEADER_FIELDS_AT)
+    return fields
+
+
+def seek(cursor: "lmdb.Cursor[memoryview]", number: int, offset: int) -> bool:
+    """Put the cursor on the partition's batch that contains `offset`, or on the first one after it,
+    where compaction left a hole. False if the partition has neither."""
+    found = cursor.set_range(KEY.pack(number, offset))
+    if found:
+        at_number, base_offset = KEY.unpack(cursor.key())
+        if at_number == number and base_offset == offset:
+            return True
+        has_before = cursor.prev()
+    else:
+        at_number = -1
+        has_before = cursor.last()
+    if has_before:
+        before_number, base_offset = KEY.unpack(cursor.key())
+        if before_number == number:
+            delta, _ = last_delta_and_timestamp(cursor.value())
+            if base_offset + delta >= offset:
+                return True
+    if at_number != number:
+        return False
+    return cursor.next() if has_before else cursor.first()
+
+
+def batches_from(
+    transaction: "lmdb.Transaction[memoryview]",
+    batches: "lmdb._Database",
+    number: int,
+    offset: int,
+) -> Iterator[tuple[int, memoryview]]:
+    """(base offset, stamped value) of the partition's batches, from the one that `seek` finds."""
+    cursor = transaction.cursor(batches)
+    if not seek(cursor, number, offset):
+        return
+    for key, value in cursor.iternext():
+        at_number, base_offset = KEY.unpack(key)
+        if at_number != number:
+            return
+        yield base_offset, value

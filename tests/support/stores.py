@@ -1,0 +1,162 @@
+"""Real stores for tests: batches as clients send them, a store in a folder, and a dumb twin of it.
+
+`ModelStore` is the twin: lists of batches per partition and the rules of the house said as simply
+as they can be said. What it and a store answer must never differ.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.records import Record, build_batch, read_header
+from storage.append import AppendResult, Turn
+from storage.reader import StoreReader
+from storage.settings import LogSettings, StoreOptions
+from storage.store import Store
+from storage.validation import AppendOrigin
+
+NOW_MS = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+OPTIONS = StoreOptions(segment_bytes=1 << 20, segment_map_bytes=64 << 20, status_slots=1 << 12)
+
+
+def batch_of(
+    count: int = 1,
+    *,
+    size: int = 10,
+    timestamp: int = NOW_MS,
+    timestamps: Sequence[int] | None = None,
+    key: bytes | None = b"k",
+    codec: Codec = Codec.NONE,
+    fill: int = 0x61,
+    **header: int,
+) -> bytes:
+    """A batch as a client sends it: base offset 0, values of `size` bytes."""
+    stamps = timestamps or [timestamp] * count
+    records = [Record(i, stamps[i], key, bytes([fill]) * size) for i in range(count)]
+    return build_batch(records, codec=codec, **header)
+
+
+def append(
+    turn: Turn,
+    number: int,
+    batch: "bytes | Iterable[bytes]",
+    *,
+    leader_epoch: int = 0,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    **named: Any,
+) -> AppendResult:
+    """Append from an arena, with other bytes before and behind."""
+    joined = batch if isinstance(batch, bytes) else b"".join(batch)
+    arena = memoryview(bytearray(b"\xee" * 32 + joined + b"\xee" * 32))
+    result = turn.append(
+        number, arena, 32, len(joined), leader_epoch=leader_epoch, origin=origin, **named
+    )
+    assert arena[:32] == b"\xee" * 32
+    assert arena[32 + len(joined) :] == b"\xee" * 32
+    return result
+
+
+def append_now(store: Store, number: int, *batches: bytes, now_ms: int = NOW_MS) -> list[int]:
+    """A turn of its own; all must succeed. Returns the base offsets."""
+    turn = store.begin(now_ms)
+    results = [append(turn, number, batch) for batch in batches]
+    turn.commit()
+    assert [result.error_code for result in results] == [ErrorCode.NONE] * len(batches), results
+    return [result.base_offset for result in results]
+
+
+def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = NOW_MS) -> Store:
+    return Store.open(directory, options, now_ms)
+
+
+def create(
+    store: Store, partition: int = 0, *, topic_id: bytes = TOPIC_ID, **settings: Any
+) -> int:
+    return store.create_partition(
+        topic_id, "topic", partition, leader_epoch=0, settings=LogSettings(**settings)
+    )
+
+
+def read_all(reader: StoreReader, number: int, start: int | None = None) -> list[bytes]:
+    """Every batch from `start` (default: the log start) to the log end, read on as a client does."""
+    offset = reader.status.log_start_offset(number) if start is None else start
+    end = reader.status.log_end_offset(number)
+    batches: list[bytes] = []
+    while offset < end:
+        result = reader.read(number, offset, max_bytes=20_000, end_offset=end)
+        assert result.buffers, f"nothing at {offset} below {end}"
+        batches += split_batches(b"".join(result.buffers))
+        assert result.next_offset > offset
+        offset = result.next_offset
+    return batches
+
+
+def split_batches(data: bytes) -> list[bytes]:
+    batches = []
+    at = 0
+    while at < len(data):
+        size = read_header(data, at).batch_length + 12
+        batches.append(data[at : at + size])
+        at += size
+    return batches
+
+
+def offsets_of(batches: Iterable[bytes]) -> list[int]:
+    return [read_header(batch).base_offset for batch in batches]
+
+
+def as_stored(batch: bytes, base_offset: int, leader_epoch: int = 0) -> bytes:
+    """What the log must hold of a client's batch."""
+    return (
+        base_offset.to_bytes(8, "big")
+        + batch[8:12]
+        + leader_epoch.to_bytes(4, "big", signed=True)
+        + batch[16:]
+    )
+
+
+@dataclass
+class ModelLog:
+    """One partition of the twin."""
+
+    start: int = 0
+    end: int = 0
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    """(base offset, end offset, bytes as stored)"""
+    producers: dict[int, tuple[int, list[tuple[int, int, int]]]] = field(default_factory=dict)
+    """Producer id to (epoch, [(first sequence, record count, base offset)])."""
+
+    def append(self, batch: bytes, leader_epoch: int = 0) -> tuple[ErrorCode, int]:
+        header = read_header(batch)
+        count = header.record_count
+        if header.producer_id >= 0:
+            epoch, history = self.producers.get(header.producer_id, (-1, []))
+            if header.producer_epoch < epoch:
+                return ErrorCode.INVALID_PRODUCER_EPOCH, -1
+            if header.producer_epoch == epoch:
+                for first, known_count, base in history[-5:]:
+                    if (first, known_count) == (header.base_sequence, count):
+                        return ErrorCode.NONE, base
+            if epoch >= 0:
+                expected = 0
+                if header.producer_epoch == epoch:
+                    first, known_count, _ = history[-1]
+                    expected = (first + known_count) % 2**31
+                if header.base_sequence != expected:
+                    return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+            if header.producer_epoch != epoch:
+                history = []
+            history = [*history, (header.base_sequence, count, self.end)]
+            self.producers[header.producer_id] = (header.producer_epoch, history)
+        base = self.end
+        self.end += count
+        self.batches.append((base, self.end, as_stored(batch, base, leader_epoch)))
+        return ErrorCode.NONE, base
+
+    def visible(self) -> list[bytes]:
+        """The batches that hold anything at or above the log start."""
+        return [data for _, end, data in self.batches if end > self.start]
