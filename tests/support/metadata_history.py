@@ -1,4 +1,4 @@
-"""Histories of metadata for tests: seeded records that fit each other, and the image's dumb twin."""
+"""Seeded histories of metadata that make sense, and the image's dumb twin."""
 
 import random
 from collections.abc import Iterator

@@ -1,0 +1,76 @@
+"""Commands and replies and their bytes."""
+
+import msgspec
+import pytest
+
+from cluster.controller.commands import (
+    AllocateProducerIds,
+    AlterConfigs,
+    BrokerReply,
+    Command,
+    CommandReply,
+    ConfigOperation,
+    ConfigsReply,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    IncrementalAlterConfigs,
+    NewPartitions,
+    NewTopic,
+    ProducerIdsReply,
+    RegisterBroker,
+    ReplicaAssignment,
+    ResourceConfigs,
+    ResourceOperations,
+    ResourceResult,
+    TopicReference,
+    TopicResult,
+    TopicsReply,
+    decode_command,
+    decode_reply,
+    encode_command,
+    encode_reply,
+)
+from cluster.metadata.image import FeatureRange, Listener
+
+ID = bytes(range(16))
+COMMANDS: list[Command] = [
+    CreateTopics(
+        (NewTopic("t", ID, 1, 2, (ReplicaAssignment(0, (1, 2)),), (("k", "v"), ("n", None))),), True
+    ),
+    DeleteTopics((TopicReference("t"), TopicReference(None, ID))),
+    CreatePartitions((NewPartitions("t", 3), NewPartitions("u", 3, ((1,), ()))), True),
+    AlterConfigs((ResourceConfigs(2, "t", (("k", "v"), ("n", None))),), True),
+    IncrementalAlterConfigs((ResourceOperations(2, "t", (ConfigOperation("k", 1, None),)),), True),
+    AllocateProducerIds(1, 2),
+    RegisterBroker(1, ID, "c", (Listener("P", "h", 1),), "r", (FeatureRange("f", 0, 1),)),
+]
+REPLIES: list[CommandReply] = [
+    TopicsReply((TopicResult("t", 3, "no", ID, 4, 5), TopicResult(None))),
+    ConfigsReply((ResourceResult(2, "t", 40, "no"), ResourceResult(4, ""))),
+    ProducerIdsReply(1000, 1000),
+    BrokerReply(7),
+]
+
+
+def test_every_command_and_reply_is_among_the_samples() -> None:
+    assert {type(command) for command in COMMANDS} == set(Command.__args__)
+    assert {type(reply) for reply in REPLIES} == set(CommandReply.__args__)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
+def test_a_command_is_read_as_it_was_written(command: Command) -> None:
+    assert decode_command(encode_command(command)) == command
+
+
+@pytest.mark.parametrize("reply", REPLIES, ids=lambda reply: type(reply).__name__)
+def test_a_reply_is_read_as_it_was_written(reply: CommandReply) -> None:
+    assert decode_reply(encode_reply(reply)) == reply
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode(["Dance", 1])])
+def test_bytes_that_are_no_command_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        decode_command(data)
+    with pytest.raises(ValueError, match=r".+"):
+        decode_reply(data)

@@ -1,0 +1,89 @@
+"""Which resources may be configured, and with which of their keys."""
+
+import pytest
+
+from cluster.controller.config_checks import check_resource, check_value
+from cluster.controller.state import ControllerState
+from cluster.metadata.image import ConfigResourceType
+from protocol.errors import ApiError, ErrorCode
+from tests.support.controller_room import ControllerRoom
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
+
+
+@pytest.fixture
+def state() -> ControllerState:
+    room = ControllerRoom(brokers=2)
+    room.has("aa", 1)
+    return ControllerState(room.image, node_id=0, static={})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(TOPIC, "aa"), (BROKER, ""), (BROKER, "1"), (GROUP, "g"), (METRICS, "m")]
+)
+def test_what_exists_may_be_configured(state: ControllerState, kind: int, name: str) -> None:
+    assert check_resource(state, kind, name) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "zz", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", ErrorCode.INVALID_REQUEST),
+        (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (BROKER, "01", ErrorCode.INVALID_REQUEST),
+        (BROKER, "-1", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ErrorCode.INVALID_REQUEST),
+        (ConfigResourceType.BROKER_LOGGER, "1", ErrorCode.INVALID_REQUEST),
+        (9, "aa", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_does_not_exist_may_not(
+    state: ControllerState, kind: int, name: str, code: ErrorCode
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        check_resource(state, kind, name)
+    assert caught.value.code is code
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value"),
+    [
+        (TOPIC, "aa", "retention.ms", "1"),
+        (BROKER, "1", "message.max.bytes", "5"),
+        (BROKER, "", "message.max.bytes", "5"),
+        (BROKER, "", "num.partitions", "3"),
+        (BROKER, "1", "log.retention.ms", "4000"),
+    ],
+)
+def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, value: str) -> None:
+    check_value(kind, name, key, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "key", "value", "code", "says"),
+    [
+        (TOPIC, "aa", "nope", "1", ErrorCode.INVALID_CONFIG, "'nope'"),
+        (TOPIC, "aa", "log.retention.ms", "1", ErrorCode.INVALID_CONFIG, "topic config"),
+        (TOPIC, "aa", "retention.ms", "x", ErrorCode.INVALID_CONFIG, "whole number"),
+        (BROKER, "1", "nope", "1", ErrorCode.INVALID_CONFIG, "broker config"),
+        (BROKER, "1", "node.id", "5", ErrorCode.INVALID_REQUEST, "restart"),
+        (BROKER, "", "log.retention.hours", "5", ErrorCode.INVALID_REQUEST, "read-only"),
+        (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST, "same on all brokers"),
+        (BROKER, "", "message.max.bytes", "-5", ErrorCode.INVALID_REQUEST, "0 or more"),
+        (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST, "whole number"),
+        (GROUP, "g", "nope", "1", ErrorCode.INVALID_CONFIG, "group config"),
+        (METRICS, "m", "nope", "1", ErrorCode.INVALID_REQUEST, "client metrics config"),
+    ],
+)
+def test_wrong_values_are_refused_with_a_reason(
+    kind: ConfigResourceType, name: str, key: str, value: str, code: ErrorCode, says: str
+) -> None:
+    with pytest.raises(ApiError) as caught:
+        check_value(kind, name, key, value)
+    assert caught.value.code is code
+    assert says in caught.value.message

@@ -1,0 +1,234 @@
+"""AlterConfigs and IncrementalAlterConfigs: B.5, code by code, as a Kafka 4.3.1 answers."""
+
+import random
+
+import pytest
+
+from cluster.controller.commands import (
+    AlterConfigs,
+    ConfigOperation,
+    IncrementalAlterConfigs,
+    ResourceConfigs,
+    ResourceOperations,
+)
+from cluster.controller.configs import Operation
+from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.records import ConfigChanged
+from cluster.metadata.settings import topic_settings
+from protocol.errors import ErrorCode
+from tests.support.controller_room import ControllerRoom
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+SET, DELETE, APPEND, SUBTRACT = Operation
+Row = tuple[str, int, str | None]
+
+
+@pytest.fixture
+def room() -> ControllerRoom:
+    room = ControllerRoom()
+    room.has("aa", 1)
+    return room
+
+
+def resource(name: str, *rows: Row, kind: int = TOPIC) -> ResourceOperations:
+    return ResourceOperations(kind, name, tuple(ConfigOperation(*row) for row in rows))
+
+
+def change(room: ControllerRoom, *resources: ResourceOperations) -> list[int]:
+    answers = room.configs(IncrementalAlterConfigs(resources))
+    assert all(message for code, message in answers if code)
+    return [code for code, _ in answers]
+
+
+def replace(room: ControllerRoom, *resources: ResourceConfigs) -> list[int]:
+    answers = room.configs(AlterConfigs(resources))
+    assert all(message for code, message in answers if code)
+    return [code for code, _ in answers]
+
+
+def of(room: ControllerRoom, name: str, kind: ConfigResourceType = TOPIC) -> dict[str, str]:
+    return dict(room.image.configs.of(kind, name))
+
+
+# -- IncrementalAlterConfigs -----------------------------------------------------------------
+
+
+def test_a_key_is_set_and_deleted_and_the_others_stay(room: ControllerRoom) -> None:
+    assert change(room, resource("aa", ("flush.ms", SET, " 7 "), ("segment.ms", SET, "8"))) == [0]
+    assert of(room, "aa") == {"flush.ms": "7", "segment.ms": "8"}
+    assert change(room, resource("aa", ("flush.ms", DELETE, None))) == [0]
+    assert of(room, "aa") == {"segment.ms": "8"}
+
+
+def test_a_change_is_in_effect_with_the_next_image(room: ControllerRoom) -> None:
+    change(room, resource("aa", ("retention.ms", SET, "77")))
+    assert topic_settings(room.image, 0, {}, "aa").retention_ms == 77
+
+
+def test_a_list_is_appended_to_and_subtracted_from(room: ControllerRoom) -> None:
+    # What was not set before counts with the value in effect.
+    change(room, resource("aa", ("cleanup.policy", APPEND, "compact")))
+    assert of(room, "aa") == {"cleanup.policy": "delete,compact"}
+    change(room, resource("aa", ("cleanup.policy", APPEND, "compact, delete")))
+    assert of(room, "aa") == {"cleanup.policy": "delete,compact"}
+    change(room, resource("aa", ("cleanup.policy", SUBTRACT, "delete")))
+    assert of(room, "aa") == {"cleanup.policy": "compact"}
+    change(room, resource("aa", ("cleanup.policy", SUBTRACT, "delete,compact")))
+    assert of(room, "aa") == {"cleanup.policy": ""}
+
+
+def test_a_list_of_the_cluster_counts_when_the_topic_has_none(room: ControllerRoom) -> None:
+    assert change(room, resource("", ("log.cleanup.policy", SET, "compact"), kind=BROKER)) == [0]
+    change(room, resource("aa", ("cleanup.policy", APPEND, "delete")))
+    assert of(room, "aa") == {"cleanup.policy": "compact,delete"}
+    change(room, resource("", ("log.cleanup.policy", APPEND, "delete"), kind=BROKER))
+    assert of(room, "", BROKER) == {"log.cleanup.policy": "compact,delete"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "code"),
+    [
+        ([("nope", SET, "1")], 40),
+        ([("retention.ms", SET, "x")], 40),
+        ([("retention.ms", APPEND, "1")], 40),
+        ([("retention.ms", SUBTRACT, "1")], 40),
+        ([("nope", APPEND, "1")], 40),
+        ([("cleanup.policy", APPEND, "foo")], 40),
+        ([("cleanup.policy", SUBTRACT, "foo")], 40),
+        ([("retention.ms", SET, None)], 42),
+        ([("cleanup.policy", APPEND, None)], 42),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], 42),
+        ([("retention.ms", SET, "1"), ("retention.ms", DELETE, None)], 42),
+        ([("retention.ms", 9, "1")], 42),
+        ([("retention.ms", -1, "1")], 42),
+        ([("min.compaction.lag.ms", SET, "9"), ("max.compaction.lag.ms", SET, "8")], 40),
+    ],
+)
+def test_wrong_changes_are_refused(room: ControllerRoom, rows: list[Row], code: int) -> None:
+    before = room.image
+    assert change(room, resource("aa", *rows)) == [code]
+    assert room.image is before
+
+
+def test_a_resource_is_changed_as_a_whole_or_not_at_all(room: ControllerRoom) -> None:
+    rows: list[Row] = [("retention.ms", SET, "1"), ("segment.ms", SET, "x")]
+    assert change(room, resource("aa", *rows)) == [ErrorCode.INVALID_CONFIG]
+    assert of(room, "aa") == {}
+
+
+def test_a_resource_that_fails_fails_no_other(room: ControllerRoom) -> None:
+    row: Row = ("cleanup.policy", SET, "compact")
+    assert change(room, resource("aa", row), resource("zz", row)) == [0, 3]
+    assert of(room, "aa") == {"cleanup.policy": "compact"}
+
+
+def test_a_resource_named_twice_fails_each_time(room: ControllerRoom) -> None:
+    rows = [resource("aa", ("retention.ms", SET, value)) for value in "12"]
+    assert change(room, *rows) == [42, 42]
+    assert of(room, "aa") == {}
+
+
+def test_values_that_fit_alone_are_judged_with_what_was_set_before(room: ControllerRoom) -> None:
+    assert change(room, resource("aa", ("max.compaction.lag.ms", SET, "5"))) == [0]
+    assert change(room, resource("aa", ("min.compaction.lag.ms", SET, "6"))) == [40]
+    assert change(room, resource("aa", ("min.compaction.lag.ms", SET, "5"))) == [0]
+
+
+def test_deleting_what_was_not_set_is_no_fault(room: ControllerRoom) -> None:
+    assert change(room, resource("aa", ("flush.ms", DELETE, None), ("nope", DELETE, None))) == [0]
+
+
+def test_no_change_makes_no_record(room: ControllerRoom) -> None:
+    assert change(room, resource("aa", ("flush.ms", SET, "7"))) == [0]
+    written = len(room.records)
+    assert change(room, resource("aa", ("flush.ms", SET, "7")), resource("", kind=BROKER)) == [0, 0]
+    assert len(room.records) == written
+
+
+def test_validate_only_changes_nothing(room: ControllerRoom) -> None:
+    command = IncrementalAlterConfigs((resource("aa", ("flush.ms", SET, "7")),), validate_only=True)
+    assert room.configs(command) == [(0, None)]
+    assert of(room, "aa") == {}
+    bad = IncrementalAlterConfigs((resource("aa", ("flush.ms", SET, "x")),), validate_only=True)
+    assert [code for code, _ in room.configs(bad)] == [40]
+
+
+# -- AlterConfigs ----------------------------------------------------------------------------
+
+
+def test_replacing_resets_the_keys_that_are_not_named(room: ControllerRoom) -> None:
+    change(room, resource("aa", ("flush.ms", SET, "7"), ("segment.ms", SET, "8")))
+    assert replace(room, ResourceConfigs(TOPIC, "aa", (("segment.ms", "9"),))) == [0]
+    assert of(room, "aa") == {"segment.ms": "9"}
+    assert replace(room, ResourceConfigs(TOPIC, "aa", ())) == [0]
+    assert of(room, "aa") == {}
+
+
+@pytest.mark.parametrize(
+    ("configs", "code"),
+    [
+        ((("retention.ms", None),), 42),
+        ((("x", "1"),), 40),
+        ((("retention.ms", "x"),), 40),
+        ((("retention.ms", "5"), ("retention.ms", "6")), 42),
+        ((("min.compaction.lag.ms", "6"), ("max.compaction.lag.ms", "5")), 40),
+    ],
+)
+def test_wrong_replacements_are_refused(
+    room: ControllerRoom, configs: tuple[tuple[str, str | None], ...], code: int
+) -> None:
+    change(room, resource("aa", ("flush.ms", SET, "7")))
+    assert replace(room, ResourceConfigs(TOPIC, "aa", configs)) == [code]
+    assert of(room, "aa") == {"flush.ms": "7"}
+
+
+def test_replacing_judges_the_new_values_without_the_old_ones(room: ControllerRoom) -> None:
+    change(room, resource("aa", ("max.compaction.lag.ms", SET, "5")))
+    assert replace(room, ResourceConfigs(TOPIC, "aa", (("min.compaction.lag.ms", "6"),))) == [0]
+
+
+def test_a_replaced_resource_named_twice_fails_each_time(room: ControllerRoom) -> None:
+    both = [ResourceConfigs(TOPIC, "aa", (("flush.ms", value),)) for value in "12"]
+    assert replace(room, *both) == [42, 42]
+
+
+def test_replacing_records_only_the_differences(room: ControllerRoom) -> None:
+    change(room, resource("aa", ("flush.ms", SET, "7"), ("segment.ms", SET, "8")))
+    written = len(room.records)
+    replace(room, ResourceConfigs(TOPIC, "aa", (("flush.ms", "7"), ("retention.ms", "1"))))
+    assert room.records[written:] == [
+        ConfigChanged(TOPIC, "aa", "segment.ms", None),
+        ConfigChanged(TOPIC, "aa", "retention.ms", "1"),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_changes_keep_to_what_a_dumb_twin_says(room: ControllerRoom, seed: int) -> None:
+    chance = random.Random(seed)
+    twin: dict[str, str] = {}
+    for step in range(150):
+        key = chance.choice(["flush.ms", "retention.ms", "cleanup.policy", "nope"])
+        values = ["delete", "compact"] if key == "cleanup.policy" else ["1", "2"]
+        value = chance.choice([*values, "bad!"])
+        operation = chance.choice([SET, DELETE, APPEND, SUBTRACT])
+        (code,) = change(room, resource("aa", (key, operation, value)))
+        is_list = key == "cleanup.policy"
+        is_good = operation == DELETE or (
+            value != "bad!" and key != "nope" and (operation == SET or is_list)
+        )
+        assert (code == 0) == is_good, (seed, step)
+        if is_good and operation == DELETE:
+            twin.pop(key, None)
+        elif is_good and operation == SET:
+            twin[key] = value
+        elif is_good:
+            items = [item for item in twin.get(key, "delete").split(",") if item != value]
+            twin[key] = ",".join(item for item in items if item)
+            if operation == APPEND:
+                before = twin.get(key, "")
+                had = [value] if not before else [*before.split(","), value]
+                twin[key] = ",".join(had)
+        have = of(room, "aa")
+        assert {k: set(v.split(",")) for k, v in have.items()} == {
+            k: set(v.split(",")) for k, v in twin.items()
+        }, (seed, step)

@@ -1,0 +1,51 @@
+"""What the controller derives from the image stays in step with it."""
+
+import pytest
+
+from cluster.controller.state import ControllerState, is_active
+from cluster.metadata.image import BrokerImage, MetadataImage
+from cluster.metadata.records import TopicCreated, TopicDeleted
+from cluster.metadata.topic_names import collision_key
+from tests.support.controller_room import ControllerRoom
+from tests.support.metadata_history import history
+
+
+def collisions_of(image: MetadataImage) -> dict[str, str]:
+    return {collision_key(name): name for name in image.topics_by_name}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_colliding_names_are_known_however_the_state_was_reached(seed: int) -> None:
+    state = ControllerState(MetadataImage.empty(), node_id=0, static={})
+    for offset, record in enumerate(history(seed, 300), 1):
+        state.replay([record], offset)
+    assert state.image.offset == 300
+    for key, name in collisions_of(state.image).items():
+        assert state.colliding_topic(key) == name
+    begun_here = ControllerState(state.image, node_id=0, static={})
+    for number in range(30):
+        name = f"topic-{number}"
+        assert state.colliding_topic(name) == begun_here.colliding_topic(name)
+
+
+def test_a_topic_that_is_gone_collides_with_nothing() -> None:
+    state = ControllerState(MetadataImage.empty(), node_id=0, static={})
+    state.replay([TopicCreated("a.b", bytes(16))], 1)
+    assert state.colliding_topic("a_b") == "a.b"
+    state.replay([TopicDeleted(bytes(16))], 2)
+    assert state.colliding_topic("a_b") is None
+
+
+def test_active_brokers_are_those_that_are_there_and_stay() -> None:
+    room = ControllerRoom(brokers=4)
+    room.fence(2)
+    state = ControllerState(room.image, node_id=0, static={})
+    assert [broker.broker_id for broker in state.active_brokers()] == [0, 1, 3]
+    assert not is_active(None)
+    assert not is_active(BrokerImage(1, 1, is_in_controlled_shutdown=True))
+
+
+def test_settings_are_those_of_the_controllers_own_broker() -> None:
+    state = ControllerState(MetadataImage.empty(), node_id=3, static={"num.partitions": "8"})
+    assert state.broker_settings.num_partitions == 8
+    assert state.topic_defaults.retention_ms == 604_800_000

@@ -1,0 +1,150 @@
+"""One partition's decisions: the lone replica first, and the ground for followers."""
+
+import random
+
+import pytest
+
+from cluster.metadata.image import PartitionImage
+from cluster.replication.partition import (
+    ACKS_ALL,
+    PartitionReplica,
+    check_leader,
+    has_enough_in_sync,
+)
+from protocol.errors import ErrorCode
+
+
+def image(
+    *in_sync: int, leader: int = 1, epoch: int = 5, replicas: tuple[int, ...] = (1, 2, 3)
+) -> PartitionImage:
+    return PartitionImage(replicas, in_sync or replicas, leader, epoch)
+
+
+ALONE = PartitionImage((1,), (1,), 1, 5)
+
+
+def replica(state: PartitionImage, *, min_isr: int = 1, broker: int = 1) -> PartitionReplica:
+    return PartitionReplica(broker, state, min_insync_replicas=min_isr)
+
+
+@pytest.mark.parametrize(
+    ("broker", "epoch", "code"),
+    [
+        (1, -1, ErrorCode.NONE),
+        (1, 5, ErrorCode.NONE),
+        (1, 4, ErrorCode.FENCED_LEADER_EPOCH),
+        (1, 6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (2, -1, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (2, 5, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+        (2, 4, ErrorCode.FENCED_LEADER_EPOCH),
+        (2, 6, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+def test_the_clients_epoch_is_looked_at_before_who_leads(
+    broker: int, epoch: int, code: ErrorCode
+) -> None:
+    # KIP-320: a client with an old epoch must refresh, one with a newer epoch must wait for us.
+    assert check_leader(image(), broker, epoch) is code
+
+
+def test_a_partition_without_leader_is_led_by_nobody() -> None:
+    assert check_leader(image(leader=-1), 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_alone_the_log_end_is_the_high_watermark() -> None:
+    alone = replica(ALONE)
+    assert alone.check_append(ACKS_ALL) is ErrorCode.NONE
+    assert alone.log_grew(7) == 7
+    assert alone.check_appended(7) is ErrorCode.NONE
+
+
+def test_acks_all_needs_enough_in_sync_replicas() -> None:
+    # B.1: ISR below min.insync.replicas gives NOT_ENOUGH_REPLICAS (19) before the append.
+    few = replica(image(1), min_isr=2)
+    assert few.check_append(ACKS_ALL) is ErrorCode.NOT_ENOUGH_REPLICAS
+    assert few.check_append(1) is ErrorCode.NONE
+    assert few.check_append(0) is ErrorCode.NONE
+    assert few.check_append(ACKS_ALL, 4) is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_lone_replica_is_enough_whatever_min_insync_replicas_says() -> None:
+    # A Kafka 4.3.1 accepts acks=all on a topic of replication factor 1 with min.insync.replicas=2.
+    assert has_enough_in_sync(ALONE, 2)
+    assert replica(ALONE, min_isr=2).log_grew(3) == 3
+    assert not has_enough_in_sync(image(1), 2)
+
+
+def test_the_high_watermark_is_what_every_in_sync_replica_has() -> None:
+    leader = replica(image(1, 2), min_isr=2)
+    assert leader.log_grew(10) == 0
+    assert leader.replica_reached(2, 6) == 6
+    assert leader.replica_reached(3, 1) == 6, "3 is not in sync and holds nobody back"
+    assert leader.check_appended(6) is ErrorCode.NONE
+    assert leader.check_appended(7) is None
+    assert leader.replica_reached(2, 10) == 10
+
+
+def test_a_stranger_moves_nothing() -> None:
+    leader = replica(image(1, 2))
+    leader.log_grew(10)
+    assert leader.replica_reached(9, 10) == 0
+
+
+def test_an_isr_that_shrank_below_the_minimum_is_told_after_the_append() -> None:
+    # B.1: NOT_ENOUGH_REPLICAS_AFTER_APPEND (20).
+    leader = replica(image(1, 2), min_isr=2)
+    leader.log_grew(10)
+    assert leader.check_appended(10) is None
+    assert leader.follow(image(1), min_insync_replicas=2) == 0
+    assert leader.check_appended(10) is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    assert leader.follow(image(1), min_insync_replicas=1) == 10
+    assert leader.check_appended(10) is ErrorCode.NONE
+
+
+def test_who_lost_the_lead_says_so_to_those_who_wait() -> None:
+    leader = replica(image(1, 2))
+    leader.log_grew(10)
+    leader.follow(image(1, 2, leader=2, epoch=6), min_insync_replicas=1)
+    assert leader.check_appended(10) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_new_reign_forgets_what_was_heard_in_the_former() -> None:
+    leader = replica(image(1, 2))
+    leader.replica_reached(2, 8)
+    leader.follow(image(1, 2, epoch=6), min_insync_replicas=1)
+    assert leader.log_grew(8) == 0
+
+
+def test_a_follower_believes_its_leader_as_far_as_its_own_log_goes() -> None:
+    follower = replica(image(), broker=2)
+    assert follower.log_grew(5) == 0
+    assert follower.leader_says(9) == 5
+    assert follower.leader_says(3) == 5
+    assert follower.check_append(1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_high_watermark_keeps_its_invariants(seed: int) -> None:
+    chance = random.Random(seed)
+    leader = replica(image(1, 2, 3), min_isr=chance.randint(1, 3))
+    log_end, reached = 0, {2: 0, 3: 0}
+    for step in range(200):
+        before = leader.high_watermark
+        match chance.randrange(3):
+            case 0:
+                log_end += chance.randrange(4)
+                leader.log_grew(log_end)
+            case 1:
+                follower = chance.choice([2, 3])
+                reached[follower] = chance.randint(reached[follower], log_end)
+                leader.replica_reached(follower, reached[follower])
+            case _:
+                in_sync = [1] + [node for node in (2, 3) if chance.random() < 0.7]
+                caught_up = [
+                    node for node in in_sync if node == 1 or reached[node] >= leader.high_watermark
+                ]
+                leader.follow(image(*caught_up), min_insync_replicas=chance.randint(1, 3))
+        after = leader.high_watermark
+        assert before <= after <= log_end, (seed, step)
+        for node in leader.image.in_sync_replicas:
+            assert node == 1 or reached[node] >= after, (seed, step)
