@@ -1,4 +1,4 @@
-"""A shard's partition in memory: what storage, bus and worker are to it, with time and failure in hand."""
+"""A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
 from node.bus.messages import Appended, Failed, ProducersDescribed
 from node.bus.reply import Reply
@@ -9,7 +9,7 @@ from protocol.records import iter_batches, iter_records
 
 
 class MemoryLog:
-    """Appends wait in `queue` until `serve` or `fail` settles the oldest; barriers wait with them."""
+    """Appends and barriers wait in `queue` until `serve` or `fail` settles the oldest."""
 
     def __init__(self, *, is_serving: bool = True) -> None:
         self.entries: list[Entry] = []

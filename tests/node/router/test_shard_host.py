@@ -106,9 +106,16 @@ class Stage:
         assert isinstance(answer.response, OffsetFetchResponseGroup)
         return answer.response.topics[0].partitions[0].committed_offset
 
-    async def until_active(self) -> None:
-        while not self.host.is_active:
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():  # noqa: ASYNC110 - turns of the loop are what is waited for
             await asyncio.sleep(0)
+
+    async def until_active(self) -> None:
+        await self.until(lambda: self.host.is_active)
+
+    async def until_queued(self, count: int) -> None:
+        """Until so many appends and barriers wait in the log."""
+        await self.until(lambda: len(self.log.queue) >= count)
 
 
 @asynccontextmanager
@@ -138,11 +145,9 @@ async def test_batches_are_pipelined_and_answered_in_order() -> None:
         await stage.until_active()
         stage.log.is_serving = False
         first = stage.commit(1)
-        while len(stage.log.queue) < 1:
-            await asyncio.sleep(0)
+        await stage.until_queued(1)
         second = stage.commit(2)
-        while len(stage.log.queue) < 2:
-            await asyncio.sleep(0)
+        await stage.until_queued(2)
         assert stage.answers == {}
         stage.log.serve()
         assert await stage.error_of_commit(first) == ErrorCode.NONE
@@ -187,8 +192,7 @@ async def test_loading_goes_on_once_the_worker_has_the_partition() -> None:
     log = MemoryLog(is_serving=False)
     async with staged(log) as stage:
         log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        while not log.queue:
-            await asyncio.sleep(0.001)
+        await stage.until_queued(1)
         log.serve(and_stay=True)
         assert await stage.committed() == -1
 
@@ -199,8 +203,7 @@ async def test_a_lost_worker_makes_the_shard_load_what_was_written_after_all() -
         await stage.until_active()
         stage.log.is_serving = False
         commit = stage.commit(7)
-        while not stage.log.queue:
-            await asyncio.sleep(0)
+        await stage.until_queued(1)
         stage.log.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER, is_written=True)
         assert await stage.error_of_commit(commit) == ErrorCode.NOT_COORDINATOR
         stage.log.serve(and_stay=True)
@@ -215,8 +218,7 @@ async def test_a_refused_batch_is_taken_back_without_loading_anew() -> None:
         runtime = stage.host.runtime
         stage.log.is_serving = False
         commit = stage.commit(2)
-        while not stage.log.queue:
-            await asyncio.sleep(0)
+        await stage.until_queued(1)
         stage.log.fail(ErrorCode.KAFKA_STORAGE_ERROR)
         assert await stage.error_of_commit(commit) == ErrorCode.NOT_COORDINATOR
         stage.log.serve(and_stay=True)
@@ -242,8 +244,7 @@ async def test_a_log_that_cannot_be_read_is_tried_again() -> None:
     log.is_readable = False
     log.entries.append((b"\x00\x63", None))
     async with staged(log) as stage:
-        while stage.host.runtime.state is not ShardState.FAILED:
-            await asyncio.sleep(0)
+        await stage.until(lambda: stage.host.runtime.state is ShardState.FAILED)
         log.is_readable = True
         assert await stage.committed() == -1
 

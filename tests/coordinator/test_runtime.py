@@ -1,0 +1,421 @@
+"""The runtime around a toy shard: batching, parking, failure, loading, timers."""
+
+from typing import NamedTuple
+
+import pytest
+
+from coordinator.outcome import (
+    NO_REQUEST,
+    Answer,
+    Command,
+    Outcome,
+    Refusal,
+    Reply,
+    Timer,
+    TimerKey,
+)
+from coordinator.runtime import ShardRuntime, ShardState, answer_of_append_error
+from coordinator.timeline import Timeline, TimelineTable
+from protocol.errors import ErrorCode
+
+NOW_MS = 1_000
+
+
+class Put(NamedTuple):
+    """Write the pairs, and answer with the number of keys."""
+
+    pairs: tuple[tuple[str, str], ...]
+    is_atomic: bool = True
+
+
+class Get(NamedTuple):
+    """Answer with the newest value: rests on everything written before."""
+
+    key: str
+
+
+class Peek(NamedTuple):
+    """Answer with the committed value, at once."""
+
+    key: str
+
+
+class Wait(NamedTuple):
+    """Be answered by the next Put."""
+
+
+class Alarm(NamedTuple):
+    """Set a timer that writes its own name when it is due."""
+
+    name: str
+    deadline_ms: int | None
+
+
+class Pair(NamedTuple):
+    key: str
+    value: str
+
+
+class Dictionary:
+    """A shard that keeps pairs of strings."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.table: TimelineTable[str, str] = TimelineTable(self.timeline)
+        self.waiting: list[int] = []
+        self.lost: list[tuple[Pair, ...]] = []
+        self.loaded_at_ms = -1
+
+    def encode(self, record: Pair) -> tuple[bytes, bytes | None]:
+        return record.key.encode(), record.value.encode()
+
+    def decode(self, key: bytes, value: bytes | None) -> Pair | None:
+        return None if value is None else Pair(key.decode(), value.decode())
+
+    def replay(self, record: Pair) -> None:
+        self.table.put(record.key, record.value)
+
+    def handle(self, command: Command, now_ms: int) -> Outcome[Pair]:
+        request = command.request
+        match request:
+            case Put(pairs, is_atomic):
+                replies = [Reply(waiting, "woken") for waiting in self.waiting]
+                self.waiting.clear()
+                replies.append(Reply(command.request_id, "done"))
+                records = tuple(Pair(key, value) for key, value in pairs)
+                return Outcome(records=records, replies=tuple(replies), is_atomic=is_atomic)
+            case Get(key):
+                return Outcome(replies=(Reply(command.request_id, self.table.get(key)),))
+            case Peek(key):
+                value = self.table.committed(key)
+                return Outcome(replies=(Reply(command.request_id, value, is_immediate=True),))
+            case Alarm(name, deadline_ms):
+                return Outcome(
+                    replies=(Reply(command.request_id, None),),
+                    timers=(Timer(("alarm", name), deadline_ms),),
+                )
+            case _:
+                self.waiting.append(command.request_id)
+                return Outcome()
+
+    def fire(self, key: TimerKey, now_ms: int) -> Outcome[Pair]:
+        return Outcome(records=(Pair(key[1], str(now_ms)),))
+
+    def on_loaded(self, now_ms: int) -> Outcome[Pair]:
+        self.loaded_at_ms = now_ms
+        return Outcome()
+
+    def on_append_failed(self, records: tuple[Pair, ...], now_ms: int) -> Outcome[Pair]:
+        self.lost.append(records)
+        return Outcome()
+
+
+class Stage:
+    """A runtime and what it has answered; appends are settled by hand."""
+
+    def __init__(self, *, batch_bytes_max: int = 1_000_000, is_loaded: bool = True) -> None:
+        self.shard = Dictionary()
+        self.runtime = ShardRuntime(self.shard, batch_bytes_max=batch_bytes_max)
+        self.answers: dict[int, Answer] = {}
+        self.next_id = 0
+        if is_loaded:
+            self.hear(self.runtime.finish_loading(next_offset=0, now_ms=NOW_MS))
+
+    def hear(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            assert answer.request_id not in self.answers, "answered twice"
+            self.answers[answer.request_id] = answer
+
+    def ask(self, request: object) -> int:
+        self.next_id += 1
+        self.hear(self.runtime.execute(Command(request=request, request_id=self.next_id), NOW_MS))
+        return self.next_id
+
+    def value(self, request_id: int) -> object:
+        answer = self.answers[request_id]
+        assert isinstance(answer, Reply), answer
+        return answer.response
+
+    def refusal(self, request_id: int) -> ErrorCode:
+        answer = self.answers[request_id]
+        assert isinstance(answer, Refusal), answer
+        return answer.error_code
+
+
+def put(key: str, value: str) -> Put:
+    return Put(((key, value),))
+
+
+def test_a_reply_waits_until_its_records_are_committed() -> None:
+    stage = Stage()
+    write = stage.ask(put("a", "1"))
+    [batch] = stage.runtime.take_batches()
+    assert batch.entries == [(b"a", b"1")]
+    stage.hear(stage.runtime.appended(batch, 0))
+    assert stage.answers == {}
+    stage.hear(stage.runtime.committed_below(0, NOW_MS))
+    assert stage.answers == {}
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    assert stage.value(write) == "done"
+
+
+def test_answers_that_write_nothing_wait_for_what_they_rest_on() -> None:
+    stage = Stage()
+    assert stage.value(stage.ask(Get("a"))) is None
+    stage.ask(put("a", "1"))
+    newest = stage.ask(Get("a"))
+    committed = stage.ask(Peek("a"))
+    assert newest not in stage.answers
+    assert stage.value(committed) is None
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(batch, 0))
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    assert stage.value(newest) == "1"
+    assert stage.value(stage.ask(Peek("a"))) == "1"
+
+
+def test_one_turns_commands_go_as_one_batch() -> None:
+    stage = Stage()
+    for index in range(5):
+        stage.ask(put(str(index), "x"))
+    assert stage.runtime.has_batches
+    [batch] = stage.runtime.take_batches()
+    assert len(batch.entries) == 5
+    assert not stage.runtime.has_batches
+    assert stage.runtime.take_batches() == []
+
+
+def test_batches_are_closed_before_they_are_too_large() -> None:
+    stage = Stage(batch_bytes_max=200)
+    for index in range(5):
+        stage.ask(put(str(index), "x" * 40))
+    sizes = [len(batch.entries) for batch in stage.runtime.take_batches()]
+    assert sizes == [2, 2, 1]
+
+
+def test_the_records_of_one_command_are_not_torn() -> None:
+    stage = Stage(batch_bytes_max=400)
+    stage.ask(Put(tuple((str(index), "x") for index in range(7))))
+    stage.ask(Put(tuple((str(index), "y") for index in range(7))))
+    assert [len(batch.entries) for batch in stage.runtime.take_batches()] == [7, 7]
+
+
+def test_a_command_that_fits_into_no_batch_is_refused_and_changes_nothing() -> None:
+    stage = Stage(batch_bytes_max=200)
+    refused = stage.ask(put("a", "x" * 1_000))
+    assert stage.refusal(refused) == ErrorCode.MESSAGE_TOO_LARGE
+    assert stage.shard.lost == [(Pair("a", "x" * 1_000),)]
+    assert stage.value(stage.ask(Get("a"))) is None
+    assert not stage.runtime.has_batches
+
+
+def test_what_is_not_atomic_is_spread_over_batches() -> None:
+    stage = Stage(batch_bytes_max=200)
+    pairs = tuple((str(index), "x" * 40) for index in range(5))
+    write = stage.ask(Put(pairs, is_atomic=False))
+    batches = stage.runtime.take_batches()
+    assert [len(batch.entries) for batch in batches] == [2, 2, 1]
+    for base_offset, batch in zip((0, 2, 4), batches, strict=True):
+        stage.hear(stage.runtime.appended(batch, base_offset))
+    stage.hear(stage.runtime.committed_below(4, NOW_MS))
+    assert write not in stage.answers
+    stage.hear(stage.runtime.committed_below(5, NOW_MS))
+    assert stage.value(write) == "done"
+
+
+def test_several_batches_in_flight_are_committed_in_order() -> None:
+    stage = Stage()
+    first = stage.ask(put("a", "1"))
+    [one] = stage.runtime.take_batches()
+    second = stage.ask(put("a", "2"))
+    [two] = stage.runtime.take_batches()
+    assert stage.runtime.in_flight_count == 2
+    stage.hear(stage.runtime.appended(one, 0))
+    stage.hear(stage.runtime.appended(two, 1))
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    assert stage.value(first) == "done"
+    assert second not in stage.answers
+    assert stage.shard.table.committed("a") == "1"
+    stage.hear(stage.runtime.committed_below(2, NOW_MS))
+    assert stage.value(second) == "done"
+    assert stage.runtime.in_flight_count == 0
+
+
+# -- failure --------------------------------------------------------------------------------------
+
+
+def test_a_refused_batch_is_taken_back_with_all_that_rests_on_it() -> None:
+    stage = Stage()
+    stage.ask(put("a", "1"))
+    [kept] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(kept, 0))
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    lost = stage.ask(put("a", "2"))
+    [batch] = stage.runtime.take_batches()
+    unsent = stage.ask(put("b", "3"))
+    stage.hear(stage.runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
+    assert stage.refusal(lost) == stage.refusal(unsent) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.runtime.state is ShardState.ACTIVE
+    assert dict(stage.shard.table.items()) == {"a": "1"}
+    assert stage.shard.lost == [(Pair("a", "2"), Pair("b", "3"))]
+    again = stage.ask(put("a", "4"))
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(batch, 1))
+    stage.hear(stage.runtime.committed_below(2, NOW_MS))
+    assert stage.value(again) == "done"
+
+
+def test_batches_in_flight_behind_a_refused_one_are_waited_for() -> None:
+    stage = Stage()
+    first = stage.ask(put("a", "1"))
+    [one] = stage.runtime.take_batches()
+    second = stage.ask(put("a", "2"))
+    [two] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.append_failed(one, ErrorCode.KAFKA_STORAGE_ERROR, NOW_MS))
+    assert stage.runtime.state is ShardState.DRAINING
+    assert stage.refusal(first) == stage.refusal(second) == ErrorCode.NOT_COORDINATOR
+    assert stage.refusal(stage.ask(Get("a"))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    stage.hear(stage.runtime.append_failed(two, ErrorCode.KAFKA_STORAGE_ERROR, NOW_MS))
+    assert stage.runtime.state is ShardState.ACTIVE
+    assert stage.value(stage.ask(Get("a"))) is None
+    assert stage.shard.lost == [(Pair("a", "1"), Pair("a", "2"))]
+
+
+def test_what_was_written_before_a_refused_batch_is_kept() -> None:
+    stage = Stage()
+    first = stage.ask(put("a", "1"))
+    [one] = stage.runtime.take_batches()
+    second = stage.ask(put("a", "2"))
+    [two] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(one, 0))
+    stage.hear(stage.runtime.append_failed(two, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
+    assert stage.runtime.state is ShardState.DRAINING
+    assert stage.refusal(second) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert first not in stage.answers
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    assert stage.value(first) == "done"
+    assert stage.runtime.state is ShardState.ACTIVE
+    assert dict(stage.shard.table.items()) == {"a": "1"}
+
+
+def test_a_written_batch_behind_a_refused_one_puts_the_log_in_doubt() -> None:
+    stage = Stage()
+    waiting = stage.ask(Wait())
+    stage.ask(put("a", "1"))
+    [one] = stage.runtime.take_batches()
+    stage.ask(put("a", "2"))
+    [two] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.append_failed(one, ErrorCode.MESSAGE_TOO_LARGE, NOW_MS))
+    stage.hear(stage.runtime.appended(two, 0))
+    assert stage.runtime.state is ShardState.FAILED
+    assert waiting in stage.answers
+    assert stage.runtime.outstanding_count == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "answer"),
+    [
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+    ],
+)
+def test_an_append_of_unknown_outcome_fails_the_shard(code: ErrorCode, answer: ErrorCode) -> None:
+    stage = Stage()
+    waiting = stage.ask(Wait())
+    write = stage.ask(put("a", "1"))
+    [batch] = stage.runtime.take_batches()
+    late = stage.ask(Wait())
+    stage.hear(stage.runtime.append_failed(batch, code, NOW_MS))
+    assert stage.runtime.state is ShardState.FAILED
+    assert stage.refusal(write) == stage.refusal(late) == answer
+    assert waiting in stage.answers
+    assert stage.refusal(stage.ask(Get("a"))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.runtime.next_deadline_ms() is None
+
+
+def test_a_foreign_record_in_the_log_fails_the_shard() -> None:
+    stage = Stage()
+    write = stage.ask(put("a", "1"))
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(batch, 1))
+    assert stage.runtime.state is ShardState.FAILED
+    assert stage.refusal(write) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_errors_of_the_log_become_errors_of_the_coordinator() -> None:
+    assert answer_of_append_error(ErrorCode.NOT_ENOUGH_REPLICAS) == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    assert answer_of_append_error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) == (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+    assert answer_of_append_error(ErrorCode.KAFKA_STORAGE_ERROR) == ErrorCode.NOT_COORDINATOR
+    assert answer_of_append_error(ErrorCode.RECORD_LIST_TOO_LARGE) == ErrorCode.MESSAGE_TOO_LARGE
+
+
+# -- loading, unloading, timers -------------------------------------------------------------------
+
+
+def test_loading_replays_slices_and_then_serves() -> None:
+    stage = Stage(is_loaded=False)
+    assert stage.refusal(stage.ask(Get("a"))) == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    stage.runtime.load([(b"a", b"1"), (b"gone", None), (None, b"no key")])
+    stage.runtime.load([(b"a", b"2")])
+    stage.hear(stage.runtime.finish_loading(next_offset=4, now_ms=7))
+    assert stage.shard.loaded_at_ms == 7
+    assert stage.value(stage.ask(Get("a"))) == "2"
+    assert stage.shard.table.committed("a") == "2"
+    stage.ask(put("a", "3"))
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(batch, 4))
+    assert stage.runtime.state is ShardState.ACTIVE
+
+
+def test_unloading_refuses_everything_that_waits() -> None:
+    stage = Stage()
+    waiting = stage.ask(Wait())
+    writing = stage.ask(put("a", "1"))
+    stage.hear(stage.runtime.unload())
+    assert stage.refusal(waiting) == stage.refusal(writing) == ErrorCode.NOT_COORDINATOR
+    assert stage.refusal(stage.ask(Get("a"))) == ErrorCode.NOT_COORDINATOR
+    assert stage.runtime.take_batches() == []
+
+
+def test_a_parked_request_is_answered_by_a_later_one_and_waits_for_its_records() -> None:
+    stage = Stage()
+    waiting = stage.ask(Wait())
+    stage.ask(put("a", "1"))
+    assert waiting not in stage.answers
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(batch, 0))
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    assert stage.value(waiting) == "woken"
+
+
+def test_a_timer_that_fires_writes_like_a_command() -> None:
+    stage = Stage()
+    stage.ask(Alarm("late", 3_000))
+    stage.ask(Alarm("early", 2_000))
+    stage.ask(Alarm("never", 1_500))
+    stage.ask(Alarm("never", None))
+    assert stage.runtime.next_deadline_ms() == 2_000
+    stage.hear(stage.runtime.fire_due(2_500))
+    assert dict(stage.shard.table.items()) == {"early": "2500"}
+    assert stage.runtime.next_deadline_ms() == 3_000
+    assert stage.runtime.has_batches
+
+
+def test_many_due_timers_are_fired_in_slices() -> None:
+    stage = Stage()
+    for index in range(10):
+        stage.ask(Alarm(str(index), 2_000))
+    stage.hear(stage.runtime.fire_due(2_000, count_max=4))
+    assert len(stage.shard.table) == 4
+    assert stage.runtime.next_deadline_ms() == 2_000
+
+
+def test_nobody_hears_the_answer_to_a_command_of_the_router_itself() -> None:
+    stage = Stage()
+    stage.hear(stage.runtime.execute(Command(request=Get("a"), request_id=NO_REQUEST), NOW_MS))
+    assert stage.answers == {}

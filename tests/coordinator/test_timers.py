@@ -1,0 +1,88 @@
+"""Keyed deadlines against a dumb twin that sorts a dictionary."""
+
+import random
+
+import pytest
+
+from coordinator.outcome import TimerKey
+from coordinator.timers import Timers
+
+A: TimerKey = ("session", "g", "a")
+B: TimerKey = ("join", "g")
+
+
+def test_the_earliest_deadline_is_next() -> None:
+    timers = Timers()
+    assert timers.next_deadline_ms() is None
+    timers.set(A, 30)
+    timers.set(B, 20)
+    assert timers.next_deadline_ms() == 20
+    assert timers.deadline_of(A) == 30
+    assert timers.deadline_of(("join", "other")) is None
+
+
+def test_a_timer_is_due_at_its_deadline_and_then_gone() -> None:
+    timers = Timers()
+    timers.set(A, 30)
+    assert timers.pop_due(29) is None
+    assert timers.pop_due(30) == A
+    assert timers.pop_due(30) is None
+    assert len(timers) == 0
+
+
+def test_moving_a_deadline_later_or_earlier_takes_effect() -> None:
+    timers = Timers()
+    timers.set(A, 30)
+    timers.set(A, 50)
+    assert timers.next_deadline_ms() == 50
+    timers.set(A, 10)
+    assert timers.next_deadline_ms() == 10
+    assert timers.pop_due(10) == A
+    assert timers.pop_due(1_000) is None
+
+
+def test_a_cancelled_timer_does_not_fire_though_it_is_set_again() -> None:
+    timers = Timers()
+    timers.set(A, 30)
+    timers.cancel(A)
+    assert timers.pop_due(100) is None
+    timers.set(A, 200)
+    assert timers.pop_due(100) is None
+    assert timers.pop_due(200) == A
+    assert timers.pop_due(1_000) is None
+
+
+def test_the_heap_stays_small_though_timers_come_and_go() -> None:
+    timers = Timers()
+    for round_ in range(10_000):
+        timers.set(A, 10_000 - round_)
+        timers.cancel(B)
+        timers.set(B, round_)
+    assert len(timers._heap) < 200
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_timers_agree_with_a_sorted_dictionary(seed: int) -> None:
+    chance = random.Random(seed)
+    timers = Timers()
+    twin: dict[TimerKey, int] = {}
+    now_ms = 0
+    for _ in range(1_000):
+        key = ("t", str(chance.randrange(20)))
+        match chance.randrange(4):
+            case 0 | 1:
+                deadline_ms = now_ms + chance.randrange(50)
+                timers.set(key, deadline_ms)
+                twin[key] = deadline_ms
+            case 2:
+                timers.cancel(key)
+                twin.pop(key, None)
+            case _:
+                now_ms += chance.randrange(20)
+                fired = set()
+                while (due := timers.pop_due(now_ms)) is not None:
+                    fired.add(due)
+                assert fired == {key for key, at in twin.items() if at <= now_ms}, seed
+                twin = {key: at for key, at in twin.items() if at > now_ms}
+        assert timers.next_deadline_ms() == min(twin.values(), default=None), seed
+        assert len(timers) == len(twin), seed
