@@ -15,6 +15,7 @@ import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
@@ -30,7 +31,8 @@ LINK_KIND = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DG
 MESSAGE_BYTES_MAX = 64 * 1024
 BEAT_S = 1.0
 _LOOK_S = 0.02
-_SAMPLES_OF_A_MESSAGE = 200
+_SAMPLES_OF_A_MESSAGE = 64
+_WAITING_MESSAGES_MAX = 1_000
 
 FLOOD_WINDOW_S = 10.0
 FLOOD_LINES_MAX = 20
@@ -89,7 +91,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time (RFC 3339, UTC), level, process, logger, message, exception."""
+    """One JSON object per line: time (RFC 3339), level, process, logger, message, exception."""
 
     def __init__(self, process: str) -> None:
         super().__init__()
@@ -269,12 +271,14 @@ class ChildLink:
         self._is_stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        # What the supervisor's buffer had no room for yet.
+        self._waiting: deque[bytes] = deque()
         if connection is not None:
             connection.setblocking(False)
 
     @classmethod
     def connect(cls, config: object, name: str) -> Self:
-        """The link that this process was started with. `name` is the process's, as in `worker-0`."""
+        """The link this process was started with. `name` is the process's, as in `worker-0`."""
         descriptor = os.environ.pop(LINK_VARIABLE, "")
         if not descriptor:
             return cls(None, name)
@@ -286,7 +290,7 @@ class ChildLink:
         return () if self._connection is None else (self._connection,)
 
     def ready(self, details: Details | None = None) -> None:
-        """Tell that this process can do what it is there for, with what others want to know of it."""
+        """This process can do what it is there for; `details` is what others want to know of it."""
         self._send(Ready(dict(details or {})))
 
     def poll(self) -> bool:
@@ -296,9 +300,12 @@ class ChildLink:
             self._next_look = now + _LOOK_S
             if now >= self._next_beat:
                 self._next_beat = now + BEAT_S
-                self._send(Beat())
+                if not self._waiting:
+                    self._send(Beat())
                 if os.getppid() != self._parent:
                     self._is_stopping = True
+            if self._waiting:
+                self._send_waiting()
             self._receive()
         return self._is_stopping
 
@@ -370,7 +377,13 @@ class ChildLink:
             self._send(Report(part, start + len(part) == len(samples)))
 
     def _send(self, message: FromChild) -> None:
-        if self._connection is not None:
-            # A supervisor that is gone is noticed when receiving; one that is slow misses a beat.
-            with contextlib.suppress(OSError):
-                self._connection.send(encode_link(message))
+        if self._connection is not None and len(self._waiting) < _WAITING_MESSAGES_MAX:
+            self._waiting.append(encode_link(message))
+            self._send_waiting()
+
+    def _send_waiting(self) -> None:
+        # A supervisor that is gone is noticed when receiving; one that is slow is asked again.
+        with contextlib.suppress(OSError):
+            while self._waiting and self._connection is not None:
+                self._connection.send(self._waiting[0])
+                self._waiting.popleft()

@@ -23,7 +23,7 @@ from typing import cast
 from node.bus.arena import NO_BLOCK, Arena
 from node.wire.framing import LENGTH_BYTES, Buffer, explain, pack_length, read_length
 from node.wire.landing import FrameInput, Landing
-from node.wire.limits import WireCounters, WireSettings
+from node.wire.limits import Admission, WireCounters, WireSettings
 from protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,12 @@ class Outbox:
         while self._connections:
             connections, self._connections = self._connections, []
             for connection in connections:
-                connection.flush()
+                try:
+                    connection.flush()
+                except Exception:
+                    # The others' responses must leave whatever is wrong with this one's.
+                    log.exception("writing to %s failed; its connection is closed", connection)
+                    connection.abort()
 
 
 class Wire:
@@ -85,9 +90,9 @@ class Wire:
 
     __slots__ = (
         "_empty",
+        "admission",
         "arena",
         "connections",
-        "connections_per_ip",
         "counters",
         "landing",
         "loop",
@@ -118,7 +123,7 @@ class Wire:
         self.counters = WireCounters()
         self.outbox = Outbox(loop)
         self.connections: dict[int, Connection] = {}
-        self.connections_per_ip: dict[str, int] = {}
+        self.admission = Admission(self.settings)
         self.next_connection_id = 1
         self.now_ms = int(loop.time() * 1000)
         """The loop's time at the last sweep: precise enough for what is measured in minutes."""
@@ -133,35 +138,19 @@ class Wire:
 
     def admit(self, connection: "Connection") -> str | None:
         """Count a new connection in, or say why it is one too many."""
-        settings = self.settings
-        host = connection.client_host
-        of_host = self.connections_per_ip.get(host, 0)
-        refusal = None
-        if len(self.connections) >= settings.connections_max:
-            refusal = f"max.connections is {settings.connections_max}"
-        elif of_host >= (
-            of_host_max := settings.connections_per_ip_max_overrides.get(
-                host, settings.connections_per_ip_max
-            )
-        ):
-            refusal = f"max.connections.per.ip is {of_host_max} for {host}"
+        refusal = self.admission.admit(connection.client_host)
         if refusal is not None:
             self.counters.connections_refused += 1
             return refusal
         self.counters.connections_accepted += 1
         self.connections[connection.id] = connection
-        self.connections_per_ip[host] = of_host + 1
         return None
 
     def forget(self, connection: "Connection") -> None:
         """Count a connection out that is gone, if it was counted in."""
         if self.connections.pop(connection.id, None) is None:
             return
-        left = self.connections_per_ip[connection.client_host] - 1
-        if left:
-            self.connections_per_ip[connection.client_host] = left
-        else:
-            del self.connections_per_ip[connection.client_host]
+        self.admission.leave(connection.client_host)
         if not self.connections and self._empty is not None:
             self._empty.set()
         self.on_disconnected(connection)

@@ -41,3 +41,38 @@ class WireCounters:
     received_bytes: int = 0
     sent_bytes: int = 0
     starvations: int = 0
+
+
+class Admission:
+    """How many clients are there, in all and by address, and whether one more may come in."""
+
+    __slots__ = ("_settings", "count", "count_of_host")
+
+    def __init__(self, settings: WireSettings) -> None:
+        self._settings = settings
+        self.count = 0
+        self.count_of_host: dict[str, int] = {}
+
+    def admit(self, host: str) -> str | None:
+        """Count a client of this address in, or say why it is one too many."""
+        settings = self._settings
+        if self.count >= settings.connections_max:
+            return f"max.connections is {settings.connections_max}"
+        of_host = self.count_of_host.get(host, 0)
+        of_host_max = settings.connections_per_ip_max_overrides.get(
+            host, settings.connections_per_ip_max
+        )
+        if of_host >= of_host_max:
+            return f"max.connections.per.ip is {of_host_max} for {host}"
+        self.count += 1
+        self.count_of_host[host] = of_host + 1
+        return None
+
+    def leave(self, host: str) -> None:
+        """Count a client out that was counted in."""
+        self.count -= 1
+        left = self.count_of_host[host] - 1
+        if left:
+            self.count_of_host[host] = left
+        else:
+            del self.count_of_host[host]

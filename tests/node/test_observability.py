@@ -214,6 +214,27 @@ def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
     assert not link.poll()
 
 
+def test_what_the_supervisor_had_no_room_for_comes_later(
+    pair: tuple[socket.socket, ChildLink],
+) -> None:
+    ours, link = pair
+    values = dict.fromkeys((f"{index}{'x' * 200}" for index in range(4_000)), 1.0)
+    link.metrics.gauge("bytes", "Bytes", lambda: values, label="n")
+    ours.send(encode_link(Collect()))
+    samples: list[Sample] = []
+    is_last = False
+    for _ in range(2_000_000):
+        link.poll()
+        for message in heard(ours):
+            assert not is_last
+            if isinstance(message, Report):
+                samples += message.samples
+                is_last = message.is_last
+        if is_last:
+            break
+    assert [sample.labels[0][1] for sample in samples if sample.labels] == list(values)
+
+
 def test_an_event_loop_watches_the_link(pair: tuple[socket.socket, ChildLink]) -> None:
     ours, link = pair
 

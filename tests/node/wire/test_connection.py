@@ -438,6 +438,25 @@ def test_a_request_that_raises_ends_its_connection_only(
     assert str(error) in caplog.text
 
 
+def test_a_response_that_cannot_be_written_ends_its_connection_only(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        good = await world.connect()
+        bad = await world.connect()
+        await bad.send(b"bad")
+        await world.until(lambda: world.waiting)
+        await good.send(b"good")
+        await world.until(lambda: len(world.waiting) == 2)
+        world.waiting[0][0].complete(["no bytes at all"])
+        world.waiting[1][0].complete([b"fine"])
+        assert await good.receive() == b"fine"
+        assert await bad.is_closed_by_peer()
+
+    world.run(scenario())
+    assert "writing to 127.0.0.1" in caplog.text
+
+
 def test_a_client_that_goes_away_mid_request_leaves_nothing_behind(world: World) -> None:
     async def scenario() -> None:
         client = await world.connect()
@@ -451,7 +470,7 @@ def test_a_client_that_goes_away_mid_request_leaves_nothing_behind(world: World)
         for slot, _ in world.waiting:
             slot.complete([b"nobody hears this"])
         assert world.arena.used_bytes == UNIT_BYTES
-        assert not world.wire.connections_per_ip
+        assert not world.wire.admission.count_of_host
 
     world.run(scenario())
 
