@@ -72,13 +72,17 @@ def offset_by_time(
             return min(reached, extent.end_offset)
         # One below the log start reached it first: of the others only the headers can tell.
         at = offset
+        latest = -1
         while sizes := read_sizes(segment, number, at, count=_HEADERS_PER_SLICE):
             for size in sizes:
                 if size.max_timestamp >= timestamp_min:
                     return max(offset, min(size.base_offset, extent.end_offset))
+                latest = max(latest, size.max_timestamp)
             at = sizes[-1].end_offset
             yield
-        return offset  # the index and the extent disagree: give nothing up
+        if latest < 0:
+            return offset  # none has a timestamp: the extent's own says that they are not old
+        offset = extent.end_offset
     return offset
 
 

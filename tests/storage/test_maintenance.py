@@ -1,0 +1,219 @@
+"""Maintenance as the owner's loop drives it."""
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from storage.layout import segment_ids, segment_path
+from storage.reader import StoreReader
+from storage.settings import LogSettings, StoreOptions
+from storage.store import Store
+from tests.support.stores import (
+    NOW_MS,
+    append_now,
+    batch_of,
+    create,
+    offsets_of,
+    open_store,
+    read_all,
+)
+
+OPTIONS = StoreOptions(
+    segment_bytes=1 << 20,
+    segment_map_bytes=64 << 20,
+    status_slots=1 << 12,
+    retention_check_interval_ms=10_000,
+    cleaner_backoff_ms=1_000,
+)
+
+
+def compacted(store: Store) -> int:
+    return create(store, cleanup_compact=True, cleanup_delete=False, min_cleanable_dirty_ratio=0.0)
+
+
+def drain(store: Store, now_ms: int) -> int:
+    """Runs what is due to its end; returns the number of slices."""
+    slices = store.maintenance(now_ms)
+    count = 0
+    for is_ready in slices or ():
+        count += 1
+        if not is_ready:
+            time.sleep(0.001)  # the disk is busy: what the owner's loop does then
+    return count
+
+
+def log_starts(store: Store) -> list[int]:
+    return [log.log_start_offset for log in store.partitions().values()]
+
+
+def test_nothing_is_due_before_its_time(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    create(store)
+    assert store.maintenance(NOW_MS) is None
+    assert store.maintenance(NOW_MS + 999) is None
+    assert store.maintenance(NOW_MS + 1_000) is not None
+    assert drain(store, NOW_MS + 1_000) == 1
+    assert store.maintenance(NOW_MS + 1_999) is None
+    store.close()
+
+
+def test_log_starts_move_by_age_and_size_and_the_space_comes_back(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    by_age = create(store, 0, retention_ms=5_000)
+    by_size = create(store, 1, retention_ms=-1, retention_bytes=3_000)
+    for at in range(4):
+        now_ms = NOW_MS + 1_000 * at
+        for number in (by_age, by_size):
+            append_now(store, number, batch_of(2, size=1_000, timestamp=now_ms))
+        store.roll(now_ms)
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 10_000)
+    assert log_starts(store) == [8, 4]
+    assert store.status.log_start_offset(by_age) == 8
+    reader = StoreReader(tmp_path)
+    assert offsets_of(read_all(reader, by_size)) == [4, 6]
+    reader.close()
+    assert segment_ids(tmp_path) == [5, 6, 7], "two dropped, two rewritten, one active"
+    store.close()
+    store = open_store(tmp_path, OPTIONS)
+    assert log_starts(store) == [8, 4]
+    store.close()
+
+
+def test_new_settings_count_at_the_next_check(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = create(store, retention_ms=-1)
+    append_now(store, number, batch_of(2))
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 10_000)
+    assert log_starts(store) == [0]
+    store.set_settings(number, LogSettings(retention_ms=1))
+    drain(store, NOW_MS + 20_000)
+    assert log_starts(store) == [2]
+    store.close()
+
+
+def test_batches_without_timestamps_age_by_the_sealing_of_their_segment(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = create(store, retention_ms=5_000)
+    append_now(store, number, batch_of(2, timestamp=-1))
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 100_000)
+    assert log_starts(store) == [0], "still being written"
+    store.roll(NOW_MS + 100_000)
+    append_now(store, number, batch_of(2, timestamp=-1))
+    drain(store, NOW_MS + 105_000)
+    assert log_starts(store) == [0]
+    drain(store, NOW_MS + 115_001)
+    assert log_starts(store) == [2]
+    store.close()
+
+
+def test_deleted_records_and_topics_give_their_space_back(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    gone, cut, kept = (create(store, partition, retention_ms=-1) for partition in range(3))
+    for _ in range(10):
+        append_now(store, gone, batch_of(1, size=20_000))
+        append_now(store, cut, batch_of(1, size=20_000))
+    append_now(store, kept, batch_of(1, size=20_000))
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    before = segment_path(tmp_path, 1).stat().st_size
+    store.delete_partition(gone)
+    assert store.delete_records(cut, 8) == (ErrorCode.NONE, 8)
+    drain(store, NOW_MS + 1_000)
+    assert segment_ids(tmp_path) == [2, 3]
+    assert segment_path(tmp_path, 3).stat().st_size < before / 3
+    reader = StoreReader(tmp_path)
+    assert offsets_of(read_all(reader, cut)) == [8, 9]
+    assert offsets_of(read_all(reader, kept)) == [0]
+    reader.close()
+    store.close()
+
+
+def test_due_partitions_are_compacted(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = compacted(store)
+    append_now(store, number, *(batch_of(1, fill=at) for at in range(20)))
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 1_000)
+    reader = StoreReader(tmp_path)
+    assert offsets_of(read_all(reader, number)) == [19]
+    reader.close()
+    assert segment_ids(tmp_path) == [2, 3]
+    store.close()
+
+
+def test_turns_go_on_between_slices(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = compacted(store)
+    append_now(store, number, *(batch_of(1, size=400, fill=at % 256) for at in range(1_500)))
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    slices = store.maintenance(NOW_MS + 1_000)
+    assert slices is not None
+    count = 0
+    for _ in slices:
+        count += 1
+        append_now(store, number, batch_of(1, size=400), now_ms=NOW_MS + 1_000)
+        assert store.maintenance(NOW_MS + 1_000) is slices, "one run at a time"
+    assert count > 3
+    reader = StoreReader(tmp_path)
+    assert offsets_of(read_all(reader, number)) == [1499, *range(1500, 1500 + count)]
+    reader.close()
+    store.close()
+
+
+def test_closing_in_the_middle_leaves_no_stray_file(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = compacted(store)
+    append_now(store, number, *(batch_of(1, size=400) for _ in range(1_500)))
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    slices = store.maintenance(NOW_MS + 1_000)
+    assert slices is not None
+    next(slices)
+    assert segment_ids(tmp_path) == [1, 2, 3]
+    store.close()
+    assert segment_ids(tmp_path) == [1, 2]
+    store = open_store(tmp_path, OPTIONS)
+    assert store.partitions()[number].log_end_offset == 1_500
+    store.close()
+
+
+def test_a_run_that_the_disk_refuses_is_started_over_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = compacted(store)
+    append_now(store, number, *(batch_of(1, size=3_000, key=b"%d" % at) for at in range(100)))
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr("storage.rewrite._MAP_BYTES_MIN", 1 << 16)
+        patch.setattr("storage.rewrite._OVERFLOW_FACTOR", -1)  # a map too small: as a full disk
+        drain(store, NOW_MS + 1_000)
+    assert "maintenance of" in caplog.text
+    assert segment_ids(tmp_path) == [1, 2]
+    drain(store, NOW_MS + 2_000)
+    assert segment_ids(tmp_path) == [2, 4]
+    store.close()
+
+
+def test_a_thousand_idle_partitions_cost_little(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    for partition in range(1_000):
+        number = create(store, partition, retention_bytes=1 << 30)
+        append_now(store, number, batch_of(1))
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 10_000)
+    started = time.process_time()
+    assert drain(store, NOW_MS + 20_000) == 10
+    # 20 ms on a quiet machine: every five minutes by default, which is nothing.
+    assert time.process_time() - started < 0.5
+    store.close()
