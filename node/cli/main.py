@@ -14,6 +14,7 @@ from node.cli import client
 
 # name on the command line -> module and the click command in it
 COMMANDS: Mapping[str, tuple[str, str]] = {
+    "serve": ("node.cli.serve", "serve"),
     "topic": ("node.cli.topic", "topic"),
     "group": ("node.cli.group", "group"),
     "config": ("node.cli.config", "config"),
@@ -21,6 +22,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "produce": ("node.cli.produce", "produce"),
     "consume": ("node.cli.consume", "consume"),
     "bench": ("node.cli.bench", "bench"),
+    "node": ("node.cli.serve", "node"),
+    "format": ("node.cli.serve", "format_data"),
+    "log": ("node.cli.log", "log"),
     "completion": ("node.cli.completion", "completion"),
 }
 

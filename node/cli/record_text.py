@@ -46,10 +46,10 @@ def record_to_json(message: Message) -> Json:
         "offset": message.offset(),
         "timestamp": timestamp_ms if kind else None,
         "timestamp_type": TIMESTAMP_TYPES.get(kind),
-        **_bytes_to_json("key", message.key()),
-        **_bytes_to_json("value", message.value()),
+        **bytes_to_json("key", message.key()),
+        **bytes_to_json("value", message.value()),
         "headers": [
-            {"key": name, **_bytes_to_json("value", value)} for name, value in headers_of(message)
+            {"key": name, **bytes_to_json("value", value)} for name, value in headers_of(message)
         ],
     }
 
@@ -130,7 +130,8 @@ def fill_template(template: str, message: Message) -> str:
     return re.sub(r"\{(" + "|".join(fields) + r")\}|\\[nt0\\]", replace, template)
 
 
-def _bytes_to_json(name: str, value: bytes | None) -> dict[str, Json]:
+def bytes_to_json(name: str, value: bytes | None) -> dict[str, Json]:
+    """`{name: text}`, or `{name_base64: ...}` for what is no UTF-8."""
     if value is None:
         return {name: None}
     try:

@@ -1,0 +1,263 @@
+"""`odradek serve`, `odradek node start`, `odradek format`: running a node.
+
+`serve` is for a person at a machine: it chooses everything that is not said, makes its data folder
+and prints what to try. `node start` is for a service: it takes a configuration file and refuses a
+data folder that nobody formatted, because a node that lost its disk must not start empty.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from node.cli.client import DEFAULT_BOOTSTRAP
+from node.cli.output import Output, with_output
+from node.cli.parameters import pair
+
+if TYPE_CHECKING:
+    # The node's own modules are imported when a node is started, not for `odradek --help`.
+    from node.config import NodeConfig
+    from node.supervisor import NodeState
+
+# Variables that belong to the command line's client side and are no settings of a node.
+CLIENT_VARIABLES = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
+# What `serve` chooses where nobody said anything: a broker for development, few words.
+SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
+
+with_settings = click.option(
+    "--set",
+    "settings",
+    type=pair,
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Any setting of the node or of Kafka's brokers, e.g. log.retention.ms=3600000.",
+)
+
+
+@click.command()
+@click.option(
+    "--listen",
+    multiple=True,
+    metavar="HOST:PORT",
+    help=f"Where clients connect; port 0 takes a free one.  [default: {DEFAULT_BOOTSTRAP}]",
+)
+@click.option(
+    "--advertise", metavar="HOST:PORT", help="Tell clients this.  [default: what they came by]"
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of the data.  [default: odradek in the user's data folder]",
+)
+@click.option("--temporary", is_flag=True, help="New data in a folder that goes at the end.")
+@click.option("--workers", type=click.IntRange(min=1), help="Processes that own partitions.")
+@click.option(
+    "--profile",
+    type=click.Choice(["dev", "standard"]),
+    help="dev: no waiting for group members, little memory.  [default: dev]",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["interval", "commit"]),
+    help="When an acknowledged record is on the disk: within a second, or before the answer.  "
+    "[default: interval]",
+)
+@click.option("--http", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics there.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    help="[default: warning]",
+)
+@click.option(
+    "--attached", is_flag=True, help="Stop when standard input ends: with whoever started this."
+)
+@with_settings
+@with_output
+def serve(
+    listen: tuple[str, ...],
+    advertise: str | None,
+    data: Path | None,
+    temporary: bool,
+    workers: int | None,
+    profile: str | None,
+    durability: str | None,
+    http: str | None,
+    log_level: str | None,
+    attached: bool,
+    settings: tuple[tuple[str, str], ...],
+    output: Output,
+) -> None:
+    """Run a broker: one node with everything chosen.
+
+    Ctrl-C or SIGTERM stops it: requests under way are finished, data are on the disk.
+    """
+    if temporary and data is not None:
+        raise click.UsageError("Give --data or --temporary, not both.")
+    with ExitStack() as stack:
+        if temporary:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
+        options = {
+            "listeners": ",".join(listen) or None,
+            "advertised.listeners": advertise,
+            "data": None if data is None else str(data),
+            "workers": None if workers is None else str(workers),
+            "profile": profile,
+            "durability": durability,
+            "http.listen": http,
+            "log.level": log_level,
+        }
+        chosen = {key: text for key, text in options.items() if text is not None}
+        config = _load(None, {**SERVE_DEFAULTS, **os.environ}, {**dict(settings), **chosen})
+        if attached:
+            threading.Thread(target=_stop_with_stdin, daemon=True).start()
+        exit_code = _run(config, formats=True, output=output)
+    click.get_current_context().exit(exit_code)
+
+
+@click.group()
+def node() -> None:
+    """Run a node from a configuration file."""
+
+
+@node.command()
+@click.option(
+    "--config",
+    "-c",
+    "file",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML (*.toml) or properties as in Kafka's server.properties.",
+)
+@click.option("--format", "formats", is_flag=True, help="Format the data folder if nobody has.")
+@with_settings
+@with_output
+def start(file: Path, formats: bool, settings: tuple[tuple[str, str], ...], output: Output) -> None:
+    """Run the node that FILE describes.
+
+    Values of the file are overridden by environment variables (ODRADEK_NODE_ID is node.id) and
+    these by --set.
+    """
+    config = _load(file, os.environ, dict(settings))
+    click.get_current_context().exit(_run(config, formats=formats, output=output))
+
+
+@click.command("format")
+@click.option(
+    "--config", "-c", "file", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
+@click.option("--data", type=click.Path(file_okay=False, path_type=Path))
+@click.option("--node-id", type=click.IntRange(min=0), help="[default: 0]")
+@click.option("--cluster-id", help="The same for every node of a cluster.  [default: a new one]")
+@click.option("--stores", type=click.IntRange(min=1), help="Fixed for ever.  [default: 8]")
+@click.option("--if-not-formatted", is_flag=True, help="A formatted folder is not an error.")
+@with_settings
+@with_output
+def format_data(
+    file: Path | None,
+    data: Path | None,
+    node_id: int | None,
+    cluster_id: str | None,
+    stores: int | None,
+    if_not_formatted: bool,
+    settings: tuple[tuple[str, str], ...],
+    output: Output,
+) -> None:
+    """Make a folder the data folder of one node.
+
+    What is in it already stays untouched. The number of stores bounds the number of workers and
+    cannot be changed later.
+    """
+    from node.config_sources import ConfigFault
+    from node.data_folder import adopt_identity, read_identity
+
+    options = {
+        "data": None if data is None else str(data),
+        "node.id": None if node_id is None else str(node_id),
+        "cluster.id": cluster_id,
+        "stores": None if stores is None else str(stores),
+    }
+    chosen = {key: text for key, text in options.items() if text is not None}
+    config = _load(file, os.environ, {**dict(settings), **chosen})
+    try:
+        known = read_identity(config.data_folder)
+        if known is not None and not if_not_formatted:
+            raise ConfigFault(
+                f"data={config.data}: this is the data folder of node {known.node_id} of cluster "
+                f"{known.cluster_id} already; choose another, or pass --if-not-formatted"
+            )
+        config = adopt_identity(config, formats=True)
+    except ConfigFault as fault:
+        raise click.ClickException(str(fault)) from fault
+    output.facts(
+        {
+            "data": config.data,
+            "cluster_id": config.cluster_id,
+            "node_id": config.node_id,
+            "stores": config.store_count,
+            "formatted": known is None,
+        }
+    )
+
+
+def _load(
+    file: Path | None, environment: Mapping[str, str], options: Mapping[str, str]
+) -> NodeConfig:
+    from node.config import load
+    from node.config_sources import ConfigFault
+
+    variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
+    try:
+        return load(file=file, environment=variables, options=options)
+    except ConfigFault as fault:
+        raise click.ClickException("\n  ".join(["wrong settings", *fault.faults])) from fault
+
+
+def _stop_with_stdin() -> None:
+    """Stop the node in order when nobody holds the other end of standard input any more."""
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
+    from node.config_sources import ConfigFault
+    from node.supervisor import run
+
+    # Started by a shell script with `&`, SIGINT is ignored; a node has its own way to stop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return run(config, formats=formats, on_ready=lambda state: _welcome(config, state, output))
+    except ConfigFault as fault:
+        raise click.ClickException("\n  ".join(fault.faults)) from fault
+
+
+def _welcome(config: NodeConfig, state: NodeState, output: Output) -> None:
+    """Say where the node is and, to a person, what to try next."""
+    if output.is_json:
+        output.json_line(
+            {
+                "bootstrap": state.bootstrap,
+                "pid": state.pid,
+                "data": config.data,
+                "http": state.http or None,
+                "children": state.children,
+            }
+        )
+        return
+    click.echo(f"Odradek is ready at {click.style(state.bootstrap, bold=True)}")
+    click.echo(f"  node {config.node_id}, profile {config.profile}, data in {config.data}")
+    if state.http:
+        click.echo(f"  metrics at http://{state.http}/metrics")
+    if output.is_terminal:
+        there = "" if state.bootstrap == DEFAULT_BOOTSTRAP else f" -b {state.bootstrap}"
+        click.echo(f"\nTry, in another shell:\n  odradek produce{there} greetings hello")
+        click.echo(f"  odradek consume{there} greetings --follow")
+        click.echo(f"  kcat -b {state.bootstrap} -L\n\nCtrl-C stops it.")

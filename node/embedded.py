@@ -1,0 +1,259 @@
+"""A whole node as a child process, for programs that want a real broker for a while.
+
+The pytest fixture is made of this. The node has its own folder and its own port, and ends with
+the process that started it, however that ends: it watches its standard input. One invariant:
+while the object says it is started, `bootstrap_servers` does not change, so that clients find the
+node again after a restart.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from node.supervisor import STATE_NAME, NodeState
+from protocol.apis import ApiKey
+from protocol.codec import (
+    decode_response,
+    decode_response_header,
+    encode_request,
+    encode_request_header,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+POLL_S = 0.005
+LOG_TAIL_BYTES = 4000
+BROKER_DEFAULT = -1  # CreateTopics: let the broker choose
+# Versions that every Odradek serves; the newest ones need nothing of this.
+CREATE_TOPICS_VERSION = 5
+METADATA_VERSION = 5
+
+
+class BrokerFailure(RuntimeError):
+    """The node did not start, stop or answer; the message ends with the end of its log."""
+
+
+class EmbeddedBroker:
+    """One node in processes of its own. Use it as a context manager, or `start` and `stop` it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """`directory` takes data and log; `settings` are those of `odradek serve --set`."""
+        self.directory = directory
+        self.settings = dict(settings or {})
+        self.timeout_s = timeout_s
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._killed: set[int] = set()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, as Kafka clients want it."""
+        if not self._port:
+            raise BrokerFailure("the broker was not started yet")
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def data(self) -> Path:
+        """The node's data folder."""
+        return self.directory / "data"
+
+    @property
+    def processes(self) -> dict[str, int]:
+        """Pids by name: `controller`, `router-0`, `worker-0` and so on; as of the last time that
+        all of them were ready."""
+        return self._state().children
+
+    def log(self) -> str:
+        """What the node has printed so far."""
+        try:
+            return (self.directory / "node.log").read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def start(self) -> None:
+        """Start the node and return when it answers clients."""
+        if self._process is not None:
+            raise BrokerFailure("the broker is running already")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "node.cli.main", "serve", "--attached"]
+        command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data)]
+        for key, value in self.settings.items():
+            command += ["--set", f"{key}={value}"]
+        # Settings of the surrounding shell are none of this node's.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [str(Path(__file__).parents[1]), environment.get("PYTHONPATH")])
+        )
+        with (self.directory / "node.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,  # Ctrl-C in the terminal is for the tests
+            )
+        try:
+            self.wait_until_ready()
+        except BrokerFailure:
+            self.kill()
+            raise
+        self._port = int(self._state().bootstrap.rpartition(":")[2])
+
+    def stop(self) -> None:
+        """Stop the node in order: what was acknowledged is on the disk. Nothing if it is down."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(self.timeout_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise BrokerFailure(f"the node did not stop in time{self._log_tail()}") from None
+        self._forget_process()
+
+    def restart(self) -> None:
+        """Stop in order and start again, at the same address and with the same data."""
+        self.stop()
+        self.start()
+
+    def kill(self) -> None:
+        """SIGKILL everything, as a machine that dies would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._forget_process()
+
+    def kill_worker(self, index: int = 0) -> None:
+        """SIGKILL a process that owns partitions. It is started anew; `wait_until_ready` waits."""
+        self.kill_process(f"worker-{index}")
+
+    def kill_process(self, name: str) -> None:
+        """SIGKILL one of `processes`."""
+        pid = self.processes[name]
+        os.kill(pid, signal.SIGKILL)
+        self._killed.add(pid)
+
+    def wait_until_ready(self) -> None:
+        """Return when every process of the node does its work, also those that were killed."""
+        deadline = time.monotonic() + self.timeout_s
+        while not self._is_ready():
+            if self._process is None or self._process.poll() is not None:
+                raise BrokerFailure(f"the node has ended{self._log_tail()}")
+            if time.monotonic() > deadline:
+                raise BrokerFailure(f"the node is not ready in time{self._log_tail()}")
+            time.sleep(POLL_S)
+
+    def create_topic(
+        self, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic; returns when all of its partitions have a leader. Raises ApiError."""
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=name,
+                    num_partitions=partitions,
+                    replication_factor=BROKER_DEFAULT,
+                    configs=[
+                        CreatableTopicConfig(name=key, value=value)
+                        for key, value in (configs or {}).items()
+                    ],
+                )
+            ],
+            timeout_ms=int(self.timeout_s * 1000),
+        )
+        answer = self._ask(ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
+        assert isinstance(answer, CreateTopicsResponse)
+        (created,) = answer.topics
+        if created.error_code:
+            raise ApiError(ErrorCode(created.error_code), created.error_message)
+        deadline = time.monotonic() + self.timeout_s
+        while not self._has_leaders(name, partitions):
+            if time.monotonic() > deadline:
+                raise BrokerFailure(f"{name} has no leaders{self._log_tail()}")
+            time.sleep(POLL_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def _has_leaders(self, name: str, partitions: int) -> bool:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        answer = self._ask(ApiKey.METADATA, METADATA_VERSION, request)
+        assert isinstance(answer, MetadataResponse)
+        (topic,) = answer.topics
+        return (
+            topic.error_code == 0
+            and len(topic.partitions) == partitions
+            and all(p.error_code == 0 and p.leader_id >= 0 for p in topic.partitions)
+        )
+
+    def _ask(self, key: ApiKey, version: int, request: object) -> object:
+        """One request on a connection of its own."""
+        head = encode_request_header(key, version, 1, "odradek-embedded")
+        frame = b"".join([head, *encode_request(key, version, request)])
+        address = ("127.0.0.1", self._port)
+        with socket.create_connection(address, self.timeout_s) as connection:
+            connection.sendall(len(frame).to_bytes(4, "big") + frame)
+            with connection.makefile("rb") as stream:
+                answer = stream.read(int.from_bytes(stream.read(4), "big"))
+        if not answer:
+            raise BrokerFailure(f"the node closed the connection{self._log_tail()}")
+        _, body = decode_response_header(key, version, answer)
+        return decode_response(key, version, answer, body)
+
+    def _state(self) -> NodeState:
+        return msgspec.json.decode((self.data / STATE_NAME).read_bytes(), type=NodeState)
+
+    def _is_ready(self) -> bool:
+        try:
+            pids = set(self.processes.values())
+        except FileNotFoundError:
+            return False
+        return not pids & self._killed
+
+    def _forget_process(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process = None
+        self._killed.clear()
+        # A killed node leaves it behind; the next one must not be believed ready by it.
+        (self.data / STATE_NAME).unlink(missing_ok=True)
+
+    def _log_tail(self) -> str:
+        text = self.log()[-LOG_TAIL_BYTES:].strip()
+        return f"; the end of its log:\n{text}" if text else "; its log is empty"

@@ -1,0 +1,8 @@
+"""What all tests share: the broker of the session, as other projects get it from the plugin.
+
+Imported here so that the tests run from a source tree where the plugin is not installed.
+"""
+
+from node.pytest_plugin import kafka_broker, kafka_broker_settings
+
+__all__ = ["kafka_broker", "kafka_broker_settings"]
