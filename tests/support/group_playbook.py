@@ -248,16 +248,22 @@ class Playbook:
         )
         return self.ask(request, version=5)
 
-    def heartbeat(
+    def heartbeat_call(
         self, member_id: str, generation_id: int, *, group: str = "g", instance: str | None = None
-    ) -> int:
+    ) -> Call:
         request = HeartbeatRequest(
             group_id=group,
             generation_id=generation_id,
             member_id=member_id,
             group_instance_id=instance,
         )
-        return self.ask(request, version=4).response(HeartbeatResponse).error_code
+        return self.ask(request, version=4)
+
+    def heartbeat(
+        self, member_id: str, generation_id: int, *, group: str = "g", instance: str | None = None
+    ) -> int:
+        call = self.heartbeat_call(member_id, generation_id, group=group, instance=instance)
+        return call.response(HeartbeatResponse).error_code
 
     def leave_call(self, *identities: MemberIdentity, group: str = "g") -> Call:
         request = LeaveGroupRequest(group_id=group, members=list(identities))
