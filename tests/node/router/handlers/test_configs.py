@@ -1,0 +1,346 @@
+"""The configuration APIs as clients see them, in every version (B.5, B.10)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from node.router.handlers.configs import (
+    handle_alter_configs,
+    handle_describe_configs,
+    handle_incremental_alter_configs,
+    handle_list_config_resources,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.configs import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    ListConfigResourcesRequest,
+)
+from tests.support.router_room import RouterRoom
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+LOGGER = ConfigResourceType.BROKER_LOGGER
+GROUP, METRICS = ConfigResourceType.GROUP, ConfigResourceType.CLIENT_METRICS
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[RouterRoom]:
+    room = RouterRoom(tmp_path, static={"num.partitions": "3", "node.id": "0"})
+    room.controller.has("aa", 1)
+    room.follow()
+    yield room
+    room.close()
+
+
+def describe(
+    room: RouterRoom,
+    kind: int,
+    name: str,
+    keys: list[str] | None = None,
+    *,
+    version: int = 4,
+    synonyms: bool = False,
+    documentation: bool = False,
+) -> DescribeConfigsResult:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys)
+        ],
+        include_synonyms=synonyms,
+        include_documentation=documentation,
+    )
+    (result,) = room.call(handle_describe_configs, request, version).results
+    assert (result.resource_type, result.resource_name) == (kind, name)
+    assert (result.error_message is None) == (result.error_code == 0)
+    return result
+
+
+def only(result: DescribeConfigsResult) -> DescribeConfigsResourceResult:
+    (config,) = result.configs
+    return config
+
+
+# -- DescribeConfigs -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("keys", [None, []])
+def test_all_keys_are_listed_in_any_version(
+    room: RouterRoom, version: int, keys: list[str] | None
+) -> None:
+    # B.5: empty answers break read-modify-write tools (librdkafka 0092).
+    topic = describe(room, TOPIC, "aa", keys, version=version)
+    assert [config.name for config in topic.configs] == list(TOPIC_CONFIGS)
+    broker = describe(room, BROKER, "0", keys, version=version)
+    assert [config.name for config in broker.configs] == list(BROKER_CONFIGS)
+    assert all(config.value is not None for config in topic.configs)
+
+
+def test_keys_that_were_asked_for_are_listed_and_unknown_ones_left_out(room: RouterRoom) -> None:
+    result = describe(room, TOPIC, "aa", ["cleanup.policy", "nope"])
+    config = only(result)
+    assert (config.name, config.value, config.config_source, config.config_type) == (
+        "cleanup.policy",
+        "delete",
+        5,
+        7,
+    )
+
+
+def test_version_0_says_whether_a_value_is_a_default(room: RouterRoom) -> None:
+    room.controller.set_config(TOPIC, "aa", flush_ms="7")
+    room.follow()
+    rows = {c.name: c.is_default for c in describe(room, TOPIC, "aa", version=0).configs}
+    assert not rows["flush.ms"]
+    assert rows["retention.ms"]
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_synonyms_come_when_asked_for(room: RouterRoom, version: int) -> None:
+    room.controller.set_config(TOPIC, "aa", retention_ms="5")
+    room.controller.set_config(BROKER, "0", log_retention_ms="4000")
+    room.follow()
+    plain = only(describe(room, TOPIC, "aa", ["retention.ms"], version=version))
+    assert plain.synonyms == []
+    config = only(describe(room, TOPIC, "aa", ["retention.ms"], version=version, synonyms=True))
+    assert (config.value, config.config_source) == ("5", 1)
+    assert [(s.name, s.value, s.source) for s in config.synonyms] == [
+        ("retention.ms", "5", 1),
+        ("log.retention.ms", "4000", 2),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_documentation_comes_when_asked_for(room: RouterRoom, version: int) -> None:
+    plain = only(describe(room, TOPIC, "aa", ["flush.ms"], version=version))
+    assert plain.documentation is None
+    told = only(describe(room, TOPIC, "aa", ["flush.ms"], version=version, documentation=True))
+    assert told.documentation
+    assert told.config_type == 5
+
+
+def test_a_broker_shows_its_file_and_what_cannot_be_changed(room: RouterRoom) -> None:
+    rows = {config.name: config for config in describe(room, BROKER, "0").configs}
+    assert (rows["num.partitions"].value, rows["num.partitions"].config_source) == ("3", 4)
+    assert rows["node.id"].read_only
+    assert not rows["num.partitions"].read_only
+
+
+def test_the_cluster_default_shows_what_was_set_for_all(room: RouterRoom) -> None:
+    assert describe(room, BROKER, "").configs == []
+    room.controller.set_config(BROKER, "", num_partitions="9")
+    room.follow()
+    config = only(describe(room, BROKER, "", synonyms=True))
+    assert (config.name, config.value, config.config_source) == ("num.partitions", "9", 3)
+
+
+@pytest.mark.parametrize(("kind", "name"), [(LOGGER, "0"), (GROUP, "g"), (METRICS, "m")])
+def test_what_has_no_keys_is_described_as_empty(room: RouterRoom, kind: int, name: str) -> None:
+    result = describe(room, kind, name)
+    assert (result.error_code, result.configs) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "zz", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "7", ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "7", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ErrorCode.INVALID_REQUEST),
+        (9, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+def test_what_does_not_exist_cannot_be_described(
+    room: RouterRoom, kind: int, name: str, code: ErrorCode
+) -> None:
+    result = describe(room, kind, name)
+    assert (result.error_code, result.configs) == (code, [])
+
+
+def test_one_resource_fails_no_other(room: RouterRoom) -> None:
+    request = DescribeConfigsRequest(
+        resources=[
+            DescribeConfigsResource(
+                resource_type=TOPIC, resource_name=name, configuration_keys=None
+            )
+            for name in ("zz", "aa")
+        ]
+    )
+    response = room.call(handle_describe_configs, request)
+    assert [result.error_code for result in response.results] == [3, 0]
+
+
+DENIALS = [
+    (TOPIC, "aa", ResourceType.TOPIC, "aa", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (TOPIC, "zz", ResourceType.TOPIC, "zz", ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    (GROUP, "g", ResourceType.GROUP, "g", ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    (BROKER, "0", ResourceType.CLUSTER, CLUSTER_NAME, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    (METRICS, "m", ResourceType.CLUSTER, CLUSTER_NAME, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "resource", "named", "code"), DENIALS)
+def test_describing_needs_describe_configs(
+    room: RouterRoom, kind: int, name: str, resource: ResourceType, named: str, code: ErrorCode
+) -> None:
+    room.deny(Operation.DESCRIBE_CONFIGS, resource, named)
+    result = describe(room, kind, name)
+    assert (result.error_code, result.configs) == (code, [])
+
+
+# -- AlterConfigs and IncrementalAlterConfigs ------------------------------------------------
+
+SET, DELETE, APPEND = 0, 1, 2
+
+
+def change(
+    room: RouterRoom,
+    *resources: tuple[int, str, list[tuple[str, int, str | None]]],
+    version: int = 1,
+    validate: bool = False,
+) -> list[int]:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    IncrementalAlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in rows
+                ],
+            )
+            for kind, name, rows in resources
+        ],
+        validate_only=validate,
+    )
+    response = room.call(handle_incremental_alter_configs, request, version)
+    answered = [(answer.resource_type, answer.resource_name) for answer in response.responses]
+    assert answered == [(kind, name) for kind, name, _ in resources]
+    assert all(bool(a.error_code) == bool(a.error_message) for a in response.responses)
+    return [answer.error_code for answer in response.responses]
+
+
+def replace(room: RouterRoom, kind: int, name: str, version: int = 2, **configs: str | None) -> int:
+    request = AlterConfigsRequest(
+        resources=[
+            AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    AlterableConfig(name=key.replace("_", "."), value=value)
+                    for key, value in configs.items()
+                ],
+            )
+        ]
+    )
+    (answer,) = room.call(handle_alter_configs, request, version).responses
+    return answer.error_code
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_change_is_visible_to_describe_at_once(room: RouterRoom, version: int) -> None:
+    rows: list[tuple[str, int, str | None]] = [
+        ("flush.ms", SET, "7"),
+        ("cleanup.policy", APPEND, "compact"),
+    ]
+    assert change(room, (TOPIC, "aa", rows), version=version) == [0]
+    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).value == "7"
+    assert only(describe(room, TOPIC, "aa", ["cleanup.policy"])).value == "delete,compact"
+    assert change(room, (TOPIC, "aa", [("flush.ms", DELETE, None)]), version=version) == [0]
+    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).config_source == 5
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_replacing_resets_what_is_not_named(room: RouterRoom, version: int) -> None:
+    assert replace(room, TOPIC, "aa", version, flush_ms="7") == 0
+    assert replace(room, TOPIC, "aa", version, segment_ms="8") == 0
+    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).config_source == 5
+    assert only(describe(room, TOPIC, "aa", ["segment.ms"])).value == "8"
+
+
+def test_each_resource_is_answered_in_order(room: RouterRoom) -> None:
+    row: list[tuple[str, int, str | None]] = [("flush.ms", SET, "7")]
+    room.deny(Operation.ALTER_CONFIGS, ResourceType.TOPIC, "secret")
+    codes = change(
+        room,
+        (TOPIC, "zz", row),
+        (TOPIC, "secret", row),
+        (TOPIC, "aa", row),
+        (BROKER, "0", [("node.id", SET, "4")]),
+        (9, "x", []),
+    )
+    assert codes == [3, 29, 0, 42, 42]
+
+
+def test_validating_changes_nothing(room: RouterRoom) -> None:
+    assert change(room, (TOPIC, "aa", [("flush.ms", SET, "7")]), validate=True) == [0]
+    assert only(describe(room, TOPIC, "aa", ["flush.ms"])).config_source == 5
+
+
+@pytest.mark.parametrize(("kind", "name", "resource", "named", "code"), DENIALS)
+def test_altering_needs_alter_configs(
+    room: RouterRoom, kind: int, name: str, resource: ResourceType, named: str, code: ErrorCode
+) -> None:
+    room.deny(Operation.ALTER_CONFIGS, resource, named)
+    assert change(room, (kind, name, [])) == [code]
+    assert replace(room, kind, name) == code
+    assert not room.link.timeouts_ms, "nothing that is denied reaches the controller"
+
+
+def test_a_controller_that_does_not_answer_fails_each_resource(room: RouterRoom) -> None:
+    room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    assert change(room, (TOPIC, "aa", []), (BROKER, "", [])) == [7, 7]
+    assert replace(room, TOPIC, "aa") == 7
+
+
+# -- ListConfigResources ---------------------------------------------------------------------
+
+
+def listed(room: RouterRoom, *types: int, version: int = 1) -> list[tuple[int, str]]:
+    request = ListConfigResourcesRequest(resource_types=list(types))
+    response = room.call(handle_list_config_resources, request, version)
+    assert response.error_code == 0
+    return [(found.resource_type, found.resource_name) for found in response.config_resources]
+
+
+def test_all_types_are_listed_when_none_is_named(room: RouterRoom) -> None:
+    assert set(listed(room)) == {(TOPIC, "aa"), (BROKER, "0"), (LOGGER, "0")}
+
+
+def test_types_that_were_named_are_listed(room: RouterRoom) -> None:
+    assert listed(room, BROKER, TOPIC, BROKER) == [(BROKER, "0"), (TOPIC, "aa")]
+    assert listed(room, GROUP, METRICS) == []
+
+
+def test_version_0_lists_client_metrics_only(room: RouterRoom) -> None:
+    assert listed(room, version=0) == []
+
+
+def test_an_unknown_type_is_of_an_unsupported_version(room: RouterRoom) -> None:
+    request = ListConfigResourcesRequest(resource_types=[TOPIC, 3])
+    response = room.call(handle_list_config_resources, request)
+    assert (response.error_code, response.config_resources) == (35, [])
+
+
+def test_listing_needs_describe_configs_on_the_cluster(room: RouterRoom) -> None:
+    room.deny(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    response = room.call(handle_list_config_resources, ListConfigResourcesRequest())
+    assert (response.error_code, response.config_resources) == (31, [])

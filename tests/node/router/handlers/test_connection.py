@@ -1,0 +1,117 @@
+"""ApiVersions in every version (B.3)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.metadata.records import FeatureLevelChanged
+from node.router.handlers.connection import handle_api_versions, unsupported_api_versions
+from protocol.apis import APIS, ApiKey
+from protocol.codec import decode_response, encode_response
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from tests.support.router_room import RouterRoom
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[RouterRoom]:
+    room = RouterRoom(tmp_path)
+    yield room
+    room.close()
+
+
+def ask(
+    room: RouterRoom,
+    version: int = 5,
+    name: str = "client",
+    software: str = "1.0",
+    **more: object,
+) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software)
+    for field, value in more.items():
+        setattr(request, field, value)
+    return room.call(handle_api_versions, request, version)
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_what_is_served_is_told_in_any_version(room: RouterRoom, version: int) -> None:
+    room.services.served_apis = (ApiKey.METADATA, ApiKey.PRODUCE, ApiKey.API_VERSIONS)
+    response = ask(room, version)
+    assert response.error_code == ErrorCode.NONE
+    assert [(api.api_key, api.min_version, api.max_version) for api in response.api_keys] == [
+        (key, APIS[key].min_version, APIS[key].max_version)
+        for key in (ApiKey.PRODUCE, ApiKey.METADATA, ApiKey.API_VERSIONS)
+    ]
+
+
+def test_produce_is_served_from_version_0(room: RouterRoom) -> None:
+    # KAFKA-18659: librdkafka breaks if it is not.
+    produce = next(api for api in ask(room).api_keys if api.api_key == ApiKey.PRODUCE)
+    assert produce.min_version == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "software"),
+    [("-a", "1"), ("a", ""), ("", "1"), ("a b", "1"), ("a", "1-"), ("a\n", "1"), ("ä", "1")],
+)
+def test_a_client_must_name_its_software_properly(
+    room: RouterRoom, name: str, software: str
+) -> None:
+    response = ask(room, 3, name, software)
+    assert (response.error_code, response.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+
+
+@pytest.mark.parametrize("name", ["a", "apache-kafka-java", "librdkafka", "A.1-b"])
+def test_real_names_of_software_are_proper(room: RouterRoom, name: str) -> None:
+    assert ask(room, 3, name, "2.6.0-rc1").error_code == ErrorCode.NONE
+
+
+def test_before_version_3_software_has_no_name(room: RouterRoom) -> None:
+    assert ask(room, 2, "", "").error_code == ErrorCode.NONE
+
+
+def test_features_whose_range_begins_at_0_are_hidden_from_version_3(room: RouterRoom) -> None:
+    # KAFKA-17011
+    names = [[f.name for f in ask(room, version).supported_features] for version in (3, 4)]
+    assert names == [["metadata.version"], ["metadata.version", "test.version"]]
+
+
+def test_finalized_features_come_with_the_epoch_of_the_metadata(room: RouterRoom) -> None:
+    room.controller.write(FeatureLevelChanged("metadata.version", 3))
+    room.follow()
+    response = ask(room)
+    assert response.finalized_features_epoch == room.image.offset
+    (feature,) = response.finalized_features
+    assert (feature.name, feature.min_version_level, feature.max_version_level) == (
+        "metadata.version",
+        3,
+        3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "node", "code"),
+    [
+        (None, -1, ErrorCode.NONE),
+        ("cluster", 0, ErrorCode.NONE),
+        ("other", -1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        (None, 7, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_of_another_cluster_or_node_is_sent_back(
+    room: RouterRoom, cluster: str | None, node: int, code: ErrorCode
+) -> None:
+    # KIP-1242
+    assert ask(room, 5, cluster_id=cluster, node_id=node).error_code == code
+
+
+def test_a_version_not_served_is_answered_in_version_0_with_its_own_range(room: RouterRoom) -> None:
+    # KIP-511
+    response = unsupported_api_versions(room.services)
+    sent = b"".join(encode_response(ApiKey.API_VERSIONS, 0, response))
+    answer = decode_response(ApiKey.API_VERSIONS, 0, sent)
+    assert isinstance(answer, ApiVersionsResponse)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    (entry,) = answer.api_keys
+    assert (entry.api_key, entry.min_version, entry.max_version) == (18, 0, 5)

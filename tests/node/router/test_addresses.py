@@ -1,0 +1,34 @@
+"""Which address a client is told for a broker."""
+
+from dataclasses import dataclass
+
+from cluster.metadata.image import BrokerImage, Listener
+from node.router.addresses import address_of
+
+
+@dataclass
+class Caller:
+    listener_name: str = "EXTERNAL"
+    local_host: str = "reached"
+    local_port: int = 7
+
+
+def broker(*listeners: Listener, broker_id: int = 1) -> BrokerImage:
+    return BrokerImage(broker_id, 1, listeners=listeners)
+
+
+def test_the_advertised_address_of_the_clients_own_listener_is_told() -> None:
+    both = broker(Listener("INTERNAL", "in", 1), Listener("EXTERNAL", "out", 2))
+    assert address_of(both, Caller(), 1) == ("out", 2)
+    assert address_of(both, Caller("INTERNAL"), 9) == ("in", 1)
+
+
+def test_what_advertises_nothing_is_where_the_client_reached_it() -> None:
+    for silent in (Listener("EXTERNAL", "", 0), Listener("EXTERNAL", "host", 0)):
+        assert address_of(broker(silent), Caller(), 1) == ("reached", 7)
+    assert address_of(broker(), Caller(), 1) == ("reached", 7)
+
+
+def test_nothing_is_told_of_another_broker_without_an_address() -> None:
+    assert address_of(broker(Listener("EXTERNAL", "", 0)), Caller(), 9) is None
+    assert address_of(broker(Listener("INTERNAL", "in", 1)), Caller(), 9) is None

@@ -1,0 +1,87 @@
+"""Producer ids out of blocks: none twice, one request for a block at a time."""
+
+import pytest
+
+from node.bus.reply import Reply, drive
+from node.router.producer_ids import ProducerIds
+from protocol.errors import ApiError, ErrorCode
+
+
+class Blocks:
+    """A controller that answers when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[Reply[tuple[int, int]]] = []
+
+    async def allocate(self) -> tuple[int, int]:
+        reply: Reply[tuple[int, int]] = Reply()
+        self.asked.append(reply)
+        return await reply
+
+
+class Takers:
+    """Handlers that want an id each; what they got, in the order in which they got it."""
+
+    def __init__(self, ids: ProducerIds) -> None:
+        self._ids = ids
+        self.got: list[int | None] = []
+        self.errors: list[BaseException] = []
+
+    def take(self, count: int = 1) -> None:
+        for _ in range(count):
+            drive(self._ids.take(), self._finish)
+
+    def _finish(self, value: int | None, error: BaseException | None) -> None:
+        if error is None:
+            self.got.append(value)
+        else:
+            self.errors.append(error)
+
+
+@pytest.fixture
+def blocks() -> Blocks:
+    return Blocks()
+
+
+@pytest.fixture
+def takers(blocks: Blocks) -> Takers:
+    return Takers(ProducerIds(blocks.allocate))
+
+
+def test_ids_of_a_block_are_given_without_asking_again(blocks: Blocks, takers: Takers) -> None:
+    takers.take()
+    blocks.asked[0].resolve((5000, 3))
+    takers.take(2)
+    assert takers.got == [5000, 5001, 5002]
+    assert len(blocks.asked) == 1
+    takers.take()
+    assert len(blocks.asked) == 2
+
+
+def test_all_who_come_meanwhile_wait_for_one_block(blocks: Blocks, takers: Takers) -> None:
+    takers.take(4)
+    assert len(blocks.asked) == 1
+    blocks.asked[0].resolve((0, 1000))
+    assert sorted(number for number in takers.got if number is not None) == [0, 1, 2, 3]
+
+
+def test_when_a_block_is_too_small_for_all_the_next_is_asked_for(
+    blocks: Blocks, takers: Takers
+) -> None:
+    takers.take(5)
+    blocks.asked[0].resolve((0, 2))
+    assert len(takers.got) == 2
+    assert len(blocks.asked) == 2
+    blocks.asked[1].resolve((100, 10))
+    assert sorted(number for number in takers.got if number is not None) == [0, 1, 100, 101, 102]
+
+
+def test_who_asked_is_told_of_the_failure_and_the_next_tries_again(
+    blocks: Blocks, takers: Takers
+) -> None:
+    takers.take(2)
+    blocks.asked[0].fail(ApiError(ErrorCode.REQUEST_TIMED_OUT))
+    assert len(takers.errors) == 1
+    assert len(blocks.asked) == 2
+    blocks.asked[1].resolve((7, 1))
+    assert takers.got == [7]
