@@ -129,6 +129,8 @@ class CompactionPass:
         try:
             for batch, header in self._batches(number, plan.dirty):
                 last_offsets.note(batch, header)
+                for _ in last_offsets.make_room():
+                    yield True
                 if self._is_slice_done(header.record_count):
                     yield True
             thinning = Thinning(

@@ -28,8 +28,8 @@ from storage.transactions import AbortedTransaction
 Slices = Iterator[bool]
 """Work in slices of a few milliseconds. True: go on at once; False: the disk is busy, come back."""
 
-_SLICE_BYTES = 1 << 20
-_SLICE_BATCHES = 500
+_SLICE_BYTES = 512 << 10
+_SLICE_BATCHES = 300
 _SYNC_BYTES = 32 << 20  # so that one sync is short, and does not starve those of the turns
 _MAP_BYTES_MIN = 64 << 20
 _MERGE_COUNT = 8
@@ -87,6 +87,7 @@ class Replacement:
             yield from self._sync()
         if self._slice_bytes >= _SLICE_BYTES or self._slice_batches >= _SLICE_BATCHES:
             self._slice_bytes = self._slice_batches = 0
+            self._writer.flush()
             yield True
 
     def put_aborted(self, number: int, row: AbortedTransaction) -> None:

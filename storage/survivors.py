@@ -13,7 +13,7 @@ Kafka's rules (LogCleaner; KIP-58, 98, 354, 534):
 Called by compaction.py, once over the dirty part to learn last offsets, once over all to thin it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -118,12 +118,16 @@ class LastOffsets:
                 if len(key) > _KEY_BYTES_MAX:
                     key = short_key(key)
                 offsets[key] = base_offset + span.offset_delta
-        if len(offsets) >= self._keys_max:
+
+    def make_room(self) -> Iterator[None]:
+        """Move keys to the scratch file if they are too many for memory; to be called after `note`.
+        In slices of a few milliseconds. Raises StorageError."""
+        if len(self._offsets) >= self._keys_max:
             if self._scratch is None:
                 self._scratch = ScratchTable(self._scratch_path)
             # Later offsets replace earlier ones, in the file as in memory.
-            self._scratch.put_all(offsets)
-            offsets.clear()
+            yield from self._scratch.put_all(self._offsets)
+            self._offsets.clear()
 
     def is_outdated(self, key: bytes, offset: int) -> bool:
         """Whether a later record has the key."""

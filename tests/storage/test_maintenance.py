@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from protocol.checksum import crc32c
+from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from storage.layout import segment_ids, segment_path
 from storage.reader import StoreReader
 from storage.settings import LogSettings, StoreOptions
 from storage.store import Store
+from storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
+    append,
     append_now,
     batch_of,
     create,
@@ -216,4 +220,27 @@ def test_a_thousand_idle_partitions_cost_little(tmp_path: Path) -> None:
     assert drain(store, NOW_MS + 20_000) == 10
     # 20 ms on a quiet machine: every five minutes by default, which is nothing.
     assert time.process_time() - started < 0.5
+    store.close()
+
+
+def test_a_partition_that_cannot_be_compacted_is_left_alone_until_it_changes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = compacted(store)
+    batch = bytearray(batch_of(2, codec=Codec.GZIP))
+    batch[61] ^= 0xFF  # no longer gzip, but the CRC is right
+    batch[17:21] = int(crc32c(bytes(batch[21:]))).to_bytes(4, "big")
+    turn = store.begin(NOW_MS)
+    append(turn, number, bytes(batch), origin=AppendOrigin.REPLICATION)
+    turn.commit()
+    store.roll(NOW_MS)
+    assert store.maintenance(NOW_MS) is None
+    for at in range(1, 4):
+        drain(store, NOW_MS + 1_000 * at)
+    assert caplog.text.count("cannot be compacted") == 1
+    append_now(store, number, batch_of(1))
+    store.roll(NOW_MS)
+    drain(store, NOW_MS + 4_000)
+    assert caplog.text.count("cannot be compacted") == 2
     store.close()

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.layout import KEY, segment_path
+from storage.layout import KEY, STAMP, segment_path
+from storage.reader import StoreReader
 from storage.recovery import Examination, boot_id, may_be_torn
 from storage.salvage import Truncation
 from storage.segment import Segment
+from storage.store import Store
 from tests.storage.tearing import (
     PAGE,
     History,
@@ -20,8 +22,10 @@ from tests.storage.tearing import (
     write_history,
     write_turn,
 )
+from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store, read_all
 
 TORN_CASES = 320
+TORN_STORES = 80
 GROUPS = 8
 
 
@@ -167,3 +171,95 @@ def test_only_another_run_of_the_machine_can_have_torn_what_was_not_closed() -> 
     assert asked(was_closed=False, then="", now="")
     assert not asked(was_closed=True, then="a", now="b")
     assert boot_id() == boot_id()
+
+
+def pull_the_plug(store: Store, folder: Path, synced: bytes, dice: random.Random) -> History:
+    """Copies an open store as the disk has it after a power loss; only the active segment was not
+    synced. Returns what is needed to say what must survive."""
+    folder.mkdir()
+    active_id = store.catalog.active_segment_id
+    assert active_id is not None
+    log_ends = {number: row.log_end_offset for number, row in store.catalog.partitions.items()}
+    active = segment_path(store.directory, active_id)
+    batches = []
+    with Segment.open(store.directory, active_id).begin() as transaction:
+        cursor = transaction.cursor(Segment.open(store.directory, active_id).batches)
+        for key, value in cursor:
+            number, base_offset = KEY.unpack(key)
+            _, turn, before = STAMP.unpack_from(value)
+            batch = bytes(value[STAMP.size :])
+            end_offset = base_offset + struct.unpack_from(">i", batch, 23)[0] + 1
+            batches.append(Written(number, turn, before, base_offset, end_offset, batch))
+    history = History(synced, active.read_bytes(), batches, log_ends)
+    for path in store.directory.iterdir():
+        if not path.name.endswith("-lock"):
+            (folder / path.name).write_bytes(path.read_bytes())
+    torn = tear(history, dice)
+    segment_path(folder, active_id).write_bytes(torn)
+    return history._replace(unsynced=torn)
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_a_store_comes_back_from_a_power_loss_with_all_that_is_whole(
+    tmp_path: Path, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(group, TORN_STORES, GROUPS):
+        dice = random.Random(seed)
+        store = open_store(tmp_path / str(seed))
+        numbers = [create(store, partition) for partition in range(4)]
+        sequences = dict.fromkeys(numbers, 0)
+        synced = b""
+        turns = dice.randint(3, 25)
+        synced_at, rolled_at = dice.randrange(turns), dice.randrange(turns)
+        for at in range(turns):
+            for _ in range(dice.randint(1, 3)):
+                number = dice.choice(numbers)
+                count = dice.randint(1, 4)
+                batch = batch_of(
+                    count,
+                    size=dice.choice([5, 200, 1500, 5000]),
+                    producer_id=number,
+                    producer_epoch=0,
+                    base_sequence=sequences[number],
+                )
+                append_now(store, number, batch)
+                sequences[number] += count
+            if at == rolled_at:
+                store.roll(NOW_MS)
+                synced = b""
+            if at == synced_at or not synced:
+                active_id = store.catalog.active_segment_id
+                synced = segment_path(store.directory, active_id or 0).read_bytes()
+        copy = tmp_path / f"{seed}-after"
+        history = pull_the_plug(store, copy, synced, dice)
+        sealed = {
+            number: read_all_of(store, number)[: _sealed_count(store, number)] for number in numbers
+        }
+        store.close()
+        expected = survivors(history, history.unsynced)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("storage.recovery.boot_id", lambda: "another boot")
+            after = open_store(copy)
+        for number in numbers:
+            found = read_all_of(after, number)
+            salvaged = [written.batch for written in expected.get(number, [])]
+            assert found == sealed[number] + salvaged, f"seed {seed}, partition {number}"
+            end = sum(struct.unpack_from(">i", batch, 57)[0] for batch in found)
+            assert after.partitions()[number].log_end_offset == end
+            # The producer goes on where its last whole batch ended.
+            batch = batch_of(1, producer_id=number, producer_epoch=0, base_sequence=end)
+            assert append_now(after, number, batch) == [end]
+        after.close()
+
+
+def _sealed_count(store: Store, number: int) -> int:
+    return sum(extent.batch_count for extent in store.catalog.extents.get(number, ()))
+
+
+def read_all_of(store: Store, number: int) -> list[bytes]:
+    reader = StoreReader(store.directory)
+    try:
+        return read_all(reader, number)
+    finally:
+        reader.close()

@@ -17,10 +17,19 @@ def test_it_equals_a_dict_over_several_puts(tmp_path: Path) -> None:
         numbers = {
             dice.randbytes(dice.choice([0, 1, 17])): dice.randrange(2**60) for _ in range(300)
         }
-        table.put_all(numbers)
+        for _ in table.put_all(numbers):
+            pass
         model.update(numbers)
         assert all(table.get(key) == number for key, number in model.items())
     assert table.get(b"no such key") is None
+    table.remove()
+
+
+def test_many_keys_go_in_by_slices(tmp_path: Path) -> None:
+    table = ScratchTable(tmp_path / "scratch")
+    numbers = {b"%d" % (at * 7919 % 12_000): at for at in range(12_000)}
+    assert sum(1 for _ in table.put_all(numbers)) == 3 + 12
+    assert all(table.get(key) == number for key, number in numbers.items())
     table.remove()
 
 

@@ -62,13 +62,12 @@ def clean(
     end_offset: int = 10_000,
     now_ms: int = NOW,
     dirty_from: int = 0,
-    keys_max: int = 1_000,
     kept_rows: list[AbortedTransaction] | None = None,
 ) -> list[bytes]:
     """A pass over `batches`, of which those from `dirty_from` on are dirty."""
     all_batches = list(batches)
     rows = list(aborted)
-    last_offsets = LastOffsets(rows, keys_max=keys_max, scratch_path=Path("unused"))
+    last_offsets = LastOffsets(rows, keys_max=1_000, scratch_path=Path("unused"))
     for batch in all_batches:
         if read_header(batch).base_offset >= dirty_from:
             last_offsets.note(memoryview(batch), read_header(batch))
@@ -324,6 +323,8 @@ def test_any_log_compacts_to_the_last_value_of_each_key(seed: int, tmp_path: Pat
         for batch in batches:
             if read_header(batch).base_offset >= dirty_from:
                 last_offsets.note(memoryview(batch), read_header(batch))
+                for _ in last_offsets.make_room():
+                    pass
         thinning = Thinning(
             last_offsets,
             aborted,
