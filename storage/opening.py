@@ -85,6 +85,7 @@ def replay_segment(
             log.resume_transactions()
             _replay_batches(log, segment, transaction)
             log.producer_undo.clear()
+            log.leader_epoch = log.epochs.latest
             log.epochs.truncate_start(log.log_start_offset)
 
 

@@ -87,10 +87,20 @@ class PartitionLog:
         self.producer_undo: list[tuple[int, ProducerEntry | None]] = []
         self.flushed_offset = 0
         """Everything below was on disk at the last look; for flush.messages."""
-        self.start_segment()
+        self.active_first_offset = -1
+        self.active_bytes = 0
+        self.active_batches = 0
+        self.active_first_append_ms = 0
+        self.indexer = TimestampIndexer()
+        self.unchecked_batches = 0
 
     def start_segment(self) -> None:
-        """A new segment has become the active one: nothing of this partition is in it."""
+        """A new segment has become the active one: nothing of this partition is in it, and the
+        catalog knows everything else."""
+        if self.active_batches:
+            self.epoch_recorded = self.epochs.latest
+        self.dirty_producers = set()
+        self.unsealed_producers = set()
         self.active_first_offset = -1
         self.active_bytes = 0
         self.active_batches = 0

@@ -46,9 +46,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def answer(store: Store, number: int, batch: bytes, **named: object) -> ErrorCode:
+def answer(
+    store: Store,
+    number: int,
+    batch: bytes,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    request_version: int = 13,
+) -> ErrorCode:
     turn = store.begin(NOW_MS)
-    result = append(turn, number, batch, **named)  # type: ignore[arg-type]  # named by the tests
+    result = append(turn, number, batch, origin=origin, request_version=request_version)
     turn.commit()
     return result.error_code
 

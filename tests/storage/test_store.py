@@ -49,27 +49,29 @@ def test_store_and_its_dumb_twin_never_differ(tmp_path: Path, seed: int) -> None
             for _ in range(chance.randrange(1, 12)):
                 number = chance.choice(numbers)
                 count = chance.randrange(1, 6)
-                header = {}
+                producer_id = epoch = sequence = -1
                 if chance.random() < 0.6:
                     producer_id = chance.randrange(3)
                     recent = sequences.setdefault((number, producer_id), [0])
                     # Mostly the next one, sometimes a retry, sometimes a gap.
                     sequence = chance.choice([recent[-1]] * 6 + recent[-4:] + [recent[-1] + 3])
-                    header = {
-                        "producer_id": producer_id,
-                        "producer_epoch": chance.choice([0] * 30 + [1]),
-                        "base_sequence": sequence,
-                    }
+                    epoch = chance.choice([0] * 30 + [1])
                     count = 2
-                batch = batch_of(count, size=chance.choice([5, 300, 5000]), **header)
+                batch = batch_of(
+                    count,
+                    size=chance.choice([5, 300, 5000]),
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    base_sequence=sequence,
+                )
                 result = append(turn, number, batch)
                 wanted = models[number].append(batch)
                 assert (result.error_code, result.base_offset) == wanted
-                if header and wanted[0] is ErrorCode.NONE:
+                if producer_id >= 0 and wanted[0] is ErrorCode.NONE:
                     _, history = models[number].producers[producer_id]
-                    sequences[number, producer_id] = [
-                        first for first, _, _ in history
-                    ] + [history[-1][0] + history[-1][1]]
+                    sequences[number, producer_id] = [first for first, _, _ in history] + [
+                        history[-1][0] + history[-1][1]
+                    ]
                 expected.append(result)
             if chance.random() < 0.15:
                 turn.abort()
@@ -413,10 +415,8 @@ def test_a_commit_that_finds_the_map_full_undoes_the_whole_turn(tmp_path: Path) 
     append_now(store, number, batch_of(3, producer_id=5, producer_epoch=0, base_sequence=0))
     turn = store.begin(NOW_MS)
     small = append(turn, other, batch_of(2))
-    following = append(
-        turn, number, batch_of(3, producer_id=5, producer_epoch=0, base_sequence=3)
-    )
-    assert following.error_code is ErrorCode.NONE
+    following = append(turn, number, batch_of(3, producer_id=5, producer_epoch=0, base_sequence=3))
+    assert following.base_offset == 3
     big = append(turn, number, batch_of(1, size=1_000_000))
     late = append(turn, other, batch_of())
     assert big.error_code is late.error_code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -7,7 +7,6 @@ as they can be said. What it and a store answer must never differ.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
@@ -32,12 +31,22 @@ def batch_of(
     key: bytes | None = b"k",
     codec: Codec = Codec.NONE,
     fill: int = 0x61,
-    **header: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
 ) -> bytes:
     """A batch as a client sends it: base offset 0, values of `size` bytes."""
     stamps = timestamps or [timestamp] * count
     records = [Record(i, stamps[i], key, bytes([fill]) * size) for i in range(count)]
-    return build_batch(records, codec=codec, **header)
+    return build_batch(
+        records,
+        codec=codec,
+        attributes=attributes,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
 
 
 def append(
@@ -47,13 +56,21 @@ def append(
     *,
     leader_epoch: int = 0,
     origin: AppendOrigin = AppendOrigin.CLIENT,
-    **named: Any,
+    request_version: int = 13,
+    may_scratch_before: bool = False,
 ) -> AppendResult:
     """Append from an arena, with other bytes before and behind."""
     joined = batch if isinstance(batch, bytes) else b"".join(batch)
     arena = memoryview(bytearray(b"\xee" * 32 + joined + b"\xee" * 32))
     result = turn.append(
-        number, arena, 32, len(joined), leader_epoch=leader_epoch, origin=origin, **named
+        number,
+        arena,
+        32,
+        len(joined),
+        leader_epoch=leader_epoch,
+        origin=origin,
+        request_version=request_version,
+        may_scratch_before=may_scratch_before,
     )
     assert arena[:32] == b"\xee" * 32
     assert arena[32 + len(joined) :] == b"\xee" * 32
@@ -74,15 +91,19 @@ def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = N
 
 
 def create(
-    store: Store, partition: int = 0, *, topic_id: bytes = TOPIC_ID, **settings: Any
+    store: Store, partition: int = 0, *, topic_id: bytes = TOPIC_ID, **settings: object
 ) -> int:
     return store.create_partition(
-        topic_id, "topic", partition, leader_epoch=0, settings=LogSettings(**settings)
+        topic_id,
+        "topic",
+        partition,
+        leader_epoch=0,
+        settings=LogSettings(**settings),  # type: ignore[arg-type]  # named by the tests
     )
 
 
 def read_all(reader: StoreReader, number: int, start: int | None = None) -> list[bytes]:
-    """Every batch from `start` (default: the log start) to the log end, read on as a client does."""
+    """Every batch from `start` (default: the log start) to the log end, as a client does."""
     offset = reader.status.log_start_offset(number) if start is None else start
     end = reader.status.log_end_offset(number)
     batches: list[bytes] = []

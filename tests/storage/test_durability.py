@@ -1,0 +1,159 @@
+"""When a turn is on disk: by commit, by count, by time, and never later than told."""
+
+from pathlib import Path
+
+import pytest
+
+from storage.environment import StorageError
+from storage.segment import Segment
+from storage.settings import NEVER, Durability, StoreOptions
+from storage.store import Store
+from tests.support.stores import NOW_MS, append, append_now, batch_of, create, open_store
+
+INTERVAL = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, sync_interval_ms=1_000)
+COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Durability.COMMIT)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The ids of the segments that are synced, as it happens; the real thing is done as well."""
+    original = Segment.sync
+    ids: list[int] = []
+
+    def sync(self: Segment) -> None:
+        original(self)
+        ids.append(self.segment_id)
+
+    monkeypatch.setattr(Segment, "sync", sync)
+    return ids
+
+
+def commit(store: Store, number: int, count: int = 1, now_ms: int = NOW_MS) -> bool:
+    turn = store.begin(now_ms)
+    append(turn, number, batch_of(count))
+    return turn.commit().synced
+
+
+def settle(store: Store) -> None:
+    store._flusher._syncer.wait()
+
+
+def test_commit_durability_syncs_every_turn_before_it_is_visible(
+    tmp_path: Path, synced: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, COMMIT)
+    number = create(store)
+    ends: list[int] = []
+    original = Segment.sync
+
+    def look(self: Segment) -> None:
+        ends.append(store.status.log_end_offset(number))
+        original(self)
+
+    monkeypatch.setattr(Segment, "sync", look)
+    assert commit(store, number)
+    assert commit(store, number)
+    assert ends == [0, 1]
+    assert store.next_deadline_ms() >= NOW_MS + 10_000
+    store.close()
+
+
+def test_interval_durability_syncs_once_for_all_turns_of_an_interval(
+    tmp_path: Path, synced: list[int]
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    synced.clear()
+    assert not commit(store, number, now_ms=NOW_MS)
+    assert not commit(store, number, now_ms=NOW_MS + 900)
+    assert store.next_deadline_ms() == NOW_MS + 1_000
+    store.sync_due(NOW_MS + 999)
+    settle(store)
+    assert synced == []
+    store.sync_due(NOW_MS + 1_000)
+    settle(store)
+    assert synced == [store.catalog.active_segment_id]
+    store.sync_due(NOW_MS + 99_000)
+    settle(store)
+    assert len(synced) == 1, "nothing new, nothing to sync"
+    commit(store, number, now_ms=NOW_MS + 100_000)
+    assert store.next_deadline_ms() == NOW_MS + 101_000
+    store.close()
+
+
+def test_flush_messages_counts_each_partitions_messages(tmp_path: Path, synced: list[int]) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    counted, other = create(store, 0, flush_messages=10), create(store, 1)
+    assert not commit(store, counted, 9)
+    assert not commit(store, other, 99)
+    assert commit(store, counted, 1)
+    assert not commit(store, counted, 9)
+    assert commit(store, counted, 5)
+    store.close()
+
+
+def test_flush_messages_of_one_syncs_every_turn_also_after_a_restart(tmp_path: Path) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store, flush_messages=1)
+    assert commit(store, number)
+    store.close()
+    store = open_store(tmp_path, INTERVAL)
+    assert commit(store, number)
+    store.close()
+
+
+def test_flush_ms_brings_the_deadline_forward(tmp_path: Path) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    hasty, patient = create(store, 0, flush_ms=50), create(store, 1, flush_ms=NEVER)
+    commit(store, patient)
+    assert store.next_deadline_ms() == NOW_MS + 1_000
+    commit(store, hasty, now_ms=NOW_MS + 10)
+    assert store.next_deadline_ms() == NOW_MS + 60
+    store.close()
+
+
+def test_a_sync_that_fails_in_the_thread_stops_the_store_until_it_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    commit(store, number)
+
+    def refuse(_: Segment) -> None:
+        raise StorageError("the disk is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "sync", refuse)
+        store.sync_due(NOW_MS + 1_000)
+        while not store._flusher._syncer._done.qsize():
+            pass
+        with pytest.raises(StorageError, match="gone"):
+            store.sync_due(NOW_MS + 1_001)
+    with pytest.raises(StorageError, match="gone"):
+        store.begin(NOW_MS)
+    store.close()
+    store = open_store(tmp_path, INTERVAL)
+    assert append_now(store, number, batch_of()) == [1]
+    store.close()
+
+
+def test_a_segment_is_synced_before_the_catalog_calls_it_sealed(
+    tmp_path: Path, synced: list[int]
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    commit(store, number)
+    old = store.catalog.active_segment_id
+    synced.clear()
+    seen: list[list[int]] = []
+    original = store.catalog.on_change
+
+    def look() -> None:
+        seen.append(list(synced))
+        original()
+
+    store.catalog.on_change = look
+    store.roll(NOW_MS)
+    assert seen[0][0] == old
+    assert store.catalog.active_segment_id in seen[0], "the new one's first pages as well"
+    store.close()

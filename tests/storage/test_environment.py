@@ -1,0 +1,62 @@
+"""Environments are open once per process and as long as somebody holds them."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from storage.environment import StorageError, open_environment, sync_directory
+
+
+def test_everybody_in_a_process_gets_the_same_environment(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    first = open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
+    (tmp_path / "link").symlink_to(path)
+    assert open_environment(path, database_count=2) is first
+    assert open_environment(tmp_path / "link", database_count=2) is first
+    assert first.database("x") is first.database("x")
+
+
+def test_an_environment_goes_with_its_last_reference(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    first = open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
+    first.database("x")
+    gc.collect()
+    environment = first.lmdb
+    del first
+    # LMDB itself refuses to open a file twice: the wrapper has let go, the environment is held.
+    with pytest.raises(StorageError):
+        open_environment(path, database_count=2)
+    del environment
+    assert open_environment(path, database_count=2, read_only=True).database("x") is not None
+
+
+def test_a_map_has_the_size_it_was_made_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    open_environment(path, map_bytes=3 << 20, database_count=2, create=True)
+    assert open_environment(path, database_count=2).lmdb.info()["map_size"] == 3 << 20
+
+
+def test_what_cannot_be_opened_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no such file"):
+        open_environment(tmp_path / "missing", database_count=1)
+    with pytest.raises(StorageError):
+        open_environment(tmp_path, database_count=1)
+    with pytest.raises(StorageError):
+        sync_directory(tmp_path / "missing")
+
+
+def test_a_database_that_is_missing_cannot_be_made_by_a_reader(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
+    with pytest.raises(StorageError):
+        open_environment(path, database_count=2, read_only=True).database("x")
+
+
+def test_a_synced_environment_has_no_stale_readers(tmp_path: Path) -> None:
+    environment = open_environment(
+        tmp_path / "a.mdb", map_bytes=1 << 20, database_count=2, create=True, sync=True
+    )
+    environment.sync()
+    assert environment.clear_stale_readers() == 0
+    sync_directory(tmp_path)

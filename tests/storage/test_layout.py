@@ -1,0 +1,42 @@
+"""Names and keys are part of the format on disk: these tests hold them still."""
+
+from pathlib import Path
+
+from storage import layout
+
+
+def test_the_store_of_a_partition_never_changes() -> None:
+    topic_id = bytes.fromhex("0000000a" + "ff" * 12)
+    assert [layout.store_index(topic_id, partition, 8) for partition in range(10)] == [
+        2, 3, 4, 5, 6, 7, 0, 1, 2, 3,
+    ]  # fmt: skip
+    assert layout.store_index(bytes.fromhex("ffffffff" + "00" * 12), 0, 8) == 7
+    assert layout.store_index(topic_id, 5, 1) == 0
+
+
+def test_keys_sort_as_the_log_does() -> None:
+    places = [(0, 0), (0, 1), (0, 2**63 - 1), (1, 0), (255, 7), (256, 3), (2**32 - 1, 0)]
+    keys = [layout.KEY.pack(*place) for place in places]
+    assert keys == sorted(keys)
+    assert keys[4] == bytes.fromhex("000000ff0000000000000007")
+
+
+def test_files_have_their_names(tmp_path: Path) -> None:
+    assert layout.store_folder(tmp_path, 3) == tmp_path / "3"
+    path = layout.segment_path(tmp_path, 42)
+    assert path.name == "segment-00000042.mdb"
+    assert layout.lock_path(path).name == "segment-00000042.mdb-lock"
+
+
+def test_segment_files_are_listed_and_removed_with_their_locks(tmp_path: Path) -> None:
+    for segment_id in (7, 123_456_789_012, 2):
+        path = layout.segment_path(tmp_path, segment_id)
+        path.touch()
+        layout.lock_path(path).touch()
+    (tmp_path / "segment-x.mdb").touch()
+    (tmp_path / "catalog.mdb").touch()
+    assert layout.segment_ids(tmp_path) == [2, 7, 123_456_789_012]
+    layout.unlink_segment(tmp_path, 7)
+    layout.unlink_segment(tmp_path, 7)
+    assert layout.segment_ids(tmp_path) == [2, 123_456_789_012]
+    assert len(list(tmp_path.iterdir())) == 6

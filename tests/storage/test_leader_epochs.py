@@ -1,0 +1,77 @@
+"""Leader epochs against KIP-101 and KIP-279, and against a list that is searched from the start."""
+
+import random
+
+import pytest
+
+from storage.leader_epochs import LeaderEpochs
+
+
+def test_an_epoch_ends_where_the_next_one_starts() -> None:
+    epochs = LeaderEpochs([(1, 0), (3, 10), (7, 25)])
+    assert epochs.end_offset(1, 40) == (1, 10)
+    assert epochs.end_offset(2, 40) == (1, 10)
+    assert epochs.end_offset(3, 40) == (3, 25)
+    assert epochs.end_offset(7, 40) == (7, 40)
+
+
+def test_an_epoch_nobody_knows_yet_or_that_is_none_has_no_end() -> None:
+    epochs = LeaderEpochs([(1, 0)])
+    assert epochs.end_offset(2, 40) == (-1, -1)
+    assert epochs.end_offset(-1, 40) == (-1, -1)
+    assert LeaderEpochs().end_offset(0, 40) == (-1, -1)
+
+
+def test_an_epoch_below_all_known_ones_ends_where_the_first_starts() -> None:
+    assert LeaderEpochs([(5, 12)]).end_offset(3, 40) == (3, 12)
+
+
+def test_an_epoch_without_records_gives_way_to_the_next() -> None:
+    epochs = LeaderEpochs([(1, 0)])
+    assert epochs.assign(2, 10)
+    assert epochs.assign(3, 10)
+    assert list(epochs.entries) == [(1, 0), (3, 10)]
+    assert not epochs.assign(3, 99)
+    assert not epochs.assign(-1, 99)
+
+
+def test_what_a_new_entry_contradicts_is_dropped() -> None:
+    epochs = LeaderEpochs([(1, 0), (2, 10), (5, 30)])
+    epochs.assign(4, 20)
+    assert list(epochs.entries) == [(1, 0), (2, 10), (4, 20)]
+    epochs.assign(6, 10)
+    assert list(epochs.entries) == [(1, 0), (6, 10)]
+
+
+def test_truncation_from_both_ends() -> None:
+    epochs = LeaderEpochs([(1, 0), (2, 10), (5, 30)])
+    epochs.truncate_start(15)
+    assert list(epochs.entries) == [(2, 15), (5, 30)]
+    epochs.truncate_end(30)
+    assert list(epochs.entries) == [(2, 15)]
+    epochs.truncate_end(15)
+    assert list(epochs.entries) == []
+    epochs.truncate_start(99)
+    assert list(epochs.entries) == []
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_lookups_agree_with_a_log_that_is_searched_record_by_record(seed: int) -> None:
+    chance = random.Random(seed)
+    epochs = LeaderEpochs()
+    records: list[int] = []
+    epoch = 0
+    for _ in range(chance.randrange(1, 12)):
+        epoch += chance.randrange(1, 4)
+        epochs.assign(epoch, len(records))
+        records += [epoch] * chance.randrange(0, 4)
+    start = chance.randrange(len(records) + 1)
+    epochs.truncate_start(start)
+    for offset in range(start, len(records)):
+        assert epochs.epoch_at(offset) == records[offset]
+    for asked in range(epoch + 1):
+        if not any(known <= asked for known in records[start:]):
+            continue
+        best = max(known for known in records[start:] if known <= asked)
+        end = next((i for i in range(start, len(records)) if records[i] > best), len(records))
+        assert epochs.end_offset(asked, len(records)) in ((best, end), (epoch, len(records)))

@@ -1,0 +1,145 @@
+"""The status table, also between processes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from storage.environment import StorageError
+from storage.status import (
+    HIGH_WATERMARK,
+    LAST_STABLE_OFFSET,
+    LEADER_EPOCH,
+    LOG_END_OFFSET,
+    LOG_START_OFFSET,
+    ROLE,
+    Role,
+    StatusTable,
+)
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_what_the_owner_writes_a_reader_sees(tmp_path: Path) -> None:
+    owner = StatusTable.create(tmp_path / "status", 64)
+    reader = StatusTable.open(tmp_path / "status")
+    for word, value in [
+        (LOG_START_OFFSET, 1), (LAST_STABLE_OFFSET, 2), (HIGH_WATERMARK, 3),
+        (LOG_END_OFFSET, 2**62), (LEADER_EPOCH, 5), (ROLE, Role.FOLLOWER),
+    ]:  # fmt: skip
+        owner.set(63, word, value)
+    assert reader.log_start_offset(63) == 1
+    assert reader.last_stable_offset(63) == 2
+    assert reader.high_watermark(63) == 3
+    assert reader.log_end_offset(63) == 2**62
+    assert reader.leader_epoch(63) == 5
+    assert reader.role(63) is Role.FOLLOWER
+    assert reader.role(62) is Role.ABSENT
+    owner.clear(63)
+    assert reader.role(63) is Role.ABSENT
+    assert reader.log_end_offset(63) == 0
+
+
+def test_a_slot_beyond_the_table_is_an_error_and_not_somebody_elses(tmp_path: Path) -> None:
+    owner = StatusTable.create(tmp_path / "status", 8)
+    with pytest.raises(IndexError):
+        owner.log_end_offset(8)
+
+
+def test_the_generation_rises_through_owners(tmp_path: Path) -> None:
+    owner = StatusTable.create(tmp_path / "status", 8)
+    reader = StatusTable.open(tmp_path / "status")
+    first = reader.generation
+    owner.raise_generation()
+    owner.close()
+    following = StatusTable.create(tmp_path / "status", 8)
+    following.raise_generation()
+    assert reader.generation == first + 2
+
+
+def test_a_new_owner_takes_the_table_over_under_its_readers(tmp_path: Path) -> None:
+    first = StatusTable.create(tmp_path / "status", 8)
+    reader = StatusTable.open(tmp_path / "status")
+    first.set(3, LOG_END_OFFSET, 9)
+    first.close()
+    second = StatusTable.create(tmp_path / "status", 4)
+    assert second.slot_count == 8, "a table does not shrink under its readers"
+    assert reader.log_end_offset(3) == 9
+    second.set(3, LOG_END_OFFSET, 10)
+    assert reader.log_end_offset(3) == 10
+
+
+def test_a_watch_is_taken_once_with_all_who_asked(tmp_path: Path) -> None:
+    owner = StatusTable.create(tmp_path / "status", 8)
+    reader = StatusTable.open(tmp_path / "status")
+    assert owner.take_watch(5) == 0
+    reader.set_watch(5)
+    reader.set_watch(5)
+    reader.set_watch(5, router=7)
+    assert owner.take_watch(4) == 0
+    assert owner.take_watch(5) == 0b1000_0001
+    assert owner.take_watch(5) == 0
+
+
+def test_clearing_a_slot_leaves_the_watch_to_be_told(tmp_path: Path) -> None:
+    owner = StatusTable.create(tmp_path / "status", 8)
+    owner.set(2, ROLE, Role.LEADER)
+    owner.set_watch(2)
+    owner.clear(2)
+    assert owner.take_watch(2) == 1
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        StatusTable.open(tmp_path / "status")
+    (tmp_path / "status").write_bytes(b"")
+    with pytest.raises(StorageError):
+        StatusTable.open(tmp_path / "status")
+    (tmp_path / "status").write_bytes(bytes(9000))
+    with pytest.raises(StorageError):
+        StatusTable.open(tmp_path / "status")
+
+
+_WATCHER = """
+import sys
+from pathlib import Path
+from storage.status import StatusTable
+table = StatusTable.open(Path(sys.argv[1]))
+seen = 0
+print("ready", flush=True)
+while seen < int(sys.argv[2]):
+    table.set_watch(0)
+    end = table.log_end_offset(0)
+    if end > seen:
+        seen = end
+        continue
+    sys.stdin.readline()  # the owner's notice
+print(seen, flush=True)
+"""
+
+
+def test_no_wake_up_is_lost_between_two_processes(tmp_path: Path) -> None:
+    """The watcher sleeps only after it has set its watch and seen nothing new; the owner writes
+    only when it has taken a watch after publishing. Were one lost, both would wait for ever."""
+    owner = StatusTable.create(tmp_path / "status", 8)
+    rounds = 3_000
+    with subprocess.Popen(
+        [sys.executable, "-c", _WATCHER, str(tmp_path / "status"), str(rounds)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    ) as watcher:
+        assert watcher.stdin is not None
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "ready\n"
+        for end in range(1, rounds + 1):
+            owner.set(0, LOG_END_OFFSET, end)
+            owner.publish()
+            if owner.take_watch(0):
+                watcher.stdin.write("\n")
+                watcher.stdin.flush()
+        assert watcher.stdout.readline() == f"{rounds}\n"
+        watcher.stdin.close()
+        assert watcher.wait(timeout=10) == 0

@@ -1,0 +1,65 @@
+"""The thread beside the owner's loop: one request at a time, errors reported once."""
+
+from pathlib import Path
+
+import pytest
+
+from storage.environment import StorageError
+from storage.segment import Segment
+from storage.syncer import Syncer
+
+
+def test_a_request_is_done_when_it_is_waited_for(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+    syncer = Syncer()
+    syncer.poll()
+    syncer.wait()
+    for _ in range(3):
+        syncer.request(segment)
+        assert syncer.is_busy
+        syncer.wait()
+        assert not syncer.is_busy
+    syncer.close()
+    syncer.close()
+
+
+def test_one_request_at_a_time(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+    syncer = Syncer()
+    syncer.request(segment)
+    with pytest.raises(AssertionError):
+        syncer.request(segment)
+    syncer.close()
+
+
+def test_an_error_is_raised_where_the_result_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+
+    def refuse(_: Segment) -> None:
+        raise StorageError("no disk")
+
+    syncer = Syncer()
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "sync", refuse)
+        syncer.request(segment)
+        with pytest.raises(StorageError):
+            syncer.wait()
+        assert not syncer.is_busy
+        syncer.request(segment)
+        syncer.close()
+    assert not syncer.is_busy
+
+
+def test_a_synced_segment_is_not_held_until_the_next_request(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+    from weakref import ref
+
+    environment = ref(segment.environment)
+    syncer = Syncer()
+    syncer.request(segment)
+    syncer.wait()
+    del segment
+    assert environment() is None
+    syncer.close()

@@ -1,0 +1,188 @@
+"""What is refused, with which code, and which check comes first."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from protocol.compression import Codec
+from protocol.errors import ErrorCode
+from protocol.records import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Record,
+    build_batch,
+)
+from storage.settings import LogSettings, TimestampType
+from storage.validation import Refused, check_batch, recompress, split, unpack_header
+from tests.support.stores import NOW_MS, batch_of
+
+
+def refusal(batch: bytes, request_version: int = 13, **settings: object) -> Refused | None:
+    view = memoryview(bytearray(batch))
+    try:
+        check_batch(
+            view,
+            unpack_header(view, 0),
+            LogSettings(**settings),  # type: ignore[arg-type]  # named by the tests
+            request_version,
+            NOW_MS,
+        )
+    except Refused as refused:
+        return refused
+    return None
+
+
+def code_of(batch: bytes, request_version: int = 13, **settings: object) -> ErrorCode:
+    refused = refusal(batch, request_version, **settings)
+    return ErrorCode.NONE if refused is None else refused.code
+
+
+def damaged(batch: bytes, at: int = -1) -> bytes:
+    changed = bytearray(batch)
+    changed[at] ^= 0xFF
+    return bytes(changed)
+
+
+def test_a_good_batch_passes() -> None:
+    for codec in Codec:
+        assert code_of(batch_of(5, codec=codec)) is ErrorCode.NONE
+
+
+def test_every_byte_under_the_crc_is_guarded_by_it() -> None:
+    batch = batch_of(3, producer_id=1, producer_epoch=0, base_sequence=0)
+    for at in range(17, len(batch)):
+        # Some fields are looked at before the CRC; none lets a changed byte pass.
+        assert code_of(damaged(batch, at)) is not ErrorCode.NONE, f"byte {at}"
+
+
+def test_size_is_checked_before_the_crc_and_the_codec_before_both() -> None:
+    batch = batch_of(1, size=500)
+    assert code_of(damaged(batch)) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(damaged(batch), max_message_bytes=100) is ErrorCode.MESSAGE_TOO_LARGE
+    zstd = batch_of(1, size=5_000, codec=Codec.ZSTD)
+    assert code_of(zstd, 6, max_message_bytes=10) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_the_limit_on_size_is_inclusive() -> None:
+    batch = batch_of(1, size=500)
+    assert code_of(batch, max_message_bytes=len(batch)) is ErrorCode.NONE
+    assert code_of(batch, max_message_bytes=len(batch) - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_zstd_needs_version_7_of_produce() -> None:
+    batch = batch_of(2, codec=Codec.ZSTD)
+    assert code_of(batch, 6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert code_of(batch, 7) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("number", [5, 6, 7])
+def test_a_compression_nobody_knows_is_refused(number: int) -> None:
+    assert code_of(batch_of(attributes=0)) is ErrorCode.NONE
+    changed = bytearray(batch_of())
+    changed[22] |= number
+    assert code_of(bytes(changed)) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_the_base_offset_must_be_zero_since_version_3() -> None:
+    records = [Record(7, NOW_MS, b"k", b"v")]
+    batch = build_batch(records, base_offset=7)
+    assert code_of(batch) is ErrorCode.INVALID_RECORD
+    assert code_of(batch, 2) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("flag", [CONTROL, DELETE_HORIZON, CONTROL | TRANSACTIONAL])
+def test_clients_cannot_write_control_batches(flag: int) -> None:
+    batch = batch_of(producer_id=1, producer_epoch=0, base_sequence=0, attributes=flag)
+    assert code_of(batch) is ErrorCode.INVALID_RECORD
+
+
+def test_clients_cannot_claim_log_append_time() -> None:
+    assert code_of(batch_of(attributes=LOG_APPEND_TIME)) is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_counts_must_agree() -> None:
+    records = [Record(0, NOW_MS, b"k", b"v"), Record(4, NOW_MS, b"k", b"v")]
+    assert code_of(build_batch(records)) is ErrorCode.INVALID_RECORD
+    assert code_of(build_batch([])) is ErrorCode.INVALID_RECORD
+
+
+def test_a_producer_needs_a_sequence_and_a_transaction_a_producer() -> None:
+    assert code_of(batch_of(producer_id=1, producer_epoch=0)) is ErrorCode.INVALID_RECORD
+    assert code_of(batch_of(attributes=TRANSACTIONAL)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_compacted_topic_refuses_records_without_keys_and_names_them() -> None:
+    records = [Record(i, NOW_MS, key, b"v") for i, key in enumerate([b"a", None, b"b", None])]
+    for codec in (Codec.NONE, Codec.LZ4):
+        refused = refusal(build_batch(records, codec=codec), cleanup_compact=True)
+        assert refused is not None
+        assert refused.code is ErrorCode.INVALID_RECORD
+        assert [index for index, _ in refused.record_errors] == [1, 3]
+        assert code_of(build_batch(records, codec=codec)) is ErrorCode.NONE
+
+
+def test_timestamps_must_lie_within_the_topics_bounds() -> None:
+    day_ms = 86_400_000
+    bounds = {"message_timestamp_before_max_ms": day_ms, "message_timestamp_after_max_ms": 1_000}
+    inside = [NOW_MS - day_ms, NOW_MS, NOW_MS + 1_000]
+    assert code_of(batch_of(3, timestamps=inside), **bounds) is ErrorCode.NONE
+    assert code_of(batch_of(1, timestamp=-1), **bounds) is ErrorCode.NONE
+    early = refusal(batch_of(3, timestamps=[NOW_MS - day_ms - 1, NOW_MS, NOW_MS]), **bounds)
+    late = refusal(batch_of(3, timestamps=[NOW_MS, NOW_MS, NOW_MS + 1_001]), **bounds)
+    assert early is not None
+    assert late is not None
+    assert early.code is late.code is ErrorCode.INVALID_TIMESTAMP
+    assert [index for index, _ in early.record_errors] == [0]
+    assert [index for index, _ in late.record_errors] == [2]
+
+
+def test_timestamps_of_a_log_append_time_topic_do_not_matter() -> None:
+    batch = batch_of(1, timestamp=NOW_MS + 10**10)
+    assert code_of(batch) is ErrorCode.INVALID_TIMESTAMP
+    append_time = TimestampType.LOG_APPEND_TIME
+    assert code_of(batch, message_timestamp_type=append_time) is ErrorCode.NONE
+
+
+def test_a_batch_that_must_be_looked_into_and_cannot_be_is_corrupt() -> None:
+    batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 50)])
+    gzip_in_name_only = with_crc(lambda data: data.__setitem__(22, 1), batch)
+    assert code_of(gzip_in_name_only) is ErrorCode.NONE
+    assert code_of(gzip_in_name_only, cleanup_compact=True) is ErrorCode.CORRUPT_MESSAGE
+
+
+def with_crc(change: Callable[[bytearray], None], batch: bytes) -> bytes:
+    from protocol.checksum import crc32c
+
+    data = bytearray(batch)
+    change(data)
+    data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
+    return bytes(data)
+
+
+def test_recompressing_what_is_no_stream_of_its_codec_is_corrupt() -> None:
+    batch = with_crc(lambda data: data.__setitem__(22, 1), batch_of(1, size=50))
+    view = memoryview(batch)
+    with pytest.raises(Refused) as raised:
+        recompress(view, unpack_header(view, 0), Codec.LZ4)
+    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_garbage_is_refused_and_never_anything_else(seed: int) -> None:
+    chance = random.Random(seed)
+    data = bytearray(batch_of(3) + batch_of(2, codec=Codec.GZIP))
+    for _ in range(chance.randrange(1, 6)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    del data[chance.randrange(20, len(data)) :]
+    view = memoryview(data)
+    try:
+        for at, size, fields in split(view, 0, len(view)):
+            batch = view[at : at + size]
+            settings = LogSettings(cleanup_compact=True)
+            check_batch(batch, fields, settings, 13, NOW_MS)
+            recompress(batch, fields, Codec.NONE)
+    except Refused:
+        pass  # Anything else that is raised fails the test.
