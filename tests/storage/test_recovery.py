@@ -12,7 +12,8 @@ from storage.recovery import Examination, boot_id, may_be_torn
 from storage.salvage import Truncation
 from storage.segment import Segment
 from storage.store import Store
-from tests.storage.tearing import (
+from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store, read_all
+from tests.support.tearing import (
     PAGE,
     History,
     Written,
@@ -22,7 +23,6 @@ from tests.storage.tearing import (
     write_history,
     write_turn,
 )
-from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store, read_all
 
 TORN_CASES = 320
 TORN_STORES = 80

@@ -8,7 +8,7 @@ from storage.layout import STAMP, segment_path
 from storage.pages import PageFile
 from storage.salvage import Salvage, Truncation, whole_value
 from storage.segment import Segment
-from tests.storage.tearing import write_turn
+from tests.support.tearing import write_turn
 
 
 def batch_of(text: str, *, base_offset: int, count: int = 1) -> bytes:
