@@ -1,4 +1,4 @@
-"""Fetch (1) without sessions: which batches come, how many bytes, how long it waits, which errors."""
+"""Fetch (1) without sessions: which batches come, how many bytes, how long it waits, the errors."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A Kafka client without opinions: it sends exactly the request it is given, in exactly that version.
+"""A Kafka client without opinions: it sends exactly the request it is given, in that very version.
 
 Conformance tests speak through it, because a real client library would correct what they send and
 hide what they get. One connection, blocking, with a deadline on everything: a broker that hangs is
@@ -33,16 +33,14 @@ class ClosedByPeer(Exception):
     """The broker has closed the connection."""
 
 
-@cache
-def _api_of(request_class: type) -> Api:
-    return next(api for api in APIS.values() if api.request is request_class)
+_BY_REQUEST: Final = {api.request: api for api in APIS.values()}
 
 
 def frame_of(
     request: object, version: int, correlation_id: int, client_id: str | None = CLIENT_ID
 ) -> bytes:
     """A whole request as it goes over the wire, with its length in front."""
-    key = _api_of(type(request)).key
+    key = _BY_REQUEST[type(request)].key
     header = encode_request_header(key, version, correlation_id, client_id)
     body = b"".join((header, *encode_request(key, version, request)))
     return _LENGTH.pack(len(body)) + body
@@ -82,7 +80,7 @@ class WireClient:
         """Send a request without waiting; its correlation id."""
         self._correlation_id += 1
         if is_answered:
-            self._expected.append((_api_of(type(request)), version, self._correlation_id))
+            self._expected.append((_BY_REQUEST[type(request)], version, self._correlation_id))
         self.send_raw(frame_of(request, version, self._correlation_id))
         return self._correlation_id
 
