@@ -1,0 +1,151 @@
+"""`odradek serve`, `odradek node start`, `odradek format` as processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.node.cli.conftest import Run
+from tests.support.ports import free_port, is_listening
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
+    """A node, and what it said when it was ready."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    node = subprocess.Popen(
+        [sys.executable, "-m", "node.cli.main", *arguments, "--output", "json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        assert node.stdout is not None
+        yield node, json.loads(node.stdout.readline())
+    finally:
+        if node.poll() is None:
+            node.terminate()
+        node.communicate(timeout=30)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_serve_says_where_it_is_and_ends_in_order_on_a_signal(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    port = free_port()
+    listen = ("--listen", f"127.0.0.1:{port}")
+    with started("serve", *listen, "--data", str(tmp_path / "data")) as (node, state):
+        assert state["bootstrap"] == f"127.0.0.1:{port}"
+        assert state["pid"] == node.pid
+        assert is_listening(port)
+        node.send_signal(number)
+        assert node.wait(20) == 0
+    assert not is_listening(port)
+    assert (tmp_path / "data" / "meta.properties").exists()
+
+
+@pytest.mark.e2e
+def test_serve_keeps_its_data_and_temporary_data_go(tmp_path: Path, odradek: Run) -> None:
+    data = str(tmp_path / "data")
+    for expected in ([], ["kept"]):
+        with started("serve", "--listen", "127.0.0.1:0", "--data", data) as (_, state):
+            bootstrap = str(state["bootstrap"])
+            rows = odradek("topic", "list", "-o", "json", bootstrap=bootstrap).json()
+            assert isinstance(rows, list)
+            assert [row["topic"] for row in rows] == expected
+            odradek("topic", "create", "kept", "--if-not-exists", bootstrap=bootstrap)
+    with started("serve", "--listen", "127.0.0.1:0", "--temporary") as (_, state):
+        folder = Path(str(state["data"]))
+        assert folder.exists()
+    assert not folder.exists()
+
+
+@pytest.mark.e2e
+def test_an_attached_node_ends_with_standard_input(tmp_path: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-m", "node.cli.main", "serve", "--attached", "--output", "json"]
+    command += ["--listen", "127.0.0.1:0", "--data", str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as node:
+        assert node.stdin is not None
+        assert node.stdout is not None
+        node.stdout.readline()
+        node.stdin.close()
+        assert node.wait(20) == 0
+
+
+@pytest.mark.e2e
+def test_a_node_starts_from_its_file_once_its_folder_is_formatted(
+    tmp_path: Path, odradek: Run
+) -> None:
+    file = tmp_path / "node.properties"
+    data = tmp_path / "data"
+    file.write_text(f"node.id=7\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={data}\n")
+    refused = odradek("node", "start", "--config", str(file))
+    assert refused.exit_code == 1
+    assert "not formatted" in refused.stderr
+    assert odradek("format", "--config", str(file), "--cluster-id", "mine").exit_code == 0
+    with started("node", "start", "--config", str(file)) as (_, state):
+        bootstrap = str(state["bootstrap"])
+        rows = odradek("broker", "list", "-o", "json", bootstrap=bootstrap).json()
+        assert isinstance(rows, list)
+        assert [(row["id"], row["cluster_id"]) for row in rows] == [(7, "mine")]
+
+
+@pytest.mark.e2e
+def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
+    with started("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "a")) as (_, state):
+        bootstrap = str(state["bootstrap"])
+        command = [sys.executable, "-m", "node.cli.main", "serve", "--listen", bootstrap]
+        ran = subprocess.run(
+            [*command, "--data", str(tmp_path / "b")],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert ran.returncode == 1
+        assert bootstrap.rpartition(":")[2] in ran.stderr
+        assert is_listening(int(bootstrap.rpartition(":")[2]))
+
+
+def test_every_wrong_setting_is_named_at_once_with_what_would_be_right(odradek: Run) -> None:
+    ran = odradek("serve", "--set", "log.retention.ms=soon", "--set", "no.such.key=1")
+    assert ran.exit_code == 1
+    assert "log.retention.ms='soon' is not valid: it must be a whole number" in ran.stderr
+    assert "no.such.key='1' is not a key" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_the_clients_own_variables_are_no_settings_of_a_node(tmp_path: Path, odradek: Run) -> None:
+    ran = odradek("format", "--data", str(tmp_path / "data"), bootstrap="127.0.0.1:1")
+    assert ran.exit_code == 0, ran.stderr
+
+
+def test_format_gives_a_folder_an_identity_and_only_once(tmp_path: Path, odradek: Run) -> None:
+    arguments = ("format", "--data", str(tmp_path / "data"), "--node-id", "3", "--stores", "2")
+    first = odradek(*arguments, "-o", "json").json()
+    assert isinstance(first, dict)
+    assert (first["node_id"], first["stores"], first["formatted"]) == (3, 2, True)
+    again = odradek(*arguments)
+    assert again.exit_code == 1
+    assert "already" in again.stderr
+    accepted = odradek(*arguments, "--if-not-formatted", "-o", "json").json()
+    assert isinstance(accepted, dict)
+    assert accepted["formatted"] is False
+    assert accepted["cluster_id"] == first["cluster_id"]
+
+
+def test_data_and_temporary_exclude_each_other(odradek: Run) -> None:
+    assert odradek("serve", "--data", "x", "--temporary").exit_code == 2
