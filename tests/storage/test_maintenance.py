@@ -1,6 +1,7 @@
 """Maintenance as the owner's loop drives it."""
 
 import logging
+import random
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from protocol.checksum import crc32c
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from storage.catalog import SegmentState
 from storage.layout import segment_ids, segment_path
 from storage.reader import StoreReader
 from storage.settings import LogSettings, StoreOptions
@@ -16,6 +18,7 @@ from storage.store import Store
 from storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
+    ModelLog,
     append,
     append_now,
     batch_of,
@@ -243,4 +246,60 @@ def test_a_partition_that_cannot_be_compacted_is_left_alone_until_it_changes(
     store.roll(NOW_MS)
     drain(store, NOW_MS + 4_000)
     assert caplog.text.count("cannot be compacted") == 2
+    store.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_long_life_of_a_store_agrees_with_lists(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    store = open_store(tmp_path, OPTIONS)
+    models: dict[int, ModelLog] = {}
+    topics = 0
+    now_ms = NOW_MS
+    for _ in range(150):
+        now_ms += dice.choice([10, 500, 20_000])
+        action = dice.random()
+        if action < 0.5 and models:
+            for number in dice.sample(list(models), dice.randint(1, len(models))):
+                batch = batch_of(
+                    dice.randint(1, 3), size=dice.choice([10, 1_000, 9_000]), timestamp=now_ms
+                )
+                code, base = models[number].append(batch)
+                assert code is ErrorCode.NONE
+                assert append_now(store, number, batch, now_ms=now_ms) == [base]
+        elif action < 0.6 and len(models) < 8:
+            topics += 1
+            number = create(
+                store, topic_id=topics.to_bytes(16, "big"), retention_ms=-1, retention_bytes=-1
+            )
+            assert number not in models
+            models[number] = ModelLog()
+        elif action < 0.65 and models:
+            number = dice.choice(list(models))
+            store.delete_partition(number)
+            del models[number]
+        elif action < 0.75 and models:
+            number, model = dice.choice(list(models.items()))
+            model.start = dice.randint(model.start, model.end)
+            assert store.delete_records(number, model.start)[0] is ErrorCode.NONE
+        elif action < 0.9:
+            store.roll(now_ms)
+        elif action < 0.95:
+            drain(store, now_ms)
+        else:
+            store.close()
+            store = open_store(tmp_path, OPTIONS, now_ms)
+            assert store.maintenance(now_ms) is None
+        reader = StoreReader(tmp_path)
+        for number, model in models.items():
+            assert read_all(reader, number) == model.visible(), f"partition {number}"
+        reader.close()
+    store.roll(now_ms)
+    drain(store, now_ms + 100_000)
+    drain(store, now_ms + 200_000)
+    # What is left is at most twice what is alive, as far as small segments can tell.
+    alive = sum(len(data) for model in models.values() for data in model.visible())
+    sealed = [row for row in store.catalog.segments.values() if row.state is SegmentState.SEALED]
+    assert sum(row.byte_count for row in sealed) <= 2 * alive + 20_000
+    assert set(segment_ids(tmp_path)) == set(store.catalog.segments)
     store.close()
