@@ -20,7 +20,7 @@ phase if nobody is missing:
 | commit by member | UNKNOWN_MEMBER_ID | accept | REBALANCE_IN_PROGRESS | accept |
 | join timer | - | complete without the missing (3) | - | - |
 | sync timer | - | - | remove the late; restart | remove the late; restart |
-| append failed | - | - | - | drop assignments; restart |
+| append failed | store again, later | - | - | drop assignments; restart |
 
 (1) If the group's protocol would change with it, replace and restart. (2) The leader's sync stores
 the assignments, answers everybody and makes the group Stable. (3) Static members stay, missing or
@@ -55,6 +55,8 @@ from protocol.messages.groups import (
 )
 
 NO_GENERATION: Final = -1
+_STORE_AGAIN_MS: Final = 1_000
+"""Long enough for a disk that is full or replicas that are away, short against any session."""
 
 
 class GroupState(StrEnum):
@@ -85,6 +87,11 @@ def session_key(group_id: str, member_id: str) -> TimerKey:
 def join_key(group_id: str) -> TimerKey:
     """The timer that ends the initial delay or the join phase."""
     return ("join", group_id)
+
+
+def store_key(group_id: str) -> TimerKey:
+    """The timer of another try to store that a group is Empty."""
+    return ("store", group_id)
 
 
 def sync_key(group_id: str) -> TimerKey:
@@ -213,18 +220,24 @@ class ClassicGroup:
         if len(self.roster) > step.settings.size_max:
             self._prepare(step, f"the group has more than {step.settings.size_max} members")
 
-    def on_append_failed(self, lost: GroupMetadata | None, step: Step) -> None:
+    def on_append_failed(self, step: Step) -> None:
         """The log does not have the newest generation. Its members must agree on another one.
 
-        An Empty generation needs no repair: the one before it would come back with members that
-        do not answer.
+        That a group is Empty is written again after a while: else the generation before would
+        come back with the next load, and keep its members' partitions until their sessions end.
         """
-        is_current = lost is not None and lost.generation_id == self.generation_id
-        if self.state is GroupState.STABLE and is_current:
+        if self.state is GroupState.EMPTY:
+            step.set_timer(store_key(self.group_id), step.now_ms + _STORE_AGAIN_MS)
+        elif self.state is GroupState.STABLE:
             for member in self.roster:
                 member.assignment = b""
             self.events.add(step.now_ms, EventKind.ASSIGNMENT_LOST)
             self._prepare(step, "the assignment could not be stored")
+
+    def on_store_timer(self, step: Step) -> None:
+        """Try once more to store that the group is Empty."""
+        if self.state is GroupState.EMPTY and self.generation_id:
+            step.records.append(GroupStored(self.group_id, self.to_metadata()))
 
     # -- joining ----------------------------------------------------------------------------------
 

@@ -74,6 +74,8 @@ class GroupShard:
         self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(self.timeline)
         self.offsets = Offsets(self.timeline)
         self._groups: dict[str, ClassicGroup] = {}
+        # Deleted groups whose deletion may still be taken back, with the position before it.
+        self._buried: dict[str, tuple[int, ClassicGroup]] = {}
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
@@ -141,6 +143,8 @@ class GroupShard:
                 group.on_join_timer(step)
             case "sync":
                 group.on_sync_timer(step)
+            case "store":
+                group.on_store_timer(step)
             case kind:
                 raise AssertionError(f"a timer of an unknown kind: {kind}")
         self._drop_if_ghost(group, step)
@@ -156,10 +160,16 @@ class GroupShard:
             for record in records
             if isinstance(record, GroupStored)
         }
-        for group_id, metadata in newest.items():
+        for group_id in dict.fromkeys(record.group_id for record in records):
             group = self._groups.get(group_id)
-            if group is not None:
-                group.on_append_failed(metadata, step)
+            lost = newest.get(group_id)
+            # Whether it went on to another generation meanwhile shows before a grave is opened.
+            is_ahead = (
+                group is not None and lost is not None and lost.generation_id == group.generation_id
+            )
+            self._dig_up(group_id)
+            if group is not None and is_ahead:
+                group.on_append_failed(step)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
@@ -367,9 +377,23 @@ class GroupShard:
         return Expiry(None if since_ms == NO_TIMESTAMP else since_ms)
 
     def _bury(self, group_id: str, step: Step) -> None:
-        self._groups.pop(group_id, None)
+        """Drop a group without members."""
+        committed = self.timeline.committed
+        self._buried = {
+            known: buried for known, buried in self._buried.items() if buried[0] >= committed
+        }
+        group = self._groups.pop(group_id, None)
+        if group is not None:
+            self._buried[group_id] = (self.timeline.position, group)
         if group_id in self.generations:
             step.records.append(GroupStored(group_id, None))
+
+    def _dig_up(self, group_id: str) -> None:
+        """Take back a deletion that was not written, in no earlier generation."""
+        position, buried = self._buried.pop(group_id, (-1, None))
+        if buried is not None and position >= self.timeline.committed:
+            group = self._groups.setdefault(group_id, buried)
+            group.generation_id = max(group.generation_id, buried.generation_id)
 
     # -- administration ---------------------------------------------------------------------------
 

@@ -126,6 +126,9 @@ class Stage:
             assert answer.request_id not in self.answers, "answered twice"
             self.answers[answer.request_id] = answer
 
+    def state(self) -> ShardState:
+        return self.runtime.state
+
     def ask(self, request: object) -> int:
         self.next_id += 1
         self.hear(self.runtime.execute(Command(request=request, request_id=self.next_id), NOW_MS))
@@ -178,7 +181,6 @@ def test_one_turns_commands_go_as_one_batch() -> None:
     stage = Stage()
     for index in range(5):
         stage.ask(put(str(index), "x"))
-    assert stage.runtime.has_batches
     [batch] = stage.runtime.take_batches()
     assert len(batch.entries) == 5
     assert not stage.runtime.has_batches
@@ -255,7 +257,7 @@ def test_a_refused_batch_is_taken_back_with_all_that_rests_on_it() -> None:
     unsent = stage.ask(put("b", "3"))
     stage.hear(stage.runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
     assert stage.refusal(lost) == stage.refusal(unsent) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert stage.runtime.state is ShardState.ACTIVE
+    assert stage.state() is ShardState.ACTIVE
     assert dict(stage.shard.table.items()) == {"a": "1"}
     assert stage.shard.lost == [(Pair("a", "2"), Pair("b", "3"))]
     again = stage.ask(put("a", "4"))
@@ -272,11 +274,11 @@ def test_batches_in_flight_behind_a_refused_one_are_waited_for() -> None:
     second = stage.ask(put("a", "2"))
     [two] = stage.runtime.take_batches()
     stage.hear(stage.runtime.append_failed(one, ErrorCode.KAFKA_STORAGE_ERROR, NOW_MS))
-    assert stage.runtime.state is ShardState.DRAINING
+    assert stage.state() is ShardState.DRAINING
     assert stage.refusal(first) == stage.refusal(second) == ErrorCode.NOT_COORDINATOR
     assert stage.refusal(stage.ask(Get("a"))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     stage.hear(stage.runtime.append_failed(two, ErrorCode.KAFKA_STORAGE_ERROR, NOW_MS))
-    assert stage.runtime.state is ShardState.ACTIVE
+    assert stage.state() is ShardState.ACTIVE
     assert stage.value(stage.ask(Get("a"))) is None
     assert stage.shard.lost == [(Pair("a", "1"), Pair("a", "2"))]
 
@@ -289,12 +291,12 @@ def test_what_was_written_before_a_refused_batch_is_kept() -> None:
     [two] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(one, 0))
     stage.hear(stage.runtime.append_failed(two, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
-    assert stage.runtime.state is ShardState.DRAINING
+    assert stage.state() is ShardState.DRAINING
     assert stage.refusal(second) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert first not in stage.answers
     stage.hear(stage.runtime.committed_below(1, NOW_MS))
     assert stage.value(first) == "done"
-    assert stage.runtime.state is ShardState.ACTIVE
+    assert stage.state() is ShardState.ACTIVE
     assert dict(stage.shard.table.items()) == {"a": "1"}
 
 
@@ -307,7 +309,7 @@ def test_a_written_batch_behind_a_refused_one_puts_the_log_in_doubt() -> None:
     [two] = stage.runtime.take_batches()
     stage.hear(stage.runtime.append_failed(one, ErrorCode.MESSAGE_TOO_LARGE, NOW_MS))
     stage.hear(stage.runtime.appended(two, 0))
-    assert stage.runtime.state is ShardState.FAILED
+    assert stage.state() is ShardState.FAILED
     assert waiting in stage.answers
     assert stage.runtime.outstanding_count == 0
 
@@ -327,7 +329,7 @@ def test_an_append_of_unknown_outcome_fails_the_shard(code: ErrorCode, answer: E
     [batch] = stage.runtime.take_batches()
     late = stage.ask(Wait())
     stage.hear(stage.runtime.append_failed(batch, code, NOW_MS))
-    assert stage.runtime.state is ShardState.FAILED
+    assert stage.state() is ShardState.FAILED
     assert stage.refusal(write) == stage.refusal(late) == answer
     assert waiting in stage.answers
     assert stage.refusal(stage.ask(Get("a"))) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -339,7 +341,7 @@ def test_a_foreign_record_in_the_log_fails_the_shard() -> None:
     write = stage.ask(put("a", "1"))
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 1))
-    assert stage.runtime.state is ShardState.FAILED
+    assert stage.state() is ShardState.FAILED
     assert stage.refusal(write) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -369,7 +371,7 @@ def test_loading_replays_slices_and_then_serves() -> None:
     stage.ask(put("a", "3"))
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 4))
-    assert stage.runtime.state is ShardState.ACTIVE
+    assert stage.state() is ShardState.ACTIVE
 
 
 def test_unloading_refuses_everything_that_waits() -> None:

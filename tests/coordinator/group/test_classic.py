@@ -358,6 +358,21 @@ def test_an_assignment_that_cannot_be_stored_is_refused_and_the_group_rebalances
     assert play.join(second).joined.generation_id == 4
 
 
+def test_an_empty_group_that_cannot_be_stored_is_stored_later() -> None:
+    play = Playbook()
+    [member] = play.stable()
+    play.hold_log()
+    call = play.leave_call(MemberIdentity(member_id=member))
+    play.fail_log(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert call.refused_with == ErrorCode.NOT_COORDINATOR
+    assert play.state() == "Empty"
+    assert stored_generations(play) == [1]
+    play.tick(1_000)
+    assert stored_generations(play) == [1, 2]
+    play.reload()
+    assert play.state() == "Empty"
+
+
 def test_a_join_waits_until_what_it_rests_on_is_committed() -> None:
     play = Playbook()
     [member] = play.stable()

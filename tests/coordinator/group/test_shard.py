@@ -206,9 +206,10 @@ class Walk:
             case 9:
                 play.tick(chance.choice([100, 1_000, 5_000, 11_000]))
             case 10:
-                if play.is_log_held:
-                    code = ErrorCode.NOT_ENOUGH_REPLICAS
-                    chance.choice([play.release_log, lambda: play.fail_log(code)])()
+                if play.is_log_held and chance.random() < 0.5:
+                    play.release_log()
+                elif play.is_log_held:
+                    play.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
                 elif chance.random() < 0.5:
                     play.hold_log()
             case _:
