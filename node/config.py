@@ -61,6 +61,10 @@ _IGNORED = frozenset(
 )
 
 
+_DEV_CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
+"""What the dev profile sets unless told otherwise: a first consumer need not wait for a second."""
+
+
 class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A door for clients. An empty host means every address of the machine; port 0 any free port.
 
@@ -98,6 +102,25 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_host: str = ""
     http_port: int | None = None
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def broker_configs(self) -> dict[str, str]:
+        """The static layer of broker configs: what was set, what this node is, what its profile says."""
+        node = {
+            "node.id": str(self.node_id),
+            "listeners": ",".join(f"{x.name}://{x.host}:{x.port}" for x in self.listeners),
+            "log.dirs": self.data,
+            "durability": self.durability.value,
+        }
+        advertised = [
+            f"{x.name}://{x.advertised_host}:{x.advertised_port or x.port}"
+            for x in self.listeners
+            if x.advertised_host
+        ]
+        if advertised:
+            node["advertised.listeners"] = ",".join(advertised)
+        profile = _DEV_CONFIGS if self.profile == "dev" else {}
+        return profile | self.static_configs | node
 
     @property
     def data_folder(self) -> Path:

@@ -1,7 +1,8 @@
 """What our own processes say to each other over ZeroMQ: versioned msgspec structs, many to a frame.
 
-Every ZeroMQ message is one msgpack array of these structs, so that a turn's worth of requests costs one
-message. Fields are only ever added at the end and with a default: an older reader skips them, a newer one
+Every message is one msgpack array of these structs, so that a turn's worth of requests costs one message.
+Between routers and workers, messages that are not greetings travel through rings in shared memory (ring.py);
+an empty ZeroMQ message says that there is something in the ring for a reader that slept. Fields are only ever added at the end and with a default: an older reader skips them, a newer one
 fills them in. The connecting side greets after every (re)connection; the greeting carries an incarnation
 (a number that is new with every start of the process), so that each side knows when the other has lost
 its memory.
@@ -30,9 +31,12 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
 
 
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
-    """The router's answer: where its arena is."""
+    """The router's answer: where its arena is, and in it the two rings of this worker."""
 
     arena_path: str
+    requests_ring_offset: int
+    replies_ring_offset: int
+    ring_bytes: int
     incarnation: int
     bus_version: int = BUS_VERSION
 
@@ -43,7 +47,8 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
     the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
     older clients may not send is refused by it. With `may_scratch_before` the worker alone may write
-    to the sixteen bytes before the batches, and puts them back.
+    to the sixteen bytes before the batches, and puts them back. `is_client` is false for the records
+    of a coordinator of ours.
     """
 
     request_id: int
@@ -55,6 +60,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     acks: int = -1
     version: int = 13
     may_scratch_before: bool = False
+    is_client: bool = True
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):

@@ -32,5 +32,5 @@ def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
             )
             for listener in config.listeners
         ),
-        rack=config.static_configs.get("broker.rack"),
+        rack=config.broker_configs.get("broker.rack"),
     )

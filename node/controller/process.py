@@ -123,7 +123,7 @@ class ControllerProcess:
         controller = Controller(
             MetadataImage.empty(),
             node_id=self._config.node_id,
-            static=self._config.static_configs,
+            static=self._config.broker_configs,
         )
         next_index = 1
         mark = self._log.snapshot

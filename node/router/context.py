@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
     from node.router.logs import Logs
+    from node.router.producer_ids import ProducerIds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,8 +67,10 @@ class Services:
     fanout: "Fanout"
     logs: "Logs"
     authorizer: "Authorizer"
-    coordinators: "Coordinators"
+    producer_ids: "ProducerIds"
     fetch_sessions: "FetchSessions"
     fetch_waits: "FetchWaits"
+    coordinators: "Coordinators" = field(init=False)
+    """Set once, right after: the coordinators are built upon these services."""
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

@@ -54,15 +54,12 @@ class ControllerLink:
         self._next_id = 0
         self._pending: dict[int, Reply[Submitted]] = {}
         self._unsent: dict[int, Submit] = {}
-        self._first_image = Reply[MetadataImage]()
+        self.has_image = asyncio.Event()
+        """Set when the first metadata has been applied."""
         self._link = Link(context, address, process.encode())
         loop.add_reader(self._link.socket.getsockopt(zmq.FD), self._receive)
         loop.add_reader(self._link.monitor.getsockopt(zmq.FD), self._on_monitor)
         self._on_monitor()
-
-    def first_image(self) -> Reply[MetadataImage]:
-        """Answered when the first metadata has been applied."""
-        return self._first_image
 
     async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
         """Have the active controller carry `command` out; its reply, once visible on this node.
@@ -132,5 +129,4 @@ class ControllerLink:
         old, self.image = self.image, image
         self._on_image(old, image)
         self._send([Applied(self._process, image.offset)])
-        if not self._first_image.is_done:
-            self._first_image.resolve(image)
+        self.has_image.set()

@@ -1,19 +1,23 @@
 """The router's side of the bus to the workers: one message per worker and turn, answers matched by id.
 
-Requests made during a turn of the loop leave together at its end. A worker that is away keeps its requests
-in a bounded queue here until it greets again or they expire; what it had already been sent when it died has an unknown
-outcome and is answered NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
+Requests made during a turn of the loop leave together at its end, through a ring in shared memory for each
+worker. While answers are due the loop looks into the rings of replies by itself; when none has come for a
+while it says that it sleeps, and workers ring. A worker that is away keeps its requests in a bounded queue
+here until it greets again or they expire; what it had already been sent when it died has an unknown outcome
+and is answered NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
 Invariant: every request is answered exactly once.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import zmq
 
+from node.bus.arena import NO_BLOCK, Arena
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode
 from node.bus.messages import (
     BUS_VERSION,
@@ -31,6 +35,7 @@ from node.bus.messages import (
     WorkerGreeting,
 )
 from node.bus.reply import Reply
+from node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -39,28 +44,41 @@ REQUEST_TIMEOUT_S = 30.0
 """How long a request may wait for a worker that is away: clients' default of request.timeout.ms."""
 QUEUE_COUNT_MAX = 20_000
 """Requests held for a worker that is away; more are refused at once."""
+RING_BYTES = 512 << 10
+CARRIED_BYTES_MAX = 16 << 10
+"""Batches that do not lie in the arena are carried in the message up to this size."""
+_MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
-_BIG_MESSAGE_BYTES = 65_536
+_AWAKE_S = 0.00006
+"""How long to look for answers before sleeping: a turn of the worker with a few small appends."""
 
 Request = Append | AppendBytes | DeleteRecords | DescribeProducers
 Answer = Appended | RecordsDeleted | ProducersDescribed | Failed
 
 
 @dataclass(slots=True)
+class _Pending:
+    reply: Reply[Answer]
+    deadline: float
+    block: int = NO_BLOCK
+
+
+@dataclass(slots=True)
 class _Worker:
+    """A worker as the router knows it; `requests` and `replies` are renewed when it starts anew."""
+
     identity: bytes
+    ring_block: int
+    requests: RingWriter
+    replies: RingReader
     incarnation: int = 0
     is_reachable: bool = False
-    queue: "list[Request]" = None  # type: ignore[assignment]  # set below
-    pending: "dict[int, tuple[Reply[Answer], float]]" = None  # type: ignore[assignment]  # set below
-
-    def __post_init__(self) -> None:
-        self.queue = []
-        self.pending = {}
+    queue: list[Request] = field(default_factory=list)
+    pending: dict[int, _Pending] = field(default_factory=dict)
 
 
 class Fanout:
-    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched partitions."""
+    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched ones."""
 
     def __init__(
         self,
@@ -69,24 +87,29 @@ class Fanout:
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: str,
         worker_count: int,
+        arena: Arena,
         arena_path: str,
         incarnation: int,
         on_advanced: Callable[[int, tuple[int, ...]], None],
     ) -> None:
         self._loop = loop
+        self._arena = arena
+        self._arena_path = arena_path
+        self._incarnation = incarnation
         self._socket = bind_endpoint(context, address)
-        self._workers = [_Worker(b"worker-%d" % index) for index in range(worker_count)]
+        self._workers = [self._make_worker(index) for index in range(worker_count)]
         self._by_identity = {worker.identity: worker for worker in self._workers}
-        self._greeting = encode([RouterGreeting(arena_path, incarnation)])
         self._on_advanced = on_advanced
         self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
         self._next_id = 0
         self._is_flush_due = False
+        self._is_awake = False
+        self._awake_until = 0.0
         self._sweep: asyncio.TimerHandle | None = None
         self.after_answers: Callable[[], None] = lambda: None
         """Called when a turn's answers have been delivered: responses can be written now."""
-        loop.add_reader(self._socket.getsockopt(zmq.FD), self._receive)
-        self._receive()
+        loop.add_reader(self._socket.getsockopt(zmq.FD), self._on_rung)
+        self._on_rung()
 
     @property
     def reachable_count(self) -> int:
@@ -147,9 +170,36 @@ class Fanout:
     ) -> Reply[Answer]:
         """Append batches that are carried in the message itself."""
         self._next_id = request_id = self._next_id + 1
+        if len(batches) <= CARRIED_BYTES_MAX:
+            return self._request(
+                store,
+                AppendBytes(
+                    request_id, store, number, batches, is_client, leader_epoch, acks, version
+                ),
+            )
+        block = self._arena.allocate(len(batches))
+        if block is None:
+            reply: Reply[Answer] = Reply()
+            reply.resolve(
+                Failed(request_id, ErrorCode.REQUEST_TIMED_OUT, "the router is out of memory")
+            )
+            return reply
+        start = self._arena.offset_of(block)
+        self._arena.view[start : start + len(batches)] = batches
         return self._request(
             store,
-            AppendBytes(request_id, store, number, batches, is_client, leader_epoch, acks, version),
+            Append(
+                request_id,
+                store,
+                number,
+                start,
+                len(batches),
+                leader_epoch,
+                acks,
+                version,
+                is_client=is_client,
+            ),
+            block,
         )
 
     def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
@@ -169,13 +219,18 @@ class Fanout:
             self._sweep.cancel()
         self._socket.close(0)
 
-    def _request(self, store: int, message: Request) -> Reply[Answer]:
+    # -- to the workers ----------------------------------------------------------------------------
+
+    def _request(self, store: int, message: Request, block: int = NO_BLOCK) -> Reply[Answer]:
         worker = self._workers[store % len(self._workers)]
         reply: Reply[Answer] = Reply()
         if len(worker.queue) >= QUEUE_COUNT_MAX:
+            self._release(block)
             reply.resolve(Failed(message.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return reply
-        worker.pending[message.request_id] = (reply, self._loop.time() + REQUEST_TIMEOUT_S)
+        worker.pending[message.request_id] = _Pending(
+            reply, self._loop.time() + REQUEST_TIMEOUT_S, block
+        )
         worker.queue.append(message)
         if not self._is_flush_due:
             self._is_flush_due = True
@@ -186,40 +241,91 @@ class Fanout:
 
     def _flush(self) -> None:
         self._is_flush_due = False
+        is_any_sent = False
         for worker in self._workers:
             if worker.queue and worker.is_reachable:
                 self._send_queue(worker)
-        self._receive()
+                is_any_sent = True
+        if is_any_sent:
+            self._stay_awake()
 
     def _send_queue(self, worker: _Worker) -> None:
-        payload = encode(worker.queue)
-        try:
-            self._socket.send(worker.identity, zmq.SNDMORE | zmq.NOBLOCK)
-            self._socket.send(payload, zmq.NOBLOCK, copy=len(payload) <= _BIG_MESSAGE_BYTES)
-        except zmq.ZMQError as error:
-            # The queue is kept: the worker gets it when it greets.
-            worker.is_reachable = False
-            if self._sweep is None:
-                self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)
-            log.warning("%s is away: %s", worker.identity.decode(), error)
-            return
-        worker.queue.clear()
+        """Put what is queued into the ring; what has no room stays until answers have made some."""
+        queue = worker.queue
+        while queue:
+            count = min(len(queue), _MESSAGES_PER_WRITE)
+            payload = encode(queue[:count])
+            while len(payload) > worker.requests.message_bytes_max:
+                count //= 2
+                payload = encode(queue[:count])
+            if not worker.requests.write(payload):
+                break
+            del queue[:count]
+        if worker.requests.must_ring():
+            try:
+                self._socket.send_multipart((worker.identity, b""), zmq.NOBLOCK)
+            except zmq.ZMQError as error:
+                # What is in the ring is lost with the worker; its successor's greeting answers it.
+                worker.is_reachable = False
+                log.warning("%s is away: %s", worker.identity.decode(), error)
+            # A send may swallow the descriptor's edge for what has come meanwhile.
+            self._loop.call_soon(self._on_rung)
 
-    def _receive(self) -> None:
+    # -- from the workers --------------------------------------------------------------------------
+
+    def _stay_awake(self) -> None:
+        """Look for answers in every turn of the loop until there were none for a while."""
+        self._awake_until = time.perf_counter() + _AWAKE_S
+        if not self._is_awake:
+            self._is_awake = True
+            for worker in self._workers:
+                worker.replies.wake_up()
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        if self._read_replies():
+            self._awake_until = time.perf_counter() + _AWAKE_S
+        elif time.perf_counter() > self._awake_until:
+            self._is_awake = False
+            self._fall_asleep()
+            return
+        self._loop.call_soon(self._look)
+
+    def _fall_asleep(self) -> None:
+        for worker in self._workers:
+            if not worker.replies.fall_asleep():
+                self._stay_awake()
+                return
+
+    def _read_replies(self) -> bool:
         is_any = False
+        for worker in self._workers:
+            while (payload := worker.replies.read()) is not None:
+                is_any = True
+                for message in self._decode(payload):
+                    self._on_message(worker, message)
+            if is_any and worker.queue and worker.is_reachable and not self._is_flush_due:
+                self._send_queue(worker)
+        if is_any:
+            self.after_answers()
+        return is_any
+
+    def _on_rung(self) -> None:
+        """Something came over the socket: a greeting, or an empty message that says to look."""
         received = True
         while received:
             received = False
             for identity, payload in drain_with_identity(self._socket):
-                received = is_any = True
+                received = True
                 worker = self._by_identity.get(identity)
                 if worker is None:
                     log.error("a stranger called %r spoke on the worker bus", identity)
-                    continue
-                for message in self._decode(payload):
-                    self._on_message(worker, message)
-        if is_any:
-            self.after_answers()
+                elif payload:
+                    for message in self._decode(payload):
+                        self._on_message(worker, message)
+            if self._read_replies() or not self._is_awake:
+                received = True
+                self._stay_awake()
 
     def _on_message(self, worker: _Worker, message: ToRouter) -> None:
         if type(message) is Advanced:
@@ -227,21 +333,37 @@ class Fanout:
         elif type(message) is WorkerGreeting:
             self._on_greeting(worker, message)
         else:
-            waiting = worker.pending.pop(message.request_id, None)  # type: ignore[union-attr]
-            if waiting is not None:
-                waiting[0].resolve(message)  # type: ignore[arg-type]
+            self._resolve(worker, message)  # type: ignore[arg-type]  # all others are answers
+
+    def _resolve(self, worker: _Worker, answer: Answer) -> None:
+        pending = worker.pending.pop(answer.request_id, None)
+        if pending is not None:
+            self._release(pending.block)
+            pending.reply.resolve(answer)
+
+    def _release(self, block: int) -> None:
+        if block != NO_BLOCK:
+            self._arena.release(block)
 
     def _on_greeting(self, worker: _Worker, greeting: WorkerGreeting) -> None:
         if greeting.bus_version != BUS_VERSION:
             raise RuntimeError(
-                f"{worker.identity.decode()} speaks bus version {greeting.bus_version}, we {BUS_VERSION}:"
-                " all processes of a node must run the same release"
+                f"{worker.identity.decode()} speaks bus version {greeting.bus_version}, we"
+                f" {BUS_VERSION}: all processes of a node must run the same release"
             )
-        self._socket.send_multipart((worker.identity, self._greeting), zmq.NOBLOCK)
-        worker.is_reachable = True
         if worker.incarnation not in (0, greeting.incarnation):
             self._fail_sent(worker)
+        if worker.incarnation != greeting.incarnation:
+            worker.requests, worker.replies = self._make_rings(worker.ring_block)
+            if not self._is_awake:
+                worker.replies.fall_asleep()
         worker.incarnation = greeting.incarnation
+        start = self._arena.offset_of(worker.ring_block)
+        answer = RouterGreeting(
+            self._arena_path, start, start + RING_BYTES, RING_BYTES, self._incarnation
+        )
+        self._socket.send_multipart((worker.identity, encode([answer])), zmq.NOBLOCK)
+        worker.is_reachable = True
         if worker.queue:
             self._send_queue(worker)
 
@@ -250,8 +372,21 @@ class Fanout:
         first_unsent = worker.queue[0].request_id if worker.queue else self._next_id + 1
         lost = [request_id for request_id in worker.pending if request_id < first_unsent]
         for request_id in lost:
-            reply, _ = worker.pending.pop(request_id)
-            reply.resolve(Failed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            self._resolve(worker, Failed(request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    def _make_worker(self, index: int) -> _Worker:
+        block = self._arena.allocate(2 * RING_BYTES)
+        if block is None:
+            raise ValueError("the arena is too small for the rings of the workers")
+        return _Worker(b"worker-%d" % index, block, *self._make_rings(block))
+
+    def _make_rings(self, block: int) -> tuple[RingWriter, RingReader]:
+        """Empty rings. A worker that still had the old ones is dead."""
+        start = self._arena.offset_of(block)
+        memory = self._arena.view[start : start + 2 * RING_BYTES]
+        for ring in (0, RING_BYTES):
+            memory[ring : ring + HEADER_BYTES] = bytes(HEADER_BYTES)
+        return RingWriter(memory[:RING_BYTES]), RingReader(memory[RING_BYTES:])
 
     def _sweep_deadlines(self) -> None:
         """Expire what no worker has been given yet.
@@ -265,13 +400,12 @@ class Fanout:
         for worker in self._workers:
             expired = 0
             for message in worker.queue:
-                if worker.pending[message.request_id][1] > now:
+                if worker.pending[message.request_id].deadline > now:
                     break
                 expired += 1
             dropped, worker.queue = worker.queue[:expired], worker.queue[expired:]
             for message in dropped:
-                reply, _ = worker.pending.pop(message.request_id)
-                reply.resolve(Failed(message.request_id, ErrorCode.REQUEST_TIMED_OUT))
+                self._resolve(worker, Failed(message.request_id, ErrorCode.REQUEST_TIMED_OUT))
             is_anything_queued = is_anything_queued or bool(worker.queue)
         if is_anything_queued:
             self._sweep = self._loop.call_later(_SWEEP_S, self._sweep_deadlines)

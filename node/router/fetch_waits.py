@@ -30,6 +30,7 @@ class FetchWaits:
         self._sequence = itertools.count()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
+        self._is_ending = False
 
     @property
     def parked_count(self) -> int:
@@ -45,6 +46,9 @@ class FetchWaits:
         the caller's reading and now is seen by it, a later one by the worker's notice.
         """
         reply: Reply[bool] = Reply()
+        if self._is_ending:
+            reply.resolve(False)
+            return reply
         key = next(self._sequence)
         watched = tuple(places)
         for place in watched:
@@ -73,11 +77,19 @@ class FetchWaits:
                     reply.resolve(True)
 
     def wake_all(self) -> None:
-        """Wake every parked fetch: the metadata changed, or a worker came back."""
+        """Wake every parked fetch to look again: topics came, went or moved."""
+        self._resolve_all(True)
+
+    def end_all(self) -> None:
+        """Answer every parked fetch as if its time were up, and park no more: the router stops."""
+        self._is_ending = True
+        self._resolve_all(False)
+
+    def _resolve_all(self, value: bool) -> None:
         waiting, self._by_place = self._by_place, {}
         for replies in waiting.values():
-            for reply in replies.values():
-                reply.resolve(True)
+            for reply in list(replies.values()):
+                reply.resolve(value)
 
     def _forget(self, key: int, places: tuple[Place, ...]) -> None:
         for place in places:

@@ -17,6 +17,7 @@ from pathlib import Path
 import uvloop
 import zmq
 
+from cluster.controller.commands import AllocateProducerIds, ProducerIdsReply
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.settings import BrokerSettings, broker_settings
 from node.bus.arena import Arena
@@ -32,6 +33,7 @@ from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs
+from node.router.producer_ids import ProducerIds
 from node.wire.connection import Wire
 from node.wire.listener import Listener, Sweeper, drain
 
@@ -39,6 +41,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_TIMEOUT_S = 5.0
 """How long clients may take to fetch their last responses when the node stops."""
+PRODUCER_IDS_TIMEOUT_MS = 5_000
 
 
 class RouterProcess:
@@ -67,6 +70,7 @@ class RouterProcess:
             context=context,
             address=ipc_address(config.run_folder, name),
             worker_count=config.worker_count,
+            arena=self._arena,
             arena_path=str(arena_path),
             incarnation=incarnation,
             on_advanced=fetch_waits.on_advanced,
@@ -84,7 +88,7 @@ class RouterProcess:
             node_id=config.node_id,
             cluster_id=config.cluster_id,
             image=self._link.image,
-            static_configs=config.static_configs,
+            static_configs=config.broker_configs,
             now_ms=now_ms,
             controller=self._link,
             fanout=fanout,
@@ -95,6 +99,7 @@ class RouterProcess:
                 slots_max=lambda: self._settings().max_incremental_fetch_session_cache_slots,
             ),
             fetch_waits=fetch_waits,
+            producer_ids=ProducerIds(self._allocate_producer_ids),
             served_apis=tuple(HANDLERS),
             profile=config.profile,
         )
@@ -106,7 +111,7 @@ class RouterProcess:
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
-        await self._link.first_image()
+        await self._link.has_image.wait()
         listeners = [
             Listener(self._wire, name=listener.name, host=listener.host, port=listener.port)
             for listener in self._config.listeners
@@ -115,18 +120,29 @@ class RouterProcess:
             await listener.start(reuse_port=self._config.router_count > 1)
         sweeper = Sweeper(self._wire)
         self._supervisor.watch(self._loop, self._stopped.set)
-        self._supervisor.ready()
+        self._supervisor.ready({"ports": {listener.name: listener.port for listener in listeners}})
         await self._stopped.wait()
         for listener in listeners:
             listener.stop()
+        self._services.fetch_waits.end_all()
         cut_off = await drain(self._wire, timeout_s=DRAIN_TIMEOUT_S)
         if cut_off:
             log.warning("%d connections did not finish in time", cut_off)
         sweeper.stop()
+        self._coordinators.close()
+
+    async def _allocate_producer_ids(self) -> tuple[int, int]:
+        node_id = self._config.node_id
+        broker_epoch = self._services.image.brokers[node_id].broker_epoch
+        reply = await self._link.submit(
+            AllocateProducerIds(node_id, broker_epoch), PRODUCER_IDS_TIMEOUT_MS
+        )
+        assert isinstance(reply, ProducerIdsReply)
+        return reply.first, reply.count
 
     def _settings(self) -> BrokerSettings:
         return broker_settings(
-            self._services.image, self._config.node_id, self._config.static_configs
+            self._services.image, self._config.node_id, self._config.broker_configs
         )
 
     def _on_image(self, old: MetadataImage, new: MetadataImage) -> None:
@@ -138,7 +154,8 @@ class RouterProcess:
             if topic_id not in new.topics_by_id:
                 services.logs.forget_topic(topic_id, len(topic.partitions))
         self._coordinators.on_image(old, new)
-        services.fetch_waits.wake_all()
+        if old.topics_by_id is not new.topics_by_id:
+            services.fetch_waits.wake_all()
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         wire = self._wire.settings

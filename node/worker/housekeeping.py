@@ -10,8 +10,6 @@ from storage.store import Store
 
 CHECK_INTERVAL_MS = 1_000
 """How often a store is asked whether anything is due; the answer costs a few comparisons."""
-PRODUCER_EXPIRY_INTERVAL_MS = 600_000
-"""Kafka's default: producer.id.expiration.check.interval.ms."""
 _WAIT_FOR_DISK_MS = 10
 
 
@@ -23,7 +21,6 @@ class Housekeeping:
         self._queue: list[Store] = []
         self._running: Iterator[bool] | None = None
         self._next_check_ms = now_ms + CHECK_INTERVAL_MS
-        self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
         self._resume_ms = now_ms
 
     def run_slice(self, now_ms: int) -> None:
@@ -52,10 +49,6 @@ class Housekeeping:
     def _start(self, now_ms: int) -> None:
         if not self._queue and now_ms >= self._next_check_ms:
             self._next_check_ms = now_ms + CHECK_INTERVAL_MS
-            if now_ms >= self._next_expiry_ms:
-                self._next_expiry_ms = now_ms + PRODUCER_EXPIRY_INTERVAL_MS
-                for store in self._stores.values():
-                    store.expire_producers(now_ms)
             self._queue = list(self._stores.values())
         while self._queue and self._running is None:
             self._running = self._queue.pop().maintenance(now_ms)

@@ -17,6 +17,7 @@ from cluster.metadata.image import (
     TopicImage,
 )
 from cluster.metadata.settings import TopicSettings, topic_settings
+from cluster.replication.partition import check_leader, has_enough_in_sync
 from protocol.errors import ErrorCode
 from storage.layout import store_folder, store_index
 from storage.settings import LogSettings, StoreOptions, TimestampType
@@ -71,9 +72,7 @@ class Partitions:
     def follow(self, image: MetadataImage) -> set[Place]:
         """Carry out what changed since the last image. Returns the places that vanished."""
         old, self._image = self._image, image
-        vanished = (
-            self._unknown_places() if old.offset == 0 else self._places_of(_gone(old, image))
-        )
+        vanished = self._unknown_places() if old.offset == 0 else self._places_of(_gone(old, image))
         numbers: dict[int, list[int]] = {}
         for store, number in vanished:
             numbers.setdefault(store, []).append(number)
@@ -93,9 +92,7 @@ class Partitions:
         new: dict[int, list[NewPartition]] = {}
         admissions: dict[int, list[Admission]] = {}
         for topic in topics:
-            settings = topic_settings(
-                self._image, self._node_id, self._static_configs, topic.name
-            )
+            settings = topic_settings(self._image, self._node_id, self._static_configs, topic.name)
             log_settings = log_settings_of(settings)
             for partition, state in enumerate(topic.partitions):
                 index = store_index(topic.topic_id, partition, self._store_count)
@@ -113,9 +110,9 @@ class Partitions:
                 self._admissions[(index, number)] = admission
 
     def _admit(self, state: PartitionImage, settings: TopicSettings) -> Admission:
-        if state.leader != self._node_id:
+        if check_leader(state, self._node_id):
             return _ABSENT
-        has_enough = len(state.in_sync_replicas) >= settings.min_insync_replicas
+        has_enough = has_enough_in_sync(state, settings.min_insync_replicas)
         return Admission(
             state.leader_epoch,
             ErrorCode.NONE,

@@ -92,7 +92,7 @@ class Turns:
             arena,
             request.arena_offset,
             request.length,
-            AppendOrigin.CLIENT,
+            AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR,
             now_ms,
         )
 

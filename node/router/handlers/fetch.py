@@ -170,16 +170,16 @@ def _fill(
             min_one_batch=turn.record_bytes == 0 or version < 3,
         )
         if result.buffers:
-            turn.record_bytes += result.size_bytes
+            turn.record_bytes += result.byte_count
             data.records = result.buffers
             if result.hold is not None:
                 turn.holds.append(result.hold)
             if is_committed_only:
                 data.aborted_transactions = [
-                    AbortedTransaction(producer_id=producer_id, first_offset=first_offset)
-                    for producer_id, first_offset in reader.aborted_transactions(
-                        number, offset, result.next_offset
+                    AbortedTransaction(
+                        producer_id=aborted.producer_id, first_offset=aborted.first_offset
                     )
+                    for aborted in reader.aborted_transactions(number, offset, result.next_offset)
                 ]
             if version < 4:
                 return _convert_down(data, version, offset)

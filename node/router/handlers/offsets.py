@@ -101,17 +101,17 @@ def _list(
             answer.offset = end
         case -2 | -4:
             answer.offset = start
-            answer.leader_epoch = reader.epoch_at(number, start, partition.leader_epoch)
+            answer.leader_epoch = reader.epoch_at(number, start)
         case -5 | -6:
             # Nothing is tiered and nothing waits to be: no offset, as Kafka says without remote storage.
             answer.leader_epoch = -1
         case _:
             found = (
-                reader.max_timestamp_offset(number)
+                reader.max_timestamp_offset(number, end_offset=end)
                 if timestamp == MAX_TIMESTAMP
-                else reader.offset_for_timestamp(number, timestamp)
+                else reader.offset_for_timestamp(number, timestamp, end_offset=end)
             )
-            if found is None or found[0] >= end:
+            if found is None:
                 answer.leader_epoch = -1
             else:
                 answer.offset, answer.timestamp, answer.leader_epoch = found
@@ -132,7 +132,7 @@ def _list_old(
     elif wanted.timestamp == EARLIEST:
         offsets = [start]
     else:
-        found = reader.offset_for_timestamp(number, wanted.timestamp)
+        found = reader.offset_for_timestamp(number, wanted.timestamp, end_offset=end)
         offsets = [start] if found is None or found[0] <= start else [found[0], start]
     answer.old_style_offsets = offsets[: max(0, wanted.max_num_offsets)]
     return ErrorCode.NONE

@@ -1,0 +1,200 @@
+"""The worker's end of the bus to the routers: requests in, replies out, and when to sleep.
+
+Each router has a ring in either direction in its arena (node/bus/ring.py) and a ZeroMQ link for greetings
+and for ringing. A worker that has just been busy looks into its rings for a while before it sleeps, if the
+requests have been coming fast enough for that to pay.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import zmq
+
+from node.bus.arena import Arena
+from node.bus.endpoint import Link, drain, encode, ipc_address
+from node.bus.messages import RouterGreeting, ToRouter, ToWorker, WorkerGreeting
+from node.bus.ring import RingReader, RingWriter
+from node.worker.turns import Request, RouterState
+
+log = logging.getLogger(__name__)
+
+AWAKE_S = 0.00006
+"""How long a busy worker looks for the next request before it sleeps; about what being rung costs."""
+_PAUSE_S_MAX = 0.0002
+"""Requests that come further apart than this do not keep a worker awake."""
+_MESSAGES_PER_TURN = 64
+
+
+class _RouterLink:
+    """One router as the worker reaches it. Without rings until the router has answered the greeting."""
+
+    __slots__ = ("arena", "link", "replies", "requests", "state")
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.state = RouterState()
+        self.arena: Arena | None = None
+        self.requests: RingReader | None = None
+        self.replies: RingWriter | None = None
+
+
+class RouterLinks:
+    """All routers of the node, seen from one worker."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        run_folder: Path,
+        *,
+        router_count: int,
+        worker: int,
+        incarnation: int,
+    ) -> None:
+        identity = f"worker-{worker}".encode()
+        self._greeting = encode([WorkerGreeting(worker, incarnation)])
+        self._routers = [
+            _RouterLink(Link(context, ipc_address(run_folder, f"router-{router}"), identity))
+            for router in range(router_count)
+        ]
+        self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
+        self._last_end = 0.0
+        self._last_pause = 1.0
+
+    @property
+    def sockets(self) -> "Iterator[zmq.Socket[bytes]]":
+        """What to wait on while asleep."""
+        for router in self._routers:
+            yield router.link.socket
+            yield router.link.monitor
+
+    def read(self) -> list[tuple[RouterState, Request]]:
+        """The requests that the rings hold, a bounded number of messages at a time."""
+        requests: list[tuple[RouterState, Request]] = []
+        for router in self._routers:
+            ring = router.requests
+            if ring is None:
+                continue
+            state = router.state
+            for _ in range(_MESSAGES_PER_TURN):
+                payload = ring.read()
+                if payload is None:
+                    break
+                for message in self._decode(payload):
+                    requests.append((state, message))  # type: ignore[arg-type]  # rings carry requests
+        return requests
+
+    def wait_awake(self) -> list[tuple[RouterState, Request]]:
+        """Look for requests for as long as it pays; nothing when it is time to sleep."""
+        requests = self.read()
+        if requests or self._last_pause > _PAUSE_S_MAX:
+            return requests
+        clock = time.perf_counter
+        until = clock() + AWAKE_S
+        while clock() < until:
+            requests = self.read()
+            if requests:
+                return requests
+        return requests
+
+    def note_turn(self, begun: float) -> None:
+        """A turn that began at `begun` (perf_counter) has ended: remember how the requests come."""
+        self._last_pause = begun - self._last_end
+        self._last_end = time.perf_counter()
+
+    def fall_asleep(self) -> bool:
+        """Ask every router to ring. False when one has put something into its ring meanwhile."""
+        return all(
+            router.requests is None or router.requests.fall_asleep() for router in self._routers
+        )
+
+    def wake_up(self) -> None:
+        """Take the wish to be rung back."""
+        for router in self._routers:
+            if router.requests is not None:
+                router.requests.wake_up()
+
+    def receive(self) -> None:
+        """Take what came over the sockets: greetings, and empty messages that only wake us up."""
+        for router in self._routers:
+            if router.link.take_connected():
+                self._send(router, self._greeting)
+            for payload in drain(router.link.socket):
+                if payload:
+                    for message in self._decode(payload):
+                        if type(message) is RouterGreeting:
+                            self._open(router, message)
+
+    def send_replies(self) -> None:
+        """Deliver what each router is owed, and ring for those that sleep."""
+        for router in self._routers:
+            replies = router.state.replies
+            if not replies:
+                continue
+            ring = router.replies
+            if ring is not None:
+                self._write(router, ring, replies)
+            # A router without a ring has forgotten what it asked for.
+            replies.clear()
+
+    def broadcast(self, message: ToRouter) -> None:
+        """Owe every router this message; it leaves with the next replies."""
+        for router in self._routers:
+            router.state.replies.append(message)
+
+    def close(self) -> None:
+        """Give the sockets up."""
+        for router in self._routers:
+            router.link.close()
+
+    def _write(self, router: _RouterLink, ring: RingWriter, replies: list[ToRouter]) -> None:
+        payload = encode(replies)
+        if len(payload) > ring.message_bytes_max:
+            middle = len(replies) // 2
+            self._write(router, ring, replies[:middle])
+            self._write(router, ring, replies[middle:])
+            return
+        while not ring.write(payload):
+            # The router is slow or gone. The requests that are answered here lie in its ring of
+            # requests no more, so it has a bounded number of answers to take.
+            if not self._is_connected(router):
+                return
+            self._ring(router, ring)
+            time.sleep(0.0001)
+        self._ring(router, ring)
+
+    def _ring(self, router: _RouterLink, ring: RingWriter) -> None:
+        if ring.must_ring():
+            self._send(router, b"")
+
+    def _is_connected(self, router: _RouterLink) -> bool:
+        return bool(router.link.socket.getsockopt(zmq.EVENTS) & zmq.POLLOUT)  # type: ignore[operator]
+
+    def _send(self, router: _RouterLink, payload: bytes) -> None:
+        try:
+            router.link.socket.send(payload, zmq.NOBLOCK)
+        except zmq.Again:
+            log.info("a router is away")
+
+    def _open(self, router: _RouterLink, greeting: RouterGreeting) -> None:
+        if router.arena is not None:
+            self._close_arena(router)
+        arena = Arena.open(Path(greeting.arena_path))
+        view = arena.view
+        router.arena = arena
+        router.state.arena = view
+        size = greeting.ring_bytes
+        first, second = greeting.requests_ring_offset, greeting.replies_ring_offset
+        router.requests = RingReader(view[first : first + size])
+        router.replies = RingWriter(view[second : second + size])
+
+    def _close_arena(self, router: _RouterLink) -> None:
+        """Let go of the memory of a router that is gone; nothing refers to it between two turns."""
+        arena, router.arena = router.arena, None
+        router.requests = router.replies = router.state.arena = None
+        if arena is not None:
+            with suppress(BufferError):
+                arena.close()
