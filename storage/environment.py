@@ -95,7 +95,9 @@ def open_environment(
             create=create,
             sync=sync,
             metasync=sync,
-            readahead=False,
+            # A consumer that catches up on a sealed segment reads on (measured from a cold disk,
+            # a tenth of the file: 45 to 72 MB/s without, 80 to 88 with); a writer does not.
+            readahead=read_only,
             meminit=False,
             max_dbs=database_count,
             max_readers=READERS_MAX,

@@ -344,7 +344,9 @@ class Store:
             self._roll_when_synced(now_ms)
         if self._dirty_rows and now_ms >= self._rows_deadline_ms:
             self._rows_deadline_ms = now_ms + self.options.sync_interval_ms
-            self._keep_rows()
+            # Whoever gave the settings gives them again after a restart: no room, no harm.
+            with suppress(StorageError):
+                self._keep_rows()
 
     def next_deadline_ms(self) -> int:
         """When `sync_due` next has something to do; NEVER if not before the next append."""
