@@ -1,13 +1,12 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix bench conformance clean
+.PHONY: check serve test lint types format-check fix docs bench conformance clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-PACKAGES := protocol storage cluster coordinator node
 ARGS ?=
 
 check: format-check lint types test
@@ -46,6 +45,9 @@ types: .venv/.test
 fix: .venv/.test
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: .venv/.test
+	$(BIN)/python -m node.compatibility docs/compatibility.md
 
 bench: .venv/.test
 	$(BIN)/python -m bench.side_by_side $(ARGS)
