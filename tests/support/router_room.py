@@ -9,7 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from cluster.controller.commands import Command, CommandReply
+from cluster.controller.commands import (
+    AllocateProducerIds,
+    Command,
+    CommandReply,
+    ProducerIdsReply,
+)
 from cluster.metadata.image import MetadataImage
 from node.bus.messages import DeleteRecords, Failed, RecordsDeleted
 from node.bus.reply import Reply, drive
@@ -20,6 +25,7 @@ from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs
+from node.router.producer_ids import ProducerIds
 from node.worker.partitions import Partitions
 from node.worker.turns import RouterState, Turns
 from protocol.apis import APIS, ApiKey
@@ -120,9 +126,16 @@ class RouterRoom:
             authorizer=self.authorizer,
             fetch_sessions=cast("FetchSessions", None),
             fetch_waits=cast("FetchWaits", None),
+            producer_ids=ProducerIds(self.allocate_producer_ids),
             served_apis=tuple(ApiKey),
         )
         self.follow()
+
+    async def allocate_producer_ids(self) -> tuple[int, int]:
+        broker = self.image.brokers[NODE_ID]
+        reply = await self.link.submit(AllocateProducerIds(NODE_ID, broker.broker_epoch), 5_000)
+        assert isinstance(reply, ProducerIdsReply)
+        return reply.first, reply.count
 
     def follow(self) -> None:
         """Everybody has carried out what the controller committed."""
