@@ -75,6 +75,8 @@ class Coordinators:
         self._creation: asyncio.Future[None] | None = None
         self._settings = group_settings(self._broker_settings())
         self._sweep = loop.call_later(self._sweep_s(), self._forget_vanished_topics)
+        # Metadata may have come before there was anybody to hear of it.
+        self._follow_topic(self._topic())
 
     # -- what handlers ask ------------------------------------------------------------------------
 
