@@ -15,7 +15,7 @@ import zmq
 
 from cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
 from cluster.metadata.image import MetadataImage
-from node.bus.endpoint import Link, drain, encode
+from node.bus.endpoint import Link, descriptor, drain, encode
 from node.bus.messages import (
     Applied,
     Follow,
@@ -57,8 +57,8 @@ class ControllerLink:
         self.has_image = asyncio.Event()
         """Set when the first metadata has been applied."""
         self._link = Link(context, address, process.encode())
-        loop.add_reader(self._link.socket.getsockopt(zmq.FD), self._receive)
-        loop.add_reader(self._link.monitor.getsockopt(zmq.FD), self._on_monitor)
+        loop.add_reader(descriptor(self._link.socket), self._receive)
+        loop.add_reader(descriptor(self._link.monitor), self._on_monitor)
         self._on_monitor()
 
     async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
@@ -81,8 +81,8 @@ class ControllerLink:
 
     def close(self) -> None:
         """Stop following."""
-        self._loop.remove_reader(self._link.socket.getsockopt(zmq.FD))
-        self._loop.remove_reader(self._link.monitor.getsockopt(zmq.FD))
+        self._loop.remove_reader(descriptor(self._link.socket))
+        self._loop.remove_reader(descriptor(self._link.monitor))
         self._link.close()
 
     def _expire(self, request_id: int) -> None:

@@ -6,6 +6,7 @@ that make no sense close their own connection; an exception of ours is logged an
 """
 
 import ctypes
+import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -159,7 +160,7 @@ class Dispatcher:
         error: BaseException,
     ) -> Any:  # noqa: ANN401 - the API's response class
         if isinstance(error, ApiError):
-            fields = api.response.__dataclass_fields__
+            fields = {field.name for field in dataclasses.fields(api.response)}
             if "error_code" in fields:
                 response = api.response(error_code=error.code)
                 if "error_message" in fields:

@@ -18,7 +18,7 @@ import msgspec
 import zmq
 
 from node.bus.arena import NO_BLOCK, Arena
-from node.bus.endpoint import bind_endpoint, drain_with_identity, encode
+from node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
 from node.bus.messages import (
     BUS_VERSION,
     Advanced,
@@ -108,7 +108,7 @@ class Fanout:
         self._sweep: asyncio.TimerHandle | None = None
         self.after_answers: Callable[[], None] = lambda: None
         """Called when a turn's answers have been delivered: responses can be written now."""
-        loop.add_reader(self._socket.getsockopt(zmq.FD), self._on_rung)
+        loop.add_reader(descriptor(self._socket), self._on_rung)
         self._on_rung()
 
     @property
@@ -214,7 +214,7 @@ class Fanout:
 
     def close(self) -> None:
         """Stop listening to the workers; unanswered requests stay unanswered."""
-        self._loop.remove_reader(self._socket.getsockopt(zmq.FD))
+        self._loop.remove_reader(descriptor(self._socket))
         if self._sweep is not None:
             self._sweep.cancel()
         self._socket.close(0)

@@ -15,7 +15,7 @@ import msgspec
 import zmq
 
 from node.bus.arena import Arena
-from node.bus.endpoint import Link, drain, encode, ipc_address
+from node.bus.endpoint import Link, can_send, drain, encode, ipc_address
 from node.bus.messages import RouterGreeting, ToRouter, ToWorker, WorkerGreeting
 from node.bus.ring import RingReader, RingWriter
 from node.worker.turns import Request, RouterState
@@ -160,7 +160,7 @@ class RouterLinks:
         while not ring.write(payload):
             # The router is slow or gone. The requests that are answered here lie in its ring of
             # requests no more, so it has a bounded number of answers to take.
-            if not self._is_connected(router):
+            if not can_send(router.link.socket):
                 return
             self._ring(router, ring)
             time.sleep(0.0001)
@@ -169,9 +169,6 @@ class RouterLinks:
     def _ring(self, router: _RouterLink, ring: RingWriter) -> None:
         if ring.must_ring():
             self._send(router, b"")
-
-    def _is_connected(self, router: _RouterLink) -> bool:
-        return bool(router.link.socket.getsockopt(zmq.EVENTS) & zmq.POLLOUT)  # type: ignore[operator]
 
     def _send(self, router: _RouterLink, payload: bytes) -> None:
         try:

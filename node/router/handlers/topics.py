@@ -121,10 +121,9 @@ def _created(
             name=topic.name,
             error_code=result.error_code,
             error_message=_message(result),
-            configs=None,
         )
     answer = CreatableTopicResult(
-        name=topic.name, topic_id=result.topic_id, error_message=None, configs=None
+        name=topic.name, topic_id=result.topic_id, error_message=None
     )
     if context.api_version < 5:
         return answer

@@ -130,9 +130,7 @@ def test_deleted_topic_is_dropped_also_by_a_worker_that_was_away(
     tmp_path: Path, is_restarted: bool
 ) -> None:
     partitions = open_partitions(tmp_path)
-    image = image_after(
-        MetadataImage.empty(), *topic("a", TOPIC_ID, 0), *topic("b", OTHER_ID, 0)
-    )
+    image = image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0), *topic("b", OTHER_ID, 0))
     partitions.follow(image)
     gone = place(partitions, TOPIC_ID, 0)
     kept = place(partitions, OTHER_ID, 0)

@@ -69,9 +69,7 @@ def bench(tmp_path: Path) -> _Bench:
 
 
 def _batch(*values: bytes, **options: int) -> bytes:
-    records = [
-        Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)
-    ]
+    records = [Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)]
     return build_batch(records, **options)
 
 
@@ -145,9 +143,7 @@ def test_delete_records_sees_the_appends_before_it_in_the_turn(bench: _Bench) ->
 def test_producers_are_described(bench: _Bench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
-        bench.stage(
-            1, 0, _batch(b"a", b"b", producer_id=77, producer_epoch=3, base_sequence=0)
-        ),
+        bench.stage(1, 0, _batch(b"a", b"b", producer_id=77, producer_epoch=3, base_sequence=0)),
     )
     bench.run(DescribeProducers(2, store, number))
     (described,) = (r for r in bench.take() if isinstance(r, ProducersDescribed))
