@@ -106,6 +106,7 @@ class Dispatcher:
         except ProtocolError as error:
             log.warning("closing %s:%d: %s", client.client_host, client.client_port, error)
             client.close()
+            slot.complete(None)
             return
         self.request_counts[header.api_key] += 1
         context = RequestContext(
