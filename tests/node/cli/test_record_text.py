@@ -23,7 +23,7 @@ payloads = st.none() | st.binary(max_size=40)
 def message(
     value: bytes | None = b"v",
     key: bytes | None = b"k",
-    headers: list[tuple[str, bytes | None]] | None = None,
+    headers: list[tuple[str, str | bytes | None]] | None = None,
 ) -> Message:
     return Message(
         topic="orders",
