@@ -65,7 +65,6 @@ async def handle_describe_configs(
     results = []
     for resource in request.resources:
         result = DescribeConfigsResult(
-            error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
         )

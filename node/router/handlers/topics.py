@@ -122,9 +122,7 @@ def _created(
             error_code=result.error_code,
             error_message=_message(result),
         )
-    answer = CreatableTopicResult(
-        name=topic.name, topic_id=result.topic_id, error_message=None
-    )
+    answer = CreatableTopicResult(name=topic.name, topic_id=result.topic_id, error_message=None)
     if context.api_version < 5:
         return answer
     if not services.authorizer.check(

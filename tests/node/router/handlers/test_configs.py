@@ -64,7 +64,7 @@ def describe(
     )
     (result,) = room.call(handle_describe_configs, request, version).results
     assert (result.resource_type, result.resource_name) == (kind, name)
-    assert (result.error_message is None) == (result.error_code == 0)
+    assert bool(result.error_message) == bool(result.error_code)
     return result
 
 
