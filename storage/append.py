@@ -124,7 +124,7 @@ class Turn:
         "_turn",
         "failure",
         "has_ended",
-        "is_map_full",
+        "needs_new_segment",
         "now_ms",
         "put_bytes",
     )
@@ -148,7 +148,7 @@ class Turn:
         self.failure: str | None = None
         self.now_ms = now_ms
         self.put_bytes = 0
-        self.is_map_full = False
+        self.needs_new_segment = False
         self.has_ended = False
 
     def append(
@@ -429,7 +429,9 @@ class Turn:
 
     def _fail(self, error: lmdb.Error) -> AppendResult:
         """The transaction is lost: what came before in the turn goes down with it at `commit`."""
-        self.is_map_full = isinstance(error, lmdb.MapFullError)
+        # A full map, and an environment that could not write its meta page and gave itself up, are
+        # both left behind by going on in another segment.
+        self.needs_new_segment = isinstance(error, lmdb.MapFullError | lmdb.PanicError)
         self.failure = f"the store cannot be written: {error}"
         return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
 

@@ -29,10 +29,11 @@ class StorageError(Exception):
 class Environment:
     """One open LMDB file. Reading or writing is a matter of the transactions begun on it."""
 
-    __slots__ = ("__weakref__", "_databases", "lmdb", "page_size", "path")
+    __slots__ = ("__weakref__", "_databases", "is_read_only", "lmdb", "page_size", "path")
 
-    def __init__(self, path: Path, environment: lmdb.Environment) -> None:
+    def __init__(self, path: Path, environment: lmdb.Environment, *, is_read_only: bool) -> None:
         self.path = path
+        self.is_read_only = is_read_only
         self.lmdb = environment
         self.page_size: int = environment.stat()["psize"]
         self._databases: dict[str, lmdb._Database] = {}
@@ -82,6 +83,8 @@ def open_environment(
     try:
         known = _OPEN.get(_identity(path))
         if known is not None:
+            if known.is_read_only and not read_only:
+                raise StorageError(f"{path.name} is open for reading in this process")
             return known
     except FileNotFoundError:
         if not create:
@@ -106,7 +109,7 @@ def open_environment(
         )
     except (lmdb.Error, OSError) as error:
         raise StorageError(f"{path.name}: {error}") from error
-    opened = Environment(path, environment)
+    opened = Environment(path, environment, is_read_only=read_only)
     _OPEN[_identity(path)] = opened
     return opened
 

@@ -298,9 +298,8 @@ class Store:
     def _on_turn_end(self, turn: Turn) -> bool:
         """After a turn: if it was committed, publish what grew. True if it is on disk."""
         if turn.failure is not None:
-            # A full map is made good by the next segment; a full disk is not.
-            self._is_roll_due |= turn.is_map_full
-            self._must_roll_now |= turn.is_map_full
+            self._is_roll_due |= turn.needs_new_segment
+            self._must_roll_now |= turn.needs_new_segment
             return False
         options = self.options
         is_synced = self._flusher.after_turn(turn, self._segment)

@@ -172,7 +172,8 @@ def _check_records(
             if len(errors) < _RECORD_ERRORS_MAX:
                 errors.append((index, fault.value))
     except ProtocolError as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        # The CRC was right: sending it again, as CORRUPT_MESSAGE asks for, would not help.
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     if not codes:
         return
     if ErrorCode.INVALID_TIMESTAMP in codes:
@@ -229,7 +230,7 @@ def recompress(batch: memoryview, fields: Fields, codec: Codec) -> tuple[memoryv
     try:
         payload = decompress(Codec(attributes & CODEC_MASK), batch[HEADER_BYTES:])
     except ProtocolError as error:
-        raise Refused(ErrorCode.CORRUPT_MESSAGE, str(error)) from None
+        raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
     body = payload if codec is Codec.NONE else compress(codec, payload)
     view = memoryview(bytearray(b"".join((batch[:HEADER_BYTES], body))))
     _pack_int32(view, BATCH_LENGTH_AT, len(view) - LENGTH_OVERHEAD)

@@ -17,6 +17,17 @@ def test_everybody_in_a_process_gets_the_same_environment(tmp_path: Path) -> Non
     assert first.database("x") is first.database("x")
 
 
+def test_who_reads_a_file_first_keeps_the_writer_of_the_same_process_out(tmp_path: Path) -> None:
+    path = tmp_path / "a.mdb"
+    open_environment(path, map_bytes=1 << 20, database_count=2, create=True)
+    reader = open_environment(path, database_count=2, read_only=True)
+    with pytest.raises(StorageError, match="open for reading"):
+        open_environment(path, database_count=2)
+    del reader
+    writer = open_environment(path, database_count=2)
+    assert open_environment(path, database_count=2, read_only=True) is writer
+
+
 def test_an_environment_goes_with_its_last_reference(tmp_path: Path) -> None:
     path = tmp_path / "a.mdb"
     first = open_environment(path, map_bytes=1 << 20, database_count=2, create=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from protocol.checksum import crc32c
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from protocol.records import (
@@ -146,28 +147,37 @@ def test_timestamps_of_a_log_append_time_topic_do_not_matter() -> None:
     assert code_of(batch, message_timestamp_type=append_time) is ErrorCode.NONE
 
 
-def test_a_batch_that_must_be_looked_into_and_cannot_be_is_corrupt() -> None:
+def test_a_batch_that_must_be_looked_into_and_cannot_be_is_invalid_for_good() -> None:
     batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 50)])
     gzip_in_name_only = with_crc(lambda data: data.__setitem__(22, 1), batch)
     assert code_of(gzip_in_name_only) is ErrorCode.NONE
-    assert code_of(gzip_in_name_only, cleanup_compact=True) is ErrorCode.CORRUPT_MESSAGE
+    assert code_of(gzip_in_name_only, cleanup_compact=True) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("deltas", [(0, 2), (1, 1), (0, 0)])
+def test_offsets_inside_a_batch_must_count_up(deltas: tuple[int, int]) -> None:
+    """Seen only where a batch is looked into; a record's offset delta is its fourth byte."""
+    batch = bytearray(build_batch([Record(i, NOW_MS, b"k", b"v") for i in range(2)]))
+    size = (len(batch) - 61) // 2
+    for index, delta in enumerate(deltas):
+        batch[61 + index * size + 3] = delta * 2  # zigzag
+    changed = with_crc(lambda data: None, bytes(batch))
+    assert code_of(changed, cleanup_compact=True) is ErrorCode.INVALID_RECORD
 
 
 def with_crc(change: Callable[[bytearray], None], batch: bytes) -> bytes:
-    from protocol.checksum import crc32c
-
     data = bytearray(batch)
     change(data)
     data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
 
 
-def test_recompressing_what_is_no_stream_of_its_codec_is_corrupt() -> None:
+def test_recompressing_what_is_no_stream_of_its_codec_is_invalid() -> None:
     batch = with_crc(lambda data: data.__setitem__(22, 1), batch_of(1, size=50))
     view = memoryview(batch)
     with pytest.raises(Refused) as raised:
         recompress(view, unpack_header(view, 0), Codec.LZ4)
-    assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert raised.value.code is ErrorCode.INVALID_RECORD
 
 
 @pytest.mark.parametrize("seed", range(200))
