@@ -146,14 +146,20 @@ def _fill(
     data.last_stable_offset = last_stable_offset
     data.log_start_offset = status.log_start_offset(number)
     offset = wanted.fetch_offset
-    if not data.log_start_offset <= offset <= status.log_end_offset(number):
+    data.aborted_transactions = None
+    if offset < data.log_start_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     if wanted.last_fetched_epoch >= 0:
+        # Before the log's end is looked at: who has more of an epoch than we do must hear of it.
         end_epoch, end_offset = reader.end_offset_for_epoch(number, wanted.last_fetched_epoch)
+        if end_epoch < 0:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
         if end_epoch != wanted.last_fetched_epoch or end_offset < offset:
             data.diverging_epoch = EpochEndOffset(epoch=end_epoch, end_offset=end_offset)
             turn.has_error = True
             return ErrorCode.NONE
+    if offset > status.log_end_offset(number):
+        return ErrorCode.OFFSET_OUT_OF_RANGE
     is_committed_only = version >= 4 and request.isolation_level == READ_COMMITTED
     limit = min(high_watermark, last_stable_offset) if is_committed_only else high_watermark
     turn.ends.append((reader, store, number, end))
