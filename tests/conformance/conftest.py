@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from node.embedded import EmbeddedBroker
 from tests.conformance.dialogue import Cluster, unique
 from tests.support.wire import WireClient
 
@@ -23,13 +24,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def bootstrap(request: pytest.FixtureRequest) -> str:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the broker under test."""
     given = os.environ.get("ODRADEK_CONFORMANCE_BOOTSTRAP")
     if given:
-        return given
-    address: str = request.getfixturevalue("kafka_broker").bootstrap_servers
-    return address
+        yield given
+        return
+    with EmbeddedBroker(tmp_path_factory.mktemp("odradek")) as broker:
+        yield broker.bootstrap_servers
 
 
 @pytest.fixture(scope="session")
