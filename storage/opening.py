@@ -59,17 +59,26 @@ def load_log(file: CatalogFile, row: PartitionRow, segment: Segment) -> Partitio
 
 
 def replay_segment(
-    logs: Mapping[int, PartitionLog], segment: Segment, *, only: int | None = None
+    logs: Mapping[int, PartitionLog],
+    segment: Segment,
+    *,
+    only: int | None = None,
+    trusts_checkpoints: bool = True,
 ) -> None:
-    """Bring partitions from the last sealing up to the end of the active segment, in place."""
+    """Bring partitions from the last sealing up to the end of the active segment, in place.
+
+    After a power loss checkpoints are not to be trusted: a page with an older one of the same rows
+    looks as whole as the new one. The batches are read from the segment's start then.
+    """
     first = NUMBER.pack(0 if only is None else only)
     end = NUMBER_MAX + 1 if only is None else only + 1
     with segment.begin() as transaction:
-        for key, row in _rows(transaction, segment.extents, first, end):
+        checkpoint_end = end if trusts_checkpoints else 0
+        for key, row in _rows(transaction, segment.extents, first, checkpoint_end):
             log = logs.get(NUMBER.unpack_from(key)[0])
             if log is not None:
                 log.resume(Extent.decode(segment.segment_id, row))
-        for key, row in _rows(transaction, segment.producers, first, end):
+        for key, row in _rows(transaction, segment.producers, first, checkpoint_end):
             number, producer_id = KEY.unpack(key)
             log = logs.get(number)
             if log is not None:

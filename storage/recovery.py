@@ -76,7 +76,7 @@ class Examination:
             self._salvage.scan()
         else:
             self._salvage.scan()
-            self.fault = self._goes_on(ends, turn=meta.transaction_id & 0xFFFFFFFF)
+            self.fault = self._goes_on(ends)
 
     @property
     def is_whole(self) -> bool:
@@ -104,12 +104,13 @@ class Examination:
                 ends[number] = end_offset
         return ends
 
-    def _goes_on(self, ends: Mapping[int, int], *, turn: int) -> str | None:
-        """A tree may be whole and old: pages of later turns reached the disk, its meta page did
-        not. Names a partition whose log goes on in turns after the tree's."""
+    def _goes_on(self, ends: Mapping[int, int]) -> str | None:
+        """A tree may be whole and old: pages of later turns reached the disk, the one that leads to
+        them did not, and under the newest meta page may stand the main page of an older turn. Names
+        a partition whose log goes on in pages that the tree does not know."""
         for number in self._salvage.numbers:
-            end = ends.get(number, self._log_ends.get(number, 0))
-            beyond = self._salvage.chain(number, end, turn_min=turn + 1)
+            start = ends.get(number, self._log_ends.get(number, 0))
+            beyond = self._salvage.chain(number, start, self._truncations.get(number, ()))
             if beyond:
                 end_offset = beyond[-1].end_offset
                 return f"partition {number} goes on to {end_offset} in pages the tree does not know"

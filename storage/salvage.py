@@ -125,12 +125,7 @@ class Salvage:
         return sorted(map(Found._make, zip(*columns, strict=True)))
 
     def chain(
-        self,
-        number: int,
-        log_end: int,
-        truncations: Sequence[Truncation] = (),
-        *,
-        turn_min: int = 0,
+        self, number: int, log_end: int, truncations: Sequence[Truncation] = ()
     ) -> list[Found]:
         """The partition's log from `log_end` on: each batch appended where the one before ended.
 
@@ -139,7 +134,7 @@ class Salvage:
         """
         candidates: dict[int, Found] = {}
         for found in self.found(number):
-            if found.turn >= turn_min and not any(
+            if not any(
                 found.turn < cut.turn and found.end_offset > cut.end_offset for cut in truncations
             ):
                 candidates[found.log_end_before] = found

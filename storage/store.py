@@ -507,7 +507,7 @@ class Store:
             segment.environment.clear_stale_readers()
         self._segment = segment
         self._logs = opening.load_logs(catalog)
-        opening.replay_segment(self._logs, segment)
+        opening.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
         with catalog.change() as change:
             change.put_property("boot_id", boot_id)
             change.put_property("clean", "0")

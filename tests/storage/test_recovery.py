@@ -134,6 +134,31 @@ def test_batches_of_turns_whose_meta_page_was_lost_are_found(tmp_path: Path) -> 
     assert salvaged(examination) == {1: [first, second]}
 
 
+def test_an_older_tree_under_the_newest_meta_page_is_found_out(tmp_path: Path) -> None:
+    dice = random.Random(5)
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+    path = segment_path(tmp_path, 1)
+    batches = []
+    end = 0
+    for _ in range(4):
+        batches.append(make_batch(dice, base_offset=end, size=5000))
+        write_turn(segment, 1, before=end, batch=batches[-1])
+        end += struct.unpack_from(">i", batches[-1], 23)[0] + 1
+    content = bytearray(path.read_bytes())
+    transaction_ids = [
+        struct.unpack_from("<Q", content, at + 16 + 24 + 96 + 8)[0] for at in (0, PAGE)
+    ]
+    newest, older = (0, PAGE) if transaction_ids[0] > transaction_ids[1] else (PAGE, 0)
+    main_at = 16 + 24 + 48  # behind page head, magic to map size, and the tree of free pages
+    content[newest + main_at : newest + main_at + 48] = content[
+        older + main_at : older + main_at + 48
+    ]
+    (tmp_path / "torn").write_bytes(content)
+    examination = Examination(tmp_path / "torn", log_ends={})
+    assert not examination.is_whole
+    assert salvaged(examination) == {1: batches}
+
+
 def test_a_truncated_batch_does_not_come_back(tmp_path: Path) -> None:
     dice = random.Random(4)
     segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
@@ -150,13 +175,12 @@ def test_a_truncated_batch_does_not_come_back(tmp_path: Path) -> None:
         transaction.delete(KEY.pack(7, int.from_bytes(batches[1][:8], "big")))
         transaction.delete(KEY.pack(7, int.from_bytes(batches[2][:8], "big")))
     content = path.read_bytes()
+    truncations = {7: [Truncation(turn, kept_end)]}
     (tmp_path / "torn").write_bytes(content)
-    whole = Examination(tmp_path / "torn", log_ends={})
+    whole = Examination(tmp_path / "torn", log_ends={}, truncations=truncations)
     assert whole.is_whole, whole.fault
     (tmp_path / "torn").write_bytes(bytes(2 * PAGE) + content[2 * PAGE :])
-    torn = Examination(
-        tmp_path / "torn", log_ends={}, truncations={7: [Truncation(turn, kept_end)]}
-    )
+    torn = Examination(tmp_path / "torn", log_ends={}, truncations=truncations)
     assert not torn.is_whole
     assert salvaged(torn) == {7: [batches[0]]}
 

@@ -81,14 +81,6 @@ def test_what_a_later_truncation_cut_off_is_no_candidate(tmp_path: Path) -> None
     assert len(earlier) == 3
 
 
-def test_a_chain_from_a_turn_on_leaves_out_what_is_older(tmp_path: Path) -> None:
-    batches = [batch_of(text * 3000, base_offset=at) for at, text in enumerate("ab")]
-    salvage = salvage_of(tmp_path, *((1, at, batch) for at, batch in enumerate(batches)))
-    turns = [found.turn for found in salvage.chain(1, 0)]
-    assert [found.turn for found in salvage.chain(1, 1, turn_min=turns[1])] == turns[1:]
-    assert salvage.chain(1, 0, turn_min=turns[1]) == []
-
-
 def test_a_copy_of_a_segment_inside_a_batch_is_not_taken_for_pages(tmp_path: Path) -> None:
     inner = tmp_path / "inner"
     inner.mkdir()
