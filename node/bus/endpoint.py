@@ -91,12 +91,6 @@ def descriptor(socket: "zmq.Socket[bytes]") -> int:
     return file
 
 
-def can_send(socket: "zmq.Socket[bytes]") -> bool:
-    """Whether there is a peer that a message could go to now."""
-    events = socket.getsockopt(zmq.EVENTS)
-    return isinstance(events, int) and bool(events & zmq.POLLOUT)
-
-
 def drain(socket: "zmq.Socket[bytes]", at_most: int = 1000) -> Iterator[bytes]:
     """The messages that a DEALER socket holds now."""
     for _ in range(at_most):

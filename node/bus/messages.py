@@ -1,8 +1,7 @@
 """What our own processes say to each other over ZeroMQ: versioned msgspec structs, many to a frame.
 
 Every message is one msgpack array of these structs, so that a turn's worth of requests costs one message.
-Between routers and workers, messages that are not greetings travel through rings in shared memory (ring.py);
-an empty ZeroMQ message says that there is something in the ring for a reader that slept. Fields are only ever added at the end and with a default: an older reader skips them, a newer one
+Between routers and workers, what is not a greeting travels through rings in shared memory (ring.py). Fields are only ever added at the end and with a default: an older reader skips them, a newer one
 fills them in. The connecting side greets after every (re)connection; the greeting carries an incarnation
 (a number that is new with every start of the process), so that each side knows when the other has lost
 its memory.
@@ -23,16 +22,18 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
-    """A worker (re)connected to a router."""
+    """A worker (re)connected to a router. `bell_path` is what wakes it (bell.py)."""
 
     worker: int
     incarnation: int
+    bell_path: str
     bus_version: int = BUS_VERSION
 
 
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
-    """The router's answer: where its arena is, and in it the two rings of this worker."""
+    """The router's answer: what wakes it, where its arena is, and in it this worker's two rings."""
 
+    bell_path: str
     arena_path: str
     requests_ring_offset: int
     replies_ring_offset: int

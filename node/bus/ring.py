@@ -1,9 +1,8 @@
 """A one-way ring of messages in shared memory between two processes of a node: the bus's fast lane.
 
 ZeroMQ hands every message to an I/O thread on each side; two processes that are both awake need neither.
-The writer puts a message into the ring and looks whether the reader sleeps; only then it rings: an empty
-message over the ZeroMQ socket the two share. A reader that finds nothing for a while says that it will
-sleep, looks once more, and waits for its socket. One invariant: a reader that sleeps with messages in the
+The writer puts a message into the ring and looks whether the reader sleeps; only then it rings (bell.py).
+A reader that finds nothing for a while says that it will sleep, looks once more, and waits for its bell. One invariant: a reader that sleeps with messages in the
 ring has been rung for.
 
 Layout, native byte order: word 0 the reader's position, word 8 the writer's, word 16 whether the reader

@@ -13,11 +13,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import zmq
 
 from node.bus.arena import NO_BLOCK, Arena
+from node.bus.bell import Bell, Ringer
 from node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
 from node.bus.messages import (
     BUS_VERSION,
@@ -71,6 +73,7 @@ class _Worker:
     ring_block: int
     requests: RingWriter
     replies: RingReader
+    ringer: Ringer | None = None
     incarnation: int = 0
     is_reachable: bool = False
     queue: list[Request] = field(default_factory=list)
@@ -86,6 +89,7 @@ class Fanout:
         loop: asyncio.AbstractEventLoop,
         context: "zmq.Context[zmq.Socket[bytes]]",
         address: str,
+        bell_path: Path,
         worker_count: int,
         arena: Arena,
         arena_path: str,
@@ -96,6 +100,8 @@ class Fanout:
         self._arena = arena
         self._arena_path = arena_path
         self._incarnation = incarnation
+        self._bell_path = str(bell_path)
+        self._bell = Bell(bell_path)
         self._socket = bind_endpoint(context, address)
         self._workers = [self._make_worker(index) for index in range(worker_count)]
         self._by_identity = {worker.identity: worker for worker in self._workers}
@@ -108,8 +114,9 @@ class Fanout:
         self._sweep: asyncio.TimerHandle | None = None
         self.after_answers: Callable[[], None] = lambda: None
         """Called when a turn's answers have been delivered: responses can be written now."""
-        loop.add_reader(descriptor(self._socket), self._on_rung)
-        self._on_rung()
+        loop.add_reader(self._bell.fileno(), self._on_rung)
+        loop.add_reader(descriptor(self._socket), self._receive_greetings)
+        self._receive_greetings()
 
     @property
     def reachable_count(self) -> int:
@@ -214,7 +221,9 @@ class Fanout:
 
     def close(self) -> None:
         """Stop listening to the workers; unanswered requests stay unanswered."""
+        self._loop.remove_reader(self._bell.fileno())
         self._loop.remove_reader(descriptor(self._socket))
+        self._bell.close()
         if self._sweep is not None:
             self._sweep.cancel()
         self._socket.close(0)
@@ -261,15 +270,11 @@ class Fanout:
             if not worker.requests.write(payload):
                 break
             del queue[:count]
-        if worker.requests.must_ring():
-            try:
-                self._socket.send_multipart((worker.identity, b""), zmq.NOBLOCK)
-            except zmq.ZMQError as error:
-                # What is in the ring is lost with the worker; its successor's greeting answers it.
-                worker.is_reachable = False
-                log.warning("%s is away: %s", worker.identity.decode(), error)
-            # A send may swallow the descriptor's edge for what has come meanwhile.
-            self._loop.call_soon(self._on_rung)
+        ringer = worker.ringer
+        if ringer is not None and worker.requests.must_ring() and not ringer.ring():
+            # What is in the ring is lost with the worker; its successor's greeting answers it.
+            worker.is_reachable = False
+            log.warning("%s is away", worker.identity.decode())
 
     # -- from the workers --------------------------------------------------------------------------
 
@@ -311,21 +316,18 @@ class Fanout:
         return is_any
 
     def _on_rung(self) -> None:
-        """Something came over the socket: a greeting, or an empty message that says to look."""
-        received = True
-        while received:
-            received = False
-            for identity, payload in drain_with_identity(self._socket):
-                received = True
-                worker = self._by_identity.get(identity)
-                if worker is None:
-                    log.error("a stranger called %r spoke on the worker bus", identity)
-                elif payload:
-                    for message in self._decode(payload):
-                        self._on_message(worker, message)
-            if self._read_replies() or not self._is_awake:
-                received = True
-                self._stay_awake()
+        self._bell.quiet()
+        self._read_replies()
+        self._stay_awake()
+
+    def _receive_greetings(self) -> None:
+        for identity, payload in drain_with_identity(self._socket):
+            worker = self._by_identity.get(identity)
+            if worker is None:
+                log.error("a stranger called %r spoke on the worker bus", identity)
+                continue
+            for message in self._decode(payload):
+                self._on_message(worker, message)
 
     def _on_message(self, worker: _Worker, message: ToRouter) -> None:
         if type(message) is Advanced:
@@ -353,6 +355,9 @@ class Fanout:
             )
         if worker.incarnation not in (0, greeting.incarnation):
             self._fail_sent(worker)
+        if worker.ringer is not None:
+            worker.ringer.close()
+        worker.ringer = Ringer.open(Path(greeting.bell_path))
         if worker.incarnation != greeting.incarnation:
             worker.requests, worker.replies = self._make_rings(worker.ring_block)
             if not self._is_awake:
@@ -360,9 +365,16 @@ class Fanout:
         worker.incarnation = greeting.incarnation
         start = self._arena.offset_of(worker.ring_block)
         answer = RouterGreeting(
-            self._arena_path, start, start + RING_BYTES, RING_BYTES, self._incarnation
+            self._bell_path,
+            self._arena_path,
+            start,
+            start + RING_BYTES,
+            RING_BYTES,
+            self._incarnation,
         )
         self._socket.send_multipart((worker.identity, encode([answer])), zmq.NOBLOCK)
+        # A send may swallow the descriptor's edge for what has come meanwhile.
+        self._loop.call_soon(self._receive_greetings)
         worker.is_reachable = True
         if worker.queue:
             self._send_queue(worker)

@@ -69,6 +69,7 @@ class RouterProcess:
             loop=loop,
             context=context,
             address=ipc_address(config.run_folder, name),
+            bell_path=config.run_folder / f"{name}.bell",
             worker_count=config.worker_count,
             arena=self._arena,
             arena_path=str(arena_path),

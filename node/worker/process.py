@@ -83,6 +83,7 @@ class WorkerProcess:
             *supervisor.sockets,
         ):
             self._poller.register(socket, zmq.POLLIN)
+        self._poller.register(self._routers.bell, zmq.POLLIN)
 
     def run(self) -> None:
         """Serve until the supervisor says stop; then sync and close the stores."""

@@ -1,7 +1,7 @@
 """The worker's end of the bus to the routers: requests in, replies out, and when to sleep.
 
-Each router has a ring in either direction in its arena (node/bus/ring.py) and a ZeroMQ link for greetings
-and for ringing. A worker that has just been busy looks into its rings for a while before it sleeps, if the
+Each router has a ring in either direction in its arena (node/bus/ring.py), a bell on either side, and a
+ZeroMQ link over which the two find each other and learn when the other has started anew. A worker that has just been busy looks into its rings for a while before it sleeps, if the
 requests have been coming fast enough for that to pay.
 """
 
@@ -15,7 +15,8 @@ import msgspec
 import zmq
 
 from node.bus.arena import Arena
-from node.bus.endpoint import Link, can_send, drain, encode, ipc_address
+from node.bus.bell import Bell, Ringer
+from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import RouterGreeting, ToRouter, ToWorker, WorkerGreeting
 from node.bus.ring import RingReader, RingWriter
 from node.worker.turns import Request, RouterState
@@ -32,7 +33,7 @@ _MESSAGES_PER_TURN = 64
 class _RouterLink:
     """One router as the worker reaches it. Without rings until the router has answered the greeting."""
 
-    __slots__ = ("arena", "link", "replies", "requests", "state")
+    __slots__ = ("arena", "link", "replies", "requests", "ringer", "state")
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -40,6 +41,7 @@ class _RouterLink:
         self.arena: Arena | None = None
         self.requests: RingReader | None = None
         self.replies: RingWriter | None = None
+        self.ringer: Ringer | None = None
 
 
 class RouterLinks:
@@ -55,7 +57,10 @@ class RouterLinks:
         incarnation: int,
     ) -> None:
         identity = f"worker-{worker}".encode()
-        self._greeting = encode([WorkerGreeting(worker, incarnation)])
+        bell_path = run_folder / f"worker-{worker}.bell"
+        self.bell = Bell(bell_path)
+        """Rung by routers while we sleep; to be waited on like the sockets."""
+        self._greeting = encode([WorkerGreeting(worker, incarnation, str(bell_path))])
         self._routers = [
             _RouterLink(Link(context, ipc_address(run_folder, f"router-{router}"), identity))
             for router in range(router_count)
@@ -118,15 +123,15 @@ class RouterLinks:
                 router.requests.wake_up()
 
     def receive(self) -> None:
-        """Take what came over the sockets: greetings, and empty messages that only wake us up."""
+        """Take in what woke us up besides requests: the bell, and greetings."""
+        self.bell.quiet()
         for router in self._routers:
             if router.link.take_connected():
-                self._send(router, self._greeting)
+                self._greet(router)
             for payload in drain(router.link.socket):
-                if payload:
-                    for message in self._decode(payload):
-                        if type(message) is RouterGreeting:
-                            self._open(router, message)
+                for message in self._decode(payload):
+                    if type(message) is RouterGreeting:
+                        self._open(router, message)
 
     def send_replies(self) -> None:
         """Deliver what each router is owed, and ring for those that sleep."""
@@ -158,23 +163,19 @@ class RouterLinks:
             self._write(router, ring, replies[middle:])
             return
         while not ring.write(payload):
-            # The router is slow or gone. The requests that are answered here lie in its ring of
-            # requests no more, so it has a bounded number of answers to take.
-            if not can_send(router.link.socket):
+            # The router is slow or gone. What is answered here lies in its ring of requests no more,
+            # so it has a bounded number of answers to take.
+            if router.ringer is None or not router.ringer.ring():
                 return
-            self._ring(router, ring)
             time.sleep(0.0001)
-        self._ring(router, ring)
+        if ring.must_ring() and router.ringer is not None:
+            router.ringer.ring()
 
-    def _ring(self, router: _RouterLink, ring: RingWriter) -> None:
-        if ring.must_ring():
-            self._send(router, b"")
-
-    def _send(self, router: _RouterLink, payload: bytes) -> None:
+    def _greet(self, router: _RouterLink) -> None:
         try:
-            router.link.socket.send(payload, zmq.NOBLOCK)
+            router.link.socket.send(self._greeting, zmq.NOBLOCK)
         except zmq.Again:
-            log.info("a router is away")
+            log.info("a router went away at once")
 
     def _open(self, router: _RouterLink, greeting: RouterGreeting) -> None:
         if router.arena is not None:
@@ -187,6 +188,9 @@ class RouterLinks:
         first, second = greeting.requests_ring_offset, greeting.replies_ring_offset
         router.requests = RingReader(view[first : first + size])
         router.replies = RingWriter(view[second : second + size])
+        if router.ringer is not None:
+            router.ringer.close()
+        router.ringer = Ringer.open(Path(greeting.bell_path))
 
     def _close_arena(self, router: _RouterLink) -> None:
         """Let go of the memory of a router that is gone; nothing refers to it between two turns."""

@@ -18,6 +18,7 @@ from typing import Final
 from cluster.metadata.image import NO_LEADER
 from coordinator.group.requests import DeleteGroup, DescribeGroup
 from node.bus.reply import Reply
+from node.router.addresses import address_of
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from protocol.errors import ApiError, ErrorCode
@@ -85,13 +86,10 @@ async def _find(
         return _not_found(key, error.code)
     node_id = services.coordinators.coordinator_of(key)
     broker = services.image.brokers.get(node_id)
-    listener = broker.listener(context.listener_name) if broker is not None else None
-    if node_id == NO_LEADER or listener is None:
+    address = address_of(broker, context, services.node_id) if broker is not None else None
+    if node_id == NO_LEADER or address is None:
         return _not_found(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    # A listener that advertises nothing is where the client reached us.
-    host = listener.host or context.local_host
-    port = listener.port or context.local_port
-    return Coordinator(key=key, node_id=node_id, host=host, port=port)
+    return Coordinator(key=key, node_id=node_id, host=address[0], port=address[1])
 
 
 def _not_found(key: str, error_code: ErrorCode) -> Coordinator:

@@ -1,6 +1,7 @@
 """The fan-out over real sockets: batching by turns, a worker that is away, one that dies and returns."""
 
 import asyncio
+import select
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import msgspec
 import zmq
 
 from node.bus.arena import Arena
+from node.bus.bell import Bell, Ringer
 from node.bus.endpoint import Link, encode, ipc_address
 from node.bus.messages import (
     Advanced,
@@ -39,10 +41,15 @@ class _Peer:
         self._arena: Arena | None = None
         self._requests: RingReader | None = None
         self._replies: RingWriter | None = None
+        self._ringer: Ringer | None = None
+        self._bell_path = Path(address.removeprefix("ipc://")).parent / f"{index}-{id(self)}.bell"
+        self._bell = Bell(self._bell_path)
 
     async def greet(self, incarnation: int) -> RouterGreeting:
         await _until(self._link.take_connected)
-        self._link.socket.send(encode([WorkerGreeting(self._index, incarnation)]))
+        self._link.socket.send(
+            encode([WorkerGreeting(self._index, incarnation, str(self._bell_path))])
+        )
         await _until(lambda: bool(self._link.socket.poll(0)))
         (greeting,) = self._decode(self._link.socket.recv())
         assert isinstance(greeting, RouterGreeting)
@@ -51,11 +58,14 @@ class _Peer:
         first, second = greeting.requests_ring_offset, greeting.replies_ring_offset
         self._requests = RingReader(view[first : first + greeting.ring_bytes])
         self._replies = RingWriter(view[second : second + greeting.ring_bytes])
+        self._ringer = Ringer.open(Path(greeting.bell_path))
         return greeting
 
     async def greet_again(self, incarnation: int) -> None:
         """As after a reconnection: the rings are still the same ones."""
-        self._link.socket.send(encode([WorkerGreeting(self._index, incarnation)]))
+        self._link.socket.send(
+            encode([WorkerGreeting(self._index, incarnation, str(self._bell_path))])
+        )
         await _until(lambda: bool(self._link.socket.poll(0)))
         self._link.socket.recv()
 
@@ -70,7 +80,8 @@ class _Peer:
         assert self._replies is not None
         assert self._replies.write(encode(list(messages)))
         if self._replies.must_ring():
-            self._link.socket.send(b"")
+            assert self._ringer is not None
+            assert self._ringer.ring()
 
     def bytes_at(self, start: int, length: int) -> bytes:
         assert self._arena is not None
@@ -81,11 +92,12 @@ class _Peer:
         assert self._requests.fall_asleep()
 
     async def is_rung(self) -> bool:
-        await _until(lambda: bool(self._link.socket.poll(0)))
-        return self._link.socket.recv() == b""
+        await _until(lambda: bool(select.select([self._bell], [], [], 0)[0]))
+        return True
 
     def close(self) -> None:
         self._link.close()
+        self._bell.close()
 
 
 async def _until(condition: "object") -> None:
@@ -116,6 +128,7 @@ async def _bus(
         loop=asyncio.get_running_loop(),
         context=context,
         address=address,
+        bell_path=folder / "router-0.bell",
         worker_count=2,
         arena=arena,
         arena_path=str(folder / "arena"),
