@@ -57,8 +57,11 @@ class ControllerLink:
         self.has_image = asyncio.Event()
         """Set when the first metadata has been applied."""
         self._link = Link(context, address, process.encode())
-        loop.add_reader(descriptor(self._link.socket), self._receive)
-        loop.add_reader(descriptor(self._link.monitor), self._on_monitor)
+
+    def start(self) -> None:
+        """Follow from now on; whoever hears of images must be ready for the first."""
+        self._loop.add_reader(descriptor(self._link.socket), self._receive)
+        self._loop.add_reader(descriptor(self._link.monitor), self._on_monitor)
         self._on_monitor()
 
     async def submit(self, command: Command, timeout_ms: int) -> CommandReply:

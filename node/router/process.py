@@ -112,6 +112,7 @@ class RouterProcess:
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
+        self._link.start()
         await self._link.has_image.wait()
         listeners = [
             Listener(self._wire, name=listener.name, host=listener.host, port=listener.port)
