@@ -184,6 +184,8 @@ def _text(value: Json) -> str:
         return f"{value:,.3f}" if value < 100 else f"{value:,.0f}"
     if isinstance(value, str | int):
         return str(value)
+    if not value:
+        return "-"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_text(item)}" for name, item in value.items())
     return ",".join(_text(item) for item in value)

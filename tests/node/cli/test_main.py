@@ -2,13 +2,19 @@
 
 import importlib
 import os
+import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
-from node.cli.main import COMMANDS
+from node.cli.main import COMMANDS, cli
 from tests.node.cli.conftest import Run
+
+README = Path(__file__).parents[3] / "README.md"
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -41,6 +47,33 @@ def test_help_imports_neither_a_kafka_client_nor_the_broker() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert printed.stdout == "[]\n"
+
+
+def documented_commands() -> list[str]:
+    """Every `odradek ...` of the README's code blocks, without pipes and redirections."""
+    blocks = re.findall(r"^```\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+    return re.findall(r"\bodradek ([^|<>#&)\n]+)", "\n".join(blocks))
+
+
+@pytest.mark.parametrize("line", documented_commands())
+def test_what_the_readme_shows_is_understood(line: str, tmp_path: Path) -> None:
+    (tmp_path / "node.toml").touch()
+    line = line.replace("node.toml", str(tmp_path / "node.toml"))
+    line = line.replace("DATA/stores/0", str(tmp_path))
+    arguments = shlex.split(line)
+    command: click.Command = cli
+    context = click.Context(cli, info_name="odradek")
+    while isinstance(command, click.Group):
+        name, *arguments = arguments
+        found = command.get_command(context, name)
+        assert found is not None, name
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    command.make_context(context.info_name, arguments)  # raises a usage error
+
+
+def test_the_readme_shows_every_command() -> None:
+    shown = {line.split()[0] for line in documented_commands()}
+    assert shown >= COMMANDS.keys()
 
 
 def test_an_unknown_command_is_wrong_usage(odradek: Run) -> None:

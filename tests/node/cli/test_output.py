@@ -17,7 +17,7 @@ def test_plain_columns_line_up_and_numbers_stand_right(capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines() == [
         "NAME    LAG  REPLICAS",
         "a         5  1,2",
-        "longer    -",
+        "longer    -  -",
     ]
 
 
