@@ -130,8 +130,9 @@ class Member:
 
 
 def rebalance_timeout_of(command: Command, request: JoinGroupRequest) -> int:
-    """JoinGroup v0 has one timeout for session and rebalance."""
-    return request.rebalance_timeout_ms if command.api_version >= 1 else request.session_timeout_ms
+    """JoinGroup v0 has one timeout for session and rebalance; so has a client that sends none."""
+    is_given = command.api_version >= 1 and request.rebalance_timeout_ms >= 0
+    return request.rebalance_timeout_ms if is_given else request.session_timeout_ms
 
 
 class Roster:

@@ -1,0 +1,194 @@
+"""A router with its group coordinators: real stores, turns, controller, image and loop, no sockets.
+
+`call` asks and waits for the response as the client reads it; `begin` leaves the request waiting.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from cluster.controller.commands import DeleteTopics, TopicReference
+from node.bus.messages import AppendBytes, DescribeProducers
+from node.bus.reply import Reply, drive
+from node.router.context import RequestContext, Services
+from node.router.coordinators import Coordinators
+from node.router.fanout import Answer, Fanout
+from node.worker.turns import RouterState, Turns
+from protocol.apis import APIS
+from protocol.codec import decode_request, decode_response, encode_request, encode_response
+from tests.support.controller_room import topic_id
+from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
+
+Response = TypeVar("Response")
+Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
+
+DEADLINE_S = 5.0
+
+
+class TurningFanout:
+    """The bus to one worker, which takes its turns when the loop comes round; unless it is away."""
+
+    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+        self._turns = turns
+        self._loop = loop
+        self._next_id = 0
+        self._queue: list[tuple[AppendBytes | DescribeProducers, Reply[Answer]]] = []
+        self.is_away = False
+        self.append_count = 0
+
+    def append_bytes(
+        self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
+    ) -> Reply[Answer]:
+        self.append_count += 1
+        self._next_id += 1
+        return self._ask(
+            AppendBytes(self._next_id, store, number, batches, False, leader_epoch, acks)
+        )
+
+    def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(DescribeProducers(self._next_id, store, number))
+
+    def come_back(self) -> None:
+        """The worker is there again and finds what was asked meanwhile."""
+        self.is_away = False
+        self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        if self.is_away:
+            return
+        queue, self._queue = self._queue, []
+        router = RouterState()
+        self._turns.run([(router, request) for request, _ in queue], 1_000_000)
+        replies = {request.request_id: reply for request, reply in queue}
+        for answer in router.replies:
+            replies[answer.request_id].resolve(answer)  # type: ignore[union-attr,arg-type]  # only answers
+
+    def _ask(self, request: AppendBytes | DescribeProducers) -> Reply[Answer]:
+        reply: Reply[Answer] = Reply()
+        self._queue.append((request, reply))
+        self._loop.call_soon(self.turn)
+        return reply
+
+
+class GroupRoom(RouterRoom):
+    """See the module's docstring. Use it in a `with`."""
+
+    def __init__(
+        self, folder: Path, *, brokers: int = 1, static: Mapping[str, str] | None = None
+    ) -> None:
+        settings = {
+            "offsets.topic.num.partitions": "5",
+            "group.initial.rebalance.delay.ms": "0",
+            **(static or {}),
+        }
+        super().__init__(folder, brokers=brokers, static=settings)
+        self.loop = asyncio.new_event_loop()
+        self.bus = TurningFanout(self.turns, self.loop)
+        self.services.fanout = cast("Fanout", self.bus)
+        self._heard = self.image
+        self.coordinators = Coordinators(self.services, self.loop)
+        self.services.coordinators = self.coordinators
+
+    def follow(self) -> None:
+        super().follow()
+        if hasattr(self, "coordinators"):
+            old, self._heard = self._heard, self.image
+            self.coordinators.on_image(old, self.image)
+
+    def restart_router(self) -> None:
+        """The router dies and another one takes its place."""
+        self.coordinators.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.coordinators = Coordinators(self.services, self.loop)
+        self.services.coordinators = self.coordinators
+
+    def begin(
+        self,
+        handler: Handler[Response],
+        request: object,
+        version: int | None = None,
+        *,
+        client_id: str = "test",
+    ) -> "asyncio.Future[Response]":
+        """Ask, and do not wait."""
+        api = next(api for api in APIS.values() if api.request is type(request))
+        version = api.max_version if version is None else version
+        sent = b"".join(encode_request(api.key, version, request))
+        context = RequestContext(
+            api_key=api.key,
+            api_version=version,
+            correlation_id=1,
+            client_id=client_id,
+            client_host="127.0.0.1",
+            client_port=50_000,
+            local_host=LOCAL_HOST,
+            local_port=LOCAL_PORT,
+            listener_name="PLAINTEXT",
+        )
+        future: asyncio.Future[Response] = self.loop.create_future()
+
+        def finish(response: Response | None, error: BaseException | None) -> None:
+            if error is not None:
+                future.set_exception(error)
+                return
+            buffers = encode_response(api.key, version, response)
+            read = decode_response(api.key, version, memoryview(b"".join(buffers)))
+            future.set_result(cast("Response", read))
+
+        async def start() -> None:
+            decoded = decode_request(api.key, version, memoryview(sent))
+            drive(handler(decoded, context, self.services), finish)
+
+        self.loop.run_until_complete(start())
+        return future
+
+    def wait(self, future: "asyncio.Future[Response]") -> Response:
+        """Let the loop turn until the response is there."""
+
+        async def bounded() -> Response:
+            return await asyncio.wait_for(future, DEADLINE_S)
+
+        return self.loop.run_until_complete(bounded())
+
+    def call(
+        self,
+        handler: Handler[Response],
+        request: object,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> Response:
+        assert listener == "PLAINTEXT"
+        return self.wait(self.begin(handler, request, version))
+
+    def turn_loop(self, seconds: float = 0.0) -> None:
+        """Let the loop turn once, or for a while."""
+        self.loop.run_until_complete(asyncio.sleep(seconds))
+
+    def have_topic(self, name: str, number: int, partitions: int = 1) -> bytes:
+        """Create a topic; returns its id."""
+        self.controller.has(name, number, partitions)
+        self.follow()
+        return topic_id(number)
+
+    def drop_topic(self, name: str) -> None:
+        result = self.controller.topics(DeleteTopics((TopicReference(name),)))[name]
+        assert not result.error_code
+        self.follow()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.coordinators.close()
+        self.loop.run_until_complete(asyncio.sleep(0))
+        self.loop.close()
+        self.close()
