@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 _INITIAL_DELAY_MS = 30_000  # Kafka's: LogManager's InitialTaskDelayMs
 _LOGS_PER_SLICE = 100
-_MOVES_PER_COMMIT = 1_000
+_MOVES_PER_COMMIT = 250
 _PATIENCE_MS = 3_600_000  # a segment that dies by itself within the hour is not copied
 
 
@@ -200,12 +200,12 @@ class Maintenance:
 
     def _reclaim(self, now_ms: int) -> Slices:
         catalog, logs = self._catalog, self._logs
-        drop_dead_segments(catalog, logs)
+        yield from drop_dead_segments(catalog, logs)
         yield True
         for segment_id in worth_rewriting(catalog, logs, now_ms=now_ms, patience_ms=_PATIENCE_MS):
             yield from rewrite_segments(catalog, logs, [segment_id])
-            drop_dead_segments(catalog, logs)
+            yield from drop_dead_segments(catalog, logs)
         while segment_ids := mergeable(catalog, segment_bytes=self._options.segment_bytes):
             yield from rewrite_segments(catalog, logs, segment_ids)
-            if not drop_dead_segments(catalog, logs):
+            if not (yield from drop_dead_segments(catalog, logs)):
                 break  # something changed under it; the next run will see

@@ -11,7 +11,7 @@ puts thinned batches into it. Everything that takes long is a generator of slice
 milliseconds.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ _SLICE_BATCHES = 300
 _SYNC_BYTES = 32 << 20  # so that one sync is short, and does not starve those of the turns
 _MAP_BYTES_MIN = 64 << 20
 _MERGE_COUNT = 8
+_EXTENTS_PER_CHANGE = 500
 _OVERFLOW_FACTOR = 2  # a value of half a page and a byte takes a page
 
 
@@ -195,22 +196,30 @@ def extents_by_segment(catalog: Catalog) -> dict[int, dict[int, Extent]]:
     return found
 
 
-def drop_dead_segments(catalog: Catalog, logs: Mapping[int, PartitionLog]) -> list[int]:
-    """Forget, in one change, the sealed segments whose every batch lies below its partition's log
-    start or belongs to no partition any more; unlink their files. Returns their ids."""
-    dead = [
-        segment_id
+def drop_dead_segments(
+    catalog: Catalog, logs: Mapping[int, PartitionLog]
+) -> Generator[bool, None, list[int]]:
+    """Forget the sealed segments whose every batch lies below its partition's log start or belongs
+    to no partition any more; unlink their files. Returns their ids. A crash between two slices
+    leaves fewer extents of something dead."""
+    dead = {
+        segment_id: list(extents)
         for segment_id, extents in extents_by_segment(catalog).items()
         if catalog.segments[segment_id].state is SegmentState.SEALED
         and not any(_is_alive(logs, number, extent) for number, extent in extents.items())
-    ]
-    if dead:
+    }
+    for segment_id, numbers in dead.items():
+        while len(numbers) > _EXTENTS_PER_CHANGE:
+            with catalog.change() as change:
+                for number in numbers[-_EXTENTS_PER_CHANGE:]:
+                    change.delete_extent(number, segment_id)
+            del numbers[-_EXTENTS_PER_CHANGE:]
+            yield True
         with catalog.change() as change:
-            for segment_id in dead:
-                change.delete_segment(segment_id)
-        for segment_id in dead:
-            unlink_segment(catalog.directory, segment_id)
-    return dead
+            change.delete_segment(segment_id)
+        unlink_segment(catalog.directory, segment_id)
+        yield True
+    return list(dead)
 
 
 def rewrite_segments(

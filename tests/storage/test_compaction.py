@@ -83,7 +83,8 @@ def compact(store: Store, *, now_ms: int = NOW_MS, keys_max: int = 1_000) -> Com
     )
     for _ in compaction.run():
         pass
-    drop_dead_segments(store.catalog, store.partitions())
+    for _ in drop_dead_segments(store.catalog, store.partitions()):
+        pass
     return compaction
 
 

@@ -53,7 +53,7 @@ for _ in rewrite_segments(store.catalog, store.partitions(), [1]):
         sys.stdin.read()
 print("swapped", flush=True)
 if len(sys.argv) > 3:
-    drop_dead_segments(store.catalog, store.partitions())
+    list(drop_dead_segments(store.catalog, store.partitions()))
     print("dropped", flush=True)
 sys.stdin.read()
 """
@@ -72,7 +72,12 @@ def rewrite(store: Store, *segment_ids: int) -> None:
 
 
 def drop(store: Store) -> list[int]:
-    return drop_dead_segments(store.catalog, store.partitions())
+    slices = drop_dead_segments(store.catalog, store.partitions())
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            return list(stop.value)
 
 
 def sealed_segment(store: Store, partitions: int = 3, batches: int = 20, size: int = 3000) -> None:
@@ -113,6 +118,25 @@ def test_a_deleted_partition_keeps_no_segment_alive(tmp_path: Path) -> None:
     sealed_segment(store, partitions=2)
     store.delete_partitions([0, 1])
     assert drop(store) == [1]
+    store.close()
+
+
+def test_a_segment_of_many_partitions_is_forgotten_in_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("storage.rewrite._EXTENTS_PER_CHANGE", 3)
+    store = open_store(tmp_path)
+    sealed_segment(store, partitions=8, batches=1)
+    for number in range(8):
+        store.delete_partition(number)
+    slices = drop_dead_segments(store.catalog, store.partitions())
+    next(slices)
+    assert len(store.catalog.extents) == 5
+    slices.close()  # as a crash leaves it
+    store.close()
+    store = open_store(tmp_path)
+    assert drop(store) == [1]
+    assert store.catalog.extents == {}
     store.close()
 
 
