@@ -62,26 +62,36 @@ _GUESS_BYTES_MIN: Final = 64 * 1024
 
 _ZSTD_LEVEL: Final = 3  # Kafka's default compression.zstd.level
 
+_LZ4_LEVEL_MAX: Final = 12  # the library's; Kafka counts to 17
+
 _INT32 = Struct(">i")
 _UINT32_LITTLE = Struct("<I")
 
 
-def compress(codec: Codec, data: Bytes, *, is_format_0: bool = False) -> bytes:
-    """Compress with Kafka's default level and framing; `Codec.NONE` only copies.
+def compress(
+    codec: Codec, data: Bytes, *, level: int | None = None, is_format_0: bool = False
+) -> bytes:
+    """Compress in Kafka's framing; `Codec.NONE` only copies.
 
+    `level` is in the codec's own range: gzip -1 or 1 to 9, lz4 1 to 17 (above 12 as 12), zstd any that
+    the library knows; snappy has none. Without it gzip and zstd take Kafka's defaults, lz4 its fast mode.
     `is_format_0` writes the LZ4 header checksum the way clients of message format 0 expect it.
     """
     match codec:
         case Codec.NONE:
             return bytes(data)
         case Codec.GZIP:
-            return zlib.compress(data, wbits=31)
+            return zlib.compress(data, level=-1 if level is None else level, wbits=31)
         case Codec.SNAPPY:
             return _compress_snappy(data)
         case Codec.LZ4:
+            if level is not None:
+                return _compress_lz4_hard(data, level)
             return _compress_lz4(data, _LZ4_HEADER_OF_FORMAT_0 if is_format_0 else _LZ4_HEADER)
         case Codec.ZSTD:
-            return bytes(_cramjam().zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(
+                _cramjam().zstd.compress(data, level=_ZSTD_LEVEL if level is None else level)
+            )
 
 
 def decompress(
@@ -223,6 +233,14 @@ def _decompress_snappy_block(block: memoryview, room: int, limit: int) -> bytes:
         raise
     except Exception as error:
         raise ProtocolError(f"corrupt snappy data: {error}") from None
+
+
+def _compress_lz4_hard(data: Bytes, level: int) -> bytes:
+    compressor = _cramjam().lz4.Compressor(
+        level=min(level, _LZ4_LEVEL_MAX), content_checksum=False, block_linked=False
+    )
+    compressor.compress(data)
+    return bytes(compressor.finish())
 
 
 def _compress_lz4(data: Bytes, header: bytes) -> bytes:

@@ -249,3 +249,15 @@ for number, bomb in enumerate(bombs, 1):
 def test_an_idle_process_does_not_load_the_codecs() -> None:
     program = "import sys, protocol.records; sys.exit('cramjam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("codec", "low", "high"), [(Codec.GZIP, 1, 9), (Codec.LZ4, 1, 17), (Codec.ZSTD, -20, 19)]
+)
+def test_a_higher_level_compresses_better_and_reads_back(codec: Codec, low: int, high: int) -> None:
+    text = b"".join(
+        b"%d is followed by %d; " % (number, number * number) for number in range(9_000)
+    )
+    small = compress(codec, text, level=high)
+    assert len(small) < len(compress(codec, text, level=low))
+    assert decompress(codec, small) == text
