@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 
 from storage.catalog import Catalog
-from storage.compaction import CompactionPass, CompactionPlan, plan_compaction
+from storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
 from storage.environment import StorageError
 from storage.partition_log import PartitionLog
 from storage.retention import Below, retained_offset
@@ -54,6 +54,7 @@ class Maintenance:
         self._logs = logs
         self._move_log_starts = move_log_starts
         self._options = options
+        scratch_path(catalog).unlink(missing_ok=True)  # of a pass that was killed
         self._running: Generator[bool, None, None] | None = None
         self._retention_ms: int | None = None
         self._compaction_ms = 0

@@ -11,6 +11,7 @@ from protocol.checksum import crc32c
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
 from storage.catalog import SegmentState
+from storage.compaction import scratch_path
 from storage.layout import segment_ids, segment_path
 from storage.reader import StoreReader
 from storage.settings import LogSettings, StoreOptions
@@ -189,6 +190,15 @@ def test_closing_in_the_middle_leaves_no_stray_file(tmp_path: Path) -> None:
     assert segment_ids(tmp_path) == [1, 2]
     store = open_store(tmp_path, OPTIONS)
     assert store.partitions()[number].log_end_offset == 1_500
+    store.close()
+
+
+def test_the_scratch_file_of_a_killed_pass_goes(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    scratch_path(store.catalog).write_bytes(b"keys")
+    store.close()
+    store = open_store(tmp_path, OPTIONS)
+    assert not scratch_path(store.catalog).exists()
     store.close()
 
 
