@@ -294,7 +294,7 @@ class Turn:
         if settings.compression_type != "producer":
             codec = CODECS[settings.compression_type]
             if fields[5] & CODEC_MASK != codec:
-                arena, fields = recompress(batch, fields, codec)
+                arena, fields = recompress(batch, fields, codec, settings)
                 start, size, may_scratch_before = 0, len(arena), False
                 if size > settings.max_message_bytes:
                     raise refuse_size(size, settings)

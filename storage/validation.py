@@ -43,6 +43,7 @@ LATEST_VERSION = 13
 SINGLE_BATCH_VERSION_MIN = 3
 _ZSTD_VERSION_MIN = 7  # KIP-110
 _RECORD_ERRORS_MAX = 100
+_LZ4_LEVEL_DEFAULT = 9  # KIP-390: at its default Kafka compresses fast instead of hard
 _CLIENT_ATTRIBUTES_REFUSED = CONTROL | DELETE_HORIZON | LOG_APPEND_TIME
 
 CODECS = {
@@ -224,19 +225,36 @@ def check_coordinator_batch(
     return marker
 
 
-def recompress(batch: memoryview, fields: Fields, codec: Codec) -> tuple[memoryview, Fields]:
-    """The same batch under another codec, with its new length and CRC; the records stay."""
+def recompress(
+    batch: memoryview, fields: Fields, codec: Codec, settings: LogSettings
+) -> tuple[memoryview, Fields]:
+    """The same batch under another codec, at the topic's level for it, with its new length and CRC;
+    the records stay."""
     attributes = fields[5]
     try:
         payload = decompress(Codec(attributes & CODEC_MASK), batch[HEADER_BYTES:])
     except ProtocolError as error:
         raise Refused(ErrorCode.INVALID_RECORD, str(error)) from None
-    body = payload if codec is Codec.NONE else compress(codec, payload)
+    body = (
+        payload
+        if codec is Codec.NONE
+        else compress(codec, payload, level=_level_of(codec, settings))
+    )
     view = memoryview(bytearray(b"".join((batch[:HEADER_BYTES], body))))
     _pack_int32(view, BATCH_LENGTH_AT, len(view) - LENGTH_OVERHEAD)
     _pack_int16(view, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
     _pack_uint32(view, CRC_AT, crc32c(view[ATTRIBUTES_AT:]))
     return view, unpack_header(view, 0)
+
+
+def _level_of(codec: Codec, settings: LogSettings) -> int | None:
+    if codec is Codec.GZIP:
+        return settings.compression_gzip_level
+    if codec is Codec.ZSTD:
+        return settings.compression_zstd_level
+    if codec is Codec.LZ4 and settings.compression_lz4_level != _LZ4_LEVEL_DEFAULT:
+        return settings.compression_lz4_level
+    return None
 
 
 def split(arena: memoryview, start: int, length: int) -> list[tuple[int, int, Fields]]:

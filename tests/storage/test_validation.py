@@ -15,6 +15,7 @@ from protocol.records import (
     TRANSACTIONAL,
     Record,
     build_batch,
+    iter_records,
 )
 from storage.settings import LogSettings, TimestampType
 from storage.validation import Refused, check_batch, recompress, split, unpack_header
@@ -172,11 +173,39 @@ def with_crc(change: Callable[[bytearray], None], batch: bytes) -> bytes:
     return bytes(data)
 
 
+@pytest.mark.parametrize(
+    ("codec", "low", "high"),
+    [
+        (Codec.GZIP, LogSettings(compression_gzip_level=1), LogSettings(compression_gzip_level=9)),
+        (Codec.LZ4, LogSettings(), LogSettings(compression_lz4_level=12)),
+        (
+            Codec.ZSTD,
+            LogSettings(compression_zstd_level=1),
+            LogSettings(compression_zstd_level=19),
+        ),
+    ],
+)
+def test_batches_are_recompressed_at_the_topics_level(
+    codec: Codec, low: LogSettings, high: LogSettings
+) -> None:
+    chance = random.Random(1)
+    words = [bytes(chance.choices(b"abcdefgh", k=5)) for _ in range(300)]
+    records = [Record(i, NOW_MS, b"k", b" ".join(chance.choices(words, k=60))) for i in range(100)]
+    view = memoryview(build_batch(records))
+    sizes = []
+    for settings in (low, high):
+        changed, fields = recompress(view, unpack_header(view, 0), codec, settings)
+        assert fields[1] + 12 == len(changed)
+        assert list(iter_records(changed)) == records
+        sizes.append(len(changed))
+    assert sizes[1] < sizes[0] < len(view)
+
+
 def test_recompressing_what_is_no_stream_of_its_codec_is_invalid() -> None:
     batch = with_crc(lambda data: data.__setitem__(22, 1), batch_of(1, size=50))
     view = memoryview(batch)
     with pytest.raises(Refused) as raised:
-        recompress(view, unpack_header(view, 0), Codec.LZ4)
+        recompress(view, unpack_header(view, 0), Codec.LZ4, LogSettings())
     assert raised.value.code is ErrorCode.INVALID_RECORD
 
 
@@ -193,6 +222,6 @@ def test_garbage_is_refused_and_never_anything_else(seed: int) -> None:
             batch = view[at : at + size]
             settings = LogSettings(cleanup_compact=True)
             check_batch(batch, fields, settings, 13, NOW_MS)
-            recompress(batch, fields, Codec.NONE)
+            recompress(batch, fields, Codec.NONE, settings)
     except Refused:
         pass  # Anything else that is raised fails the test.

@@ -180,11 +180,7 @@ def field_there(definition: ConfigDefinition) -> str:
     return CALLED_THERE.get(key, key.replace(".", "_"))
 
 
-NOT_YET: Final = {
-    "compression.gzip.level": "recompression uses the codecs' own levels",
-    "compression.lz4.level": "recompression uses the codecs' own levels",
-    "compression.zstd.level": "recompression uses the codecs' own levels",
-}
+NOT_YET: Final[dict[str, str]] = {}
 
 
 def with_marks(definition: ConfigDefinition) -> ParameterSet:
