@@ -31,7 +31,7 @@ _BIG_BLOCKS_SHARE = 0.75
 
 
 class Arena:
-    """One shared-memory file. `view` is the whole of it, writable in every process that opened it."""
+    """One shared-memory file. `view` is the whole of it, writable wherever it is open."""
 
     __slots__ = (
         "_big_units_max",
@@ -250,7 +250,7 @@ def _memory_file() -> int | None:
 
 
 def _give_back(memory: mmap.mmap, start: int, length: int) -> None:
-    """Punch a hole: the pages of `[start, start + length)` are freed and read as zeros afterwards."""
+    """Punch a hole: the pages of `[start, start + length)` are freed and read as zeros."""
     if hasattr(mmap, "MADV_REMOVE"):
         # A file system without holes only costs memory.
         with contextlib.suppress(OSError):

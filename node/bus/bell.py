@@ -1,8 +1,8 @@
 """A bell: how a process that put something into a ring wakes the one that sleeps before it.
 
-A named pipe in the run folder. Its reader watches the descriptor like any other; ringing is one write of
-one byte, straight to the thread that sleeps. A full pipe has been rung enough. A pipe without a reader
-says that the process is gone.
+A named pipe in the run folder. Its reader watches the descriptor like any other; ringing is one
+write of one byte, straight to the thread that sleeps. A full pipe has been rung enough. A pipe
+without a reader says that the process is gone.
 """
 
 import contextlib

@@ -1,12 +1,13 @@
 """ZeroMQ sockets as our processes use them: a binding side and a connecting side, on ipc paths.
 
-`bind_endpoint` makes the ROUTER socket that a router or the controller listens with; `connect_link` the
-DEALER socket of the other side together with a monitor that tells of every (re)connection, upon which
-the owner greets. Queues are bounded by the owners, not by ZeroMQ: a high-water mark inside ZeroMQ drops or
-blocks where the owner could have throttled.
+`bind_endpoint` makes the ROUTER socket that a router or the controller listens with; `connect_link`
+the DEALER socket of the other side together with a monitor that tells of every (re)connection, upon
+which the owner greets. Queues are bounded by the owners, not by ZeroMQ: a high-water mark inside
+ZeroMQ drops or blocks where the owner could have throttled.
 
-A ZeroMQ descriptor is edge-triggered: it says once that something may be there, also as a side effect of
-a send. `drain` must therefore be called after every wake-up and after every send, until it returns nothing.
+A ZeroMQ descriptor is edge-triggered: it says once that something may be there, also as a side
+effect of a send. `drain` must therefore be called after every wake-up and after every send, until
+it returns nothing.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ _RECONNECT_MS_MAX = 200
 
 
 def ipc_address(run_folder: Path, name: str) -> str:
-    """The address of the process called `name`; the path must stay under 108 bytes (sockaddr_un)."""
+    """Address of the process called `name`; its path must stay under 108 bytes (sockaddr_un)."""
     path = run_folder / f"{name}.sock"
     if len(str(path)) > 100:
         raise ValueError(
@@ -33,7 +34,8 @@ def ipc_address(run_folder: Path, name: str) -> str:
 
 
 def bind_endpoint(context: "zmq.Context[zmq.Socket[bytes]]", address: str) -> "zmq.Socket[bytes]":
-    """A ROUTER socket: a returning peer takes its old identity over, a missing one is an error on send."""
+    """A ROUTER socket: a returning peer takes its old identity over, a missing one is an error on
+    send."""
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.LINGER, _PEER_LOST_MS)
     socket.setsockopt(zmq.SNDHWM, 0)

@@ -1,10 +1,11 @@
 """What our own processes say to each other over ZeroMQ: versioned msgspec structs, many to a frame.
 
-Every message is one msgpack array of these structs, so that a turn's worth of requests costs one message.
-Between routers and workers, what is not a greeting travels through rings in shared memory (ring.py). Fields are only ever added at the end and with a default: an older reader skips them, a newer one
-fills them in. The connecting side greets after every (re)connection; the greeting carries an incarnation
-(a number that is new with every start of the process), so that each side knows when the other has lost
-its memory.
+Every message is one msgpack array of these structs, so that a turn's worth of requests costs one
+message. Between routers and workers, what is not a greeting travels through rings in shared memory
+(ring.py). Fields are only ever added at the end and with a default: an older reader skips them, a
+newer one fills them in. The connecting side greets after every (re)connection; the greeting carries
+an incarnation (a number that is new with every start of the process), so that each side knows when
+the other has lost its memory.
 """
 
 import msgspec
@@ -18,7 +19,8 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The layout of all bus messages: a msgpack array whose first element is the tag."""
 
 
-# -- worker -> router, router -> worker -------------------------------------------------------------
+# -- worker -> router, router -> worker
+# -------------------------------------------------------------
 
 
 class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
@@ -47,9 +49,9 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
 
     `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
     the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
-    older clients may not send is refused by it. With `may_scratch_before` the worker alone may write
-    to the sixteen bytes before the batches, and puts them back. `is_client` is false for the records
-    of a coordinator of ours.
+    older clients may not send is refused by it. With `may_scratch_before` the worker alone may
+    write to the sixteen bytes before the batches, and puts them back. `is_client` is false for the
+    records of a coordinator of ours.
     """
 
     request_id: int
@@ -65,7 +67,8 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
-    """Append batches that travel in the message: a coordinator's records, or converted old message sets."""
+    """Append batches that travel in the message: a coordinator's records, or converted old message
+    sets."""
 
     request_id: int
     store: int
@@ -130,8 +133,8 @@ class DescribeProducers(_Message, frozen=True, array_like=True, tag=10, gc=False
 
 
 class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=False):
-    """The answer: (producer id, epoch, last sequence, last timestamp, coordinator epoch, start of the
-    open transaction or -1) of each active producer."""
+    """The answer: (producer id, epoch, last sequence, last timestamp, coordinator epoch, start of
+    the open transaction or -1) of each active producer."""
 
     request_id: int
     error_code: int
@@ -142,11 +145,13 @@ ToWorker = RouterGreeting | Append | AppendBytes | DeleteRecords | DescribeProdu
 ToRouter = WorkerGreeting | Appended | RecordsDeleted | Advanced | Failed | ProducersDescribed
 
 
-# -- any process <-> controller ---------------------------------------------------------------------
+# -- any process <-> controller
+# ---------------------------------------------------------------------
 
 
 class Follow(_Message, frozen=True, array_like=True, tag=20, gc=False):
-    """A process (re)connected to the controller and has applied metadata up to `offset` (exclusive)."""
+    """A process (re)connected to the controller and has applied metadata up to `offset`
+    (exclusive)."""
 
     process: str
     incarnation: int

@@ -1,10 +1,10 @@
 """Answers that are not there yet, and the trampoline that carries a handler across them.
 
-A handler is a coroutine. Most requests are answered without waiting and the rest wait once for another
-process; a task of asyncio per request would cost more than the request. `drive` runs a coroutine at once
-and in place; when it awaits a `Reply` the reply itself resumes it, in the same turn in which the value
-arrives. Futures of asyncio may be awaited as well. One invariant: a coroutine is resumed exactly once per
-await, by whatever it awaited, on the loop's thread.
+A handler is a coroutine. Most requests are answered without waiting and the rest wait once for
+another process; a task of asyncio per request would cost more than the request. `drive` runs a
+coroutine at once and in place; when it awaits a `Reply` the reply itself resumes it, in the same
+turn in which the value arrives. Futures of asyncio may be awaited as well. One invariant: a
+coroutine is resumed exactly once per await, by whatever it awaited, on the loop's thread.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Reply(Generic[T]):
-    """A value that arrives once. Awaited by at most one coroutine; `resolve` resumes it in place."""
+    """A value that arrives once. At most one coroutine awaits it; `resolve` resumes it in place."""
 
     __slots__ = ("_error", "_resume", "_value", "is_done")
 
@@ -26,7 +26,7 @@ class Reply(Generic[T]):
         self._resume: Callable[[], None] | None = None
 
     def resolve(self, value: T) -> None:
-        """Deliver the value and run the waiting coroutine. A second call is ignored: the first won."""
+        """Deliver the value and run the waiting coroutine. A second one is ignored."""
         if self.is_done:
             return
         self.is_done = True
@@ -68,10 +68,11 @@ class Reply(Generic[T]):
         return self._value  # type: ignore[return-value]  # resolve() was given a T
 
 
-class drive(Generic[T]):  # noqa: N801 - called like the function it stands for
+class drive(Generic[T]):
     """Run `coroutine` now; call `finish(value, error)` exactly once when it has ended.
 
-    `finish` gets `(value, None)` or `(None, error)`. It runs inside the turn that ended the coroutine.
+    `finish` gets `(value, None)` or `(None, error)`. It runs inside the turn that ended the
+    coroutine.
     """
 
     __slots__ = ("_coroutine", "_finish")
@@ -98,7 +99,8 @@ class drive(Generic[T]):  # noqa: N801 - called like the function it stands for
             if type(awaited) is Reply:
                 awaited.on_done(self._step)
             elif isinstance(awaited, asyncio.Future):
-                # The flag is a future's guard against being yielded by hand; a task resets it the same way.
+                # The flag is a future's guard against being yielded by hand; a task resets it the
+                # same way.
                 awaited._asyncio_future_blocking = False
                 awaited.add_done_callback(self._resume_from_future)
             else:

@@ -1,13 +1,15 @@
 """A one-way ring of messages in shared memory between two processes of a node: the bus's fast lane.
 
-ZeroMQ hands every message to an I/O thread on each side; two processes that are both awake need neither.
-The writer puts a message into the ring and looks whether the reader sleeps; only then it rings (bell.py).
-A reader that finds nothing for a while says that it will sleep, looks once more, and waits for its bell. One invariant: a reader that sleeps with messages in the
-ring has been rung for.
+ZeroMQ hands every message to an I/O thread on each side; two processes that are both awake need
+neither. The writer puts a message into the ring and looks whether the reader sleeps; only then it
+rings (bell.py). A reader that finds nothing for a while says that it will sleep, looks once more,
+and waits for its bell. One invariant: a reader that sleeps with messages in the ring has been rung
+for.
 
-Layout, native byte order: word 0 the reader's position, word 8 the writer's, word 16 whether the reader
-sleeps (each on a cache line of its own), then from byte 192 on the messages: u32 length, bytes, padding to
-eight. A length of 0xFFFFFFFF says that the message stands at the beginning again. Positions only grow.
+Layout, native byte order: word 0 the reader's position, word 8 the writer's, word 16 whether the
+reader sleeps (each on a cache line of its own), then from byte 192 on the messages: u32 length,
+bytes, padding to eight. A length of 0xFFFFFFFF says that the message stands at the beginning again.
+Positions only grow.
 """
 
 import threading
@@ -106,7 +108,7 @@ class RingReader:
         return payload
 
     def fall_asleep(self) -> bool:
-        """Ask to be rung for from now on. False when a message has come meanwhile: read it instead."""
+        """Ask to be rung for. False when a message has come meanwhile: read it instead."""
         self._words[_ASLEEP] = 1
         with self._barrier:
             pass

@@ -1,7 +1,7 @@
 """The first words of a cluster's metadata, and of a node's start.
 
-A new cluster's log begins with its id. Every start of the node registers it anew, so that the broker epoch
-rises and the address that clients are told follows the configuration.
+A new cluster's log begins with its id. Every start of the node registers it anew, so that the
+broker epoch rises and the address that clients are told follows the configuration.
 """
 
 from cluster.controller.commands import RegisterBroker
@@ -17,8 +17,8 @@ def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
 
 
 def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
-    """This node's registration; a listener without an advertised address has an empty host there, and
-    clients are told the address at which they reached us."""
+    """This node's registration; a listener without an advertised address has an empty host there,
+    and clients are told the address at which they reached us."""
     return RegisterBroker(
         broker_id=config.node_id,
         incarnation_id=incarnation_id,

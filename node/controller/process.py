@@ -1,10 +1,11 @@
-"""The controller's process: commands in, committed metadata out. With a quorum of one, it is the quorum.
+"""The controller's process: commands in, committed metadata out. With a quorum of one, it is the
+quorum.
 
-Order of duties in a turn: decide every command that has arrived (the pure controller, each on top of the one
-before), persist all of their records with one sync, publish them to the processes of this node, and answer
-a command once every process that follows has carried its records out. What is not on the disk is never
-published; if persisting fails the process exits, and its successor reads what is true from the log.
-Started as `python -m node.controller.process CONFIG`.
+Order of duties in a turn: decide every command that has arrived (the pure controller, each on top
+of the one before), persist all of their records with one sync, publish them to the processes of
+this node, and answer a command once every process that follows has carried its records out. What is
+not on the disk is never published; if persisting fails the process exits, and its successor reads
+what is true from the log. Started as `python -m node.controller.process CONFIG`.
 """
 
 import logging
@@ -251,7 +252,8 @@ class ControllerProcess:
         try:
             self._socket.send_multipart((identity, encode(messages)), zmq.NOBLOCK)
         except zmq.ZMQError:
-            # It is away. It will say where it stands when it returns; nobody waits for it till then.
+            # It is away. It will say where it stands when it returns; nobody waits for it till
+            # then.
             self._followers.pop(identity, None)
 
 

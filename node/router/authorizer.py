@@ -87,7 +87,8 @@ class Authorizer:
         return True
 
     def authorized_operations(self, context: Asker, resource: ResourceType, name: str) -> int:
-        """The bit field of allowed operations, as Metadata, DescribeCluster and DescribeGroups answer it."""
+        """The bit field of allowed operations, as Metadata, DescribeCluster and DescribeGroups
+        answer it."""
         field = 0
         for operation in OPERATIONS_OF[resource]:
             if self.check(context, operation, resource, name):

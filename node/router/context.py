@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 class RequestContext:
     """One request and the connection it came by.
 
-    `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive until
-    the response has left and must be called, before the first await, by a handler that passes them on;
-    `offset_of` tells where in the arena a view of the frame lies. What `holds` keeps is released when the
-    response has left. `close` drops the connection, for errors that no response can carry.
-    `local_host` and `local_port` are the address at which the client reached us.
+    `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive
+    until the response has left and must be called, before the first await, by a handler that passes
+    them on; `offset_of` tells where in the arena a view of the frame lies. What `holds` keeps is
+    released when the response has left. `close` drops the connection, for errors that no response
+    can carry. `local_host` and `local_port` are the address at which the client reached us.
     """
 
     api_key: int

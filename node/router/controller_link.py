@@ -1,9 +1,10 @@
 """The router's side of the bus to the controller: follows the metadata, submits commands.
 
-The image is replaced, never changed; whoever holds an old one sees an old but consistent world. After
-every (re)connection the router says how far it has come and the controller sends what is missing, as
-records or as a whole snapshot. A command is answered when its records are committed and every process of
-this node has carried them out, so that what a client is told is there can be used at once.
+The image is replaced, never changed; whoever holds an old one sees an old but consistent world.
+After every (re)connection the router says how far it has come and the controller sends what is
+missing, as records or as a whole snapshot. A command is answered when its records are committed and
+every process of this node has carried them out, so that what a client is told is there can be used
+at once.
 """
 
 import asyncio
@@ -31,7 +32,8 @@ log = logging.getLogger(__name__)
 
 
 class ControllerLink:
-    """Follows the controller. `on_image(old, new)` hears of every new image, before commands are answered."""
+    """Follows the controller. `on_image(old, new)` hears of every new image, before commands are
+    answered."""
 
     def __init__(
         self,
@@ -67,7 +69,8 @@ class ControllerLink:
     async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
         """Have the active controller carry `command` out; its reply, once visible on this node.
 
-        Raises ApiError(REQUEST_TIMED_OUT) when no answer came in time; the command may still take effect.
+        Raises ApiError(REQUEST_TIMED_OUT) when no answer came in time; the command may still take
+        effect.
         """
         self._next_id = request_id = self._next_id + 1
         message = Submit(request_id, encode_command(command), self._now_ms() + timeout_ms)
@@ -97,7 +100,8 @@ class ControllerLink:
     def _on_monitor(self) -> None:
         if self._link.take_connected():
             # What was sent to the last controller and not answered is asked again: commands are
-            # refused, not repeated, when they had been carried out (a topic exists, an epoch is old).
+            # refused, not repeated, when they had been carried out (a topic exists, an epoch is
+            # old).
             self._send([Follow(self._process, self._incarnation, self.image.offset)])
             self._send_unsent()
         self._receive()

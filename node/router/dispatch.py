@@ -1,8 +1,9 @@
 """The table from API key to handler, and the way of a request through it.
 
-Decode, build the context, drive the handler, encode, complete the slot. Nothing else of the router knows
-of bytes. What a client may be told ends here: an `ApiError` becomes the response's own error code; bytes
-that make no sense close their own connection; an exception of ours is logged and closes it too.
+Decode, build the context, drive the handler, encode, complete the slot. Nothing else of the router
+knows of bytes. What a client may be told ends here: an `ApiError` becomes the response's own error
+code; bytes that make no sense close their own connection; an exception of ours is logged and closes
+it too.
 """
 
 import ctypes
@@ -43,7 +44,8 @@ from protocol.errors import ApiError, ProtocolError
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
-"""A request's class decides its handler; the table below is where the two meet, so their types end here."""
+"""A request's class decides its handler; the table below is where the two meet, so their types end
+here."""
 
 HANDLERS: Mapping[int, Handler] = {
     ApiKey.PRODUCE: produce.handle_produce,
@@ -179,7 +181,7 @@ class Dispatcher:
         return None
 
     def _refuse(self, slot: Slot, header: RequestHeader, api: Api | None) -> None:
-        """An API or version that is not served: only ApiVersions says so in a way clients can read."""
+        """Something that is not served: only ApiVersions says so so that clients can read it."""
         client = slot.connection
         if api is not None and api.key == ApiKey.API_VERSIONS:
             # KIP-511: an answer in version 0 names the versions that would have been understood.

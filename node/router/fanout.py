@@ -1,11 +1,12 @@
-"""The router's side of the bus to the workers: one message per worker and turn, answers matched by id.
+"""The router's side of the bus to the workers: one message per worker and turn, answers matched by
+id.
 
-Requests made during a turn of the loop leave together at its end, through a ring in shared memory for each
-worker. While answers are due the loop looks into the rings of replies by itself; when none has come for a
-while it says that it sleeps, and workers ring. A worker that is away keeps its requests in a bounded queue
-here until it greets again or they expire; what it had already been sent when it died has an unknown outcome
-and is answered NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
-Invariant: every request is answered exactly once.
+Requests made during a turn of the loop leave together at its end, through a ring in shared memory
+for each worker. While answers are due the loop looks into the rings of replies by itself; when none
+has come for a while it says that it sleeps, and workers ring. A worker that is away keeps its
+requests in a bounded queue here until it greets again or they expire; what it had already been sent
+when it died has an unknown outcome and is answered NOT_LEADER_OR_FOLLOWER, which every client
+retries after a metadata refresh. Invariant: every request is answered exactly once.
 """
 
 import asyncio
@@ -81,7 +82,8 @@ class _Worker:
 
 
 class Fanout:
-    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched ones."""
+    """Requests to the workers that own partitions. `on_advanced(store, numbers)` hears of watched
+    ones."""
 
     def __init__(
         self,
@@ -403,8 +405,8 @@ class Fanout:
     def _sweep_deadlines(self) -> None:
         """Expire what no worker has been given yet.
 
-        What was sent is answered by the worker or by its successor's greeting, never by time: the worker
-        may still be reading the arena, and the bytes must stay until it is known to be done.
+        What was sent is answered by the worker or by its successor's greeting, never by time: the
+        worker may still be reading the arena, and the bytes must stay until it is known to be done.
         """
         self._sweep = None
         now = self._loop.time()

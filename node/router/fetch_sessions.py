@@ -1,9 +1,9 @@
 """Incremental fetch sessions (KIP-227): what a client asked for, remembered between its fetches.
 
-A session belongs to the router that made it. Epoch 0 opens one, -1 closes it or means "no session", any
-other epoch must be the next one. Incremental answers leave out partitions with nothing new. Sessions are
-bounded by `max.incremental.fetch.session.cache.slots`; when all are taken, one that has been idle for two
-minutes gives way, otherwise the fetch is answered without a session.
+A session belongs to the router that made it. Epoch 0 opens one, -1 closes it or means "no session",
+any other epoch must be the next one. Incremental answers leave out partitions with nothing new.
+Sessions are bounded by `max.incremental.fetch.session.cache.slots`; when all are taken, one that
+has been idle for two minutes gives way, otherwise the fetch is answered without a session.
 """
 
 from collections import OrderedDict
@@ -54,7 +54,8 @@ class FetchSession:
 
 @dataclass(slots=True)
 class SessionFetch:
-    """What to serve: the partitions in order; `is_incremental` allows leaving out what has not changed."""
+    """What to serve: the partitions in order; `is_incremental` allows leaving out what has not
+    changed."""
 
     partitions: list[SessionPartition]
     session: FetchSession | None

@@ -1,9 +1,9 @@
 """Long polls that cost nothing while they wait: who waits for which partition, and until when.
 
-A parked fetch is woken by the worker's notice that one of its partitions moved, or by its deadline. The
-watch flag in the status table is what makes a worker send the notice; it is set before the last look at
-the log, so that an append between the look and the flag cannot be missed. One heap and one timer serve
-all of them.
+A parked fetch is woken by the worker's notice that one of its partitions moved, or by its deadline.
+The watch flag in the status table is what makes a worker send the notice; it is set before the last
+look at the log, so that an append between the look and the flag cannot be missed. One heap and one
+timer serve all of them.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ Place = tuple[int, int]
 
 
 class FetchWaits:
-    """Parked fetches by partition and by deadline. `set_watch(store, number)` arms the worker's notice."""
+    """Parked fetches by partition and by deadline. `set_watch(store, number)` arms the worker's
+    notice."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, set_watch: Callable[[int, int], None]
@@ -42,8 +43,8 @@ class FetchWaits:
     ) -> Reply[bool]:
         """True when one of `places` moves, False after `timeout_ms`.
 
-        `has_moved` is asked once after the partitions have been flagged: an append that came between
-        the caller's reading and now is seen by it, a later one by the worker's notice.
+        `has_moved` is asked once after the partitions have been flagged: an append that came
+        between the caller's reading and now is seen by it, a later one by the worker's notice.
         """
         reply: Reply[bool] = Reply()
         if self._is_ending:
@@ -69,7 +70,8 @@ class FetchWaits:
         return reply
 
     def on_advanced(self, store: int, numbers: Iterable[int]) -> None:
-        """Wake whoever waits for these partitions. The flag has been taken: a new wait sets it again."""
+        """Wake whoever waits for these partitions. The flag has been taken: a new wait sets it
+        again."""
         for number in numbers:
             waiting = self._by_place.pop((store, number), None)
             if waiting:

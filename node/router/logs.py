@@ -1,8 +1,9 @@
-"""The router's own eyes on the stores: where a partition lies, and how far it goes, without a message.
+"""The router's own eyes on the stores: where a partition lies, and how far it goes, without a
+message.
 
-The stores are opened read-only when they are first asked for; a worker may still be creating them then.
-A place is remembered per (topic id, partition); topic ids are never reused, so that it cannot go stale
-while the topic lives.
+The stores are opened read-only when they are first asked for; a worker may still be creating them
+then. A place is remembered per (topic id, partition); topic ids are never reused, so that it cannot
+go stale while the topic lives.
 """
 
 from pathlib import Path

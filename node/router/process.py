@@ -1,8 +1,9 @@
 """A router: the process that clients talk to. The composition root of the request path.
 
 It builds the arena, the bus to the workers, the link to the controller, the stores' readers and the
-coordinators, waits for its first metadata, then listens. Everything here is wiring; what happens to a
-request is in dispatch.py and the handlers. Started as `python -m node.router.process CONFIG INDEX`.
+coordinators, waits for its first metadata, then listens. Everything here is wiring; what happens to
+a request is in dispatch.py and the handlers. Started as `python -m node.router.process CONFIG
+INDEX`.
 """
 
 import asyncio

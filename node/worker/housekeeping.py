@@ -1,7 +1,8 @@
 """What a worker does between turns: due syncs, and maintenance in slices of a few milliseconds.
 
-Maintenance of a store (retention, rewriting, compaction) is a generator that yields often; one runs at a
-time, and every turn of requests comes before its next slice. When nothing is due the worker sleeps.
+Maintenance of a store (retention, rewriting, compaction) is a generator that yields often; one runs
+at a time, and every turn of requests comes before its next slice. When nothing is due the worker
+sleeps.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,9 @@
 """What a worker owns, kept in step with the metadata: its stores, and the partitions in them.
 
 The image says which partitions this node has and with which configs; the stores follow. A partition
-that the image does not know is deleted, one that the store does not know is created, so that it does not
-matter where a worker was when it died. What one image brings costs one synced change per store.
+that the image does not know is deleted, one that the store does not know is created, so that it
+does not matter where a worker was when it died. What one image brings costs one synced change per
+store.
 """
 
 import logging
@@ -30,7 +31,7 @@ Place = tuple[int, int]
 
 
 class Admission(NamedTuple):
-    """What an append to a partition meets before it is looked at: refusals, or the epoch to write."""
+    """What an append meets before it is looked at: refusal, or the epoch to write."""
 
     leader_epoch: int
     refusal: ErrorCode

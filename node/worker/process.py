@@ -1,8 +1,9 @@
 """A worker: the process that owns stores and writes them. The composition root of the write path.
 
-One thread, one loop, no event loop library: wait for requests, drain what has arrived, carry it out in one
-turn (turns.py), send the replies, and between turns do a slice of housekeeping. Order of duties in a turn:
-write, commit, publish in the status table, reply. Started as `python -m node.worker.process CONFIG INDEX`.
+One thread, one loop, no event loop library: wait for requests, drain what has arrived, carry it out
+in one turn (turns.py), send the replies, and between turns do a slice of housekeeping. Order of
+duties in a turn: write, commit, publish in the status table, reply. Started as `python -m
+node.worker.process CONFIG INDEX`.
 """
 
 import logging

@@ -1,8 +1,9 @@
 """The worker's end of the bus to the routers: requests in, replies out, and when to sleep.
 
-Each router has a ring in either direction in its arena (node/bus/ring.py), a bell on either side, and a
-ZeroMQ link over which the two find each other and learn when the other has started anew. A worker that has just been busy looks into its rings for a while before it sleeps, if the
-requests have been coming fast enough for that to pay.
+Each router has a ring in either direction in its arena (node/bus/ring.py), a bell on either side,
+and a ZeroMQ link over which the two find each other and learn when the other has started anew. A
+worker that has just been busy looks into its rings for a while before it sleeps, if the requests
+have been coming fast enough for that to pay.
 """
 
 import logging
@@ -24,14 +25,16 @@ from node.worker.turns import Request, RouterState
 log = logging.getLogger(__name__)
 
 AWAKE_S = 0.00006
-"""How long a busy worker looks for the next request before it sleeps; about what being rung costs."""
+"""How long a busy worker looks for the next request before it sleeps; about what being rung costs.
+"""
 _PAUSE_S_MAX = 0.0002
 """Requests that come further apart than this do not keep a worker awake."""
 _MESSAGES_PER_TURN = 64
 
 
 class _RouterLink:
-    """One router as the worker reaches it. Without rings until the router has answered the greeting."""
+    """One router as the worker reaches it. Without rings until the router has answered the
+    greeting."""
 
     __slots__ = ("arena", "link", "replies", "requests", "ringer", "state")
 
@@ -88,8 +91,10 @@ class RouterLinks:
                 payload = ring.read()
                 if payload is None:
                     break
-                for message in self._decode(payload):
-                    requests.append((state, message))  # type: ignore[arg-type]  # rings carry requests
+                requests.extend(
+                    (state, message)  # type: ignore[misc]  # rings carry requests only
+                    for message in self._decode(payload)
+                )
         return requests
 
     def wait_awake(self) -> list[tuple[RouterState, Request]]:
@@ -163,8 +168,8 @@ class RouterLinks:
             self._write(router, ring, replies[middle:])
             return
         while not ring.write(payload):
-            # The router is slow or gone. What is answered here lies in its ring of requests no more,
-            # so it has a bounded number of answers to take.
+            # The router is slow or gone. What is answered here lies in its ring of requests no
+            # more, so it has a bounded number of answers to take.
             if router.ringer is None or not router.ringer.ring():
                 return
             time.sleep(0.0001)

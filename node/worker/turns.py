@@ -1,8 +1,10 @@
-"""One turn of a worker: everything that has arrived is decided, written with one commit, then answered.
+"""One turn of a worker: everything that has arrived is decided, written with one commit, then
+answered.
 
-Appends of all partitions of a store share a transaction; a turn whose bytes pass the bound is committed
-in the middle and goes on. Nothing is answered before its commit. If a commit fails (disk full), every
-append of it is answered KAFKA_STORAGE_ERROR and the store is as it was before the turn.
+Appends of all partitions of a store share a transaction; a turn whose bytes pass the bound is
+committed in the middle and goes on. Nothing is answered before its commit. If a commit fails (disk
+full), every append of it is answered KAFKA_STORAGE_ERROR and the store is as it was before the
+turn.
 """
 
 from collections.abc import Callable, Iterable
@@ -185,8 +187,8 @@ class Turns:
     def notify(self, index: int, numbers: Iterable[int]) -> None:
         """Tell the routers of those partitions that somebody watches; the watch is taken."""
         status = self._partitions.stores[index].status
-        # `take_watch` is a bit per router; with a shared bus message all of them hear of it, and those
-        # that did not ask find nobody waiting.
+        # `take_watch` is a bit per router; with a shared bus message all of them hear of it, and
+        # those that did not ask find nobody waiting.
         watched = tuple(number for number in numbers if status.take_watch(number))
         if watched:
             self._broadcast(Advanced(index, watched))

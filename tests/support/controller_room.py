@@ -49,7 +49,7 @@ def topic_id(number: int) -> bytes:
 
 
 class ControllerRoom:
-    """A quorum of one: what is decided is committed at once. `records` are all that were written."""
+    """A quorum of one: what is decided is committed. `records` is all that was written."""
 
     def __init__(
         self, *, brokers: int = 1, static: Mapping[str, str] | None = None, node_id: int = 0
@@ -102,7 +102,9 @@ class ControllerRoom:
         assert isinstance(reply, ConfigsReply)
         return [(result.error_code, result.error_message) for result in reply.results]
 
-    def create(self, *topics: NewTopic, validate_only: bool = False) -> dict[str | None, TopicResult]:
+    def create(
+        self, *topics: NewTopic, validate_only: bool = False
+    ) -> dict[str | None, TopicResult]:
         return self.topics(CreateTopics(topics, validate_only))
 
     def has(self, name: str, number: int, partitions: int = 1, factor: int = 1) -> None:

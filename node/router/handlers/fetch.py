@@ -1,15 +1,15 @@
 """Fetch (1): versions 0 to 18.
 
-v0-3 get message sets converted down; v4 isolation levels; v5 log start offsets; v7 incremental sessions
-(KIP-227); v9 leader epoch fencing (KIP-320); v11 rack and preferred replica (KIP-392); v12 diverging
-epochs (KIP-595); v13 topic ids. The router reads the stores itself: no worker takes part, and large batches
-go from the store's file to the socket without a copy.
+v0-3 get message sets converted down; v4 isolation levels; v5 log start offsets; v7 incremental
+sessions (KIP-227); v9 leader epoch fencing (KIP-320); v11 rack and preferred replica (KIP-392); v12
+diverging epochs (KIP-595); v13 topic ids. The router reads the stores itself: no worker takes part,
+and large batches go from the store's file to the socket without a copy.
 """
 
 from dataclasses import dataclass, field
 
-from cluster.metadata.settings import broker_settings
 from cluster.metadata.image import TopicImage
+from cluster.metadata.settings import broker_settings
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
@@ -43,7 +43,8 @@ class _Round:
 async def handle_fetch(
     request: FetchRequest, context: RequestContext, services: Services
 ) -> FetchResponse:
-    """Whole batches from the one that contains each offset; waits for `min_bytes` up to `max_wait_ms`."""
+    """Whole batches from the one that contains each offset; waits for `min_bytes` up to
+    `max_wait_ms`."""
     version = context.api_version
     now_ms = services.now_ms()
     fetch = services.fetch_sessions.open_fetch(request, version, now_ms)

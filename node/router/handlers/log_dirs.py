@@ -1,8 +1,8 @@
 """DescribeLogDirs (35): versions 0 to 5.
 
-v1 throttles; v2 is flexible; v3 has an error of its own; v4 the volume's size (KIP-827); v5 cordoned
-directories. A node has one data folder, so it is the one log directory; a partition's size is that of its
-live batches in all segments.
+v1 throttles; v2 is flexible; v3 has an error of its own; v4 the volume's size (KIP-827); v5
+cordoned directories. A node has one data folder, so it is the one log directory; a partition's size
+is that of its live batches in all segments.
 """
 
 import shutil
@@ -22,7 +22,8 @@ from protocol.messages.cluster import (
 async def handle_describe_log_dirs(
     request: DescribeLogDirsRequest, context: RequestContext, services: Services
 ) -> DescribeLogDirsResponse:
-    """Sizes of the asked partitions that are here; null asks for all of them, an empty list for none."""
+    """Sizes of the asked partitions that are here; null asks for all of them, an empty list for
+    none."""
     if not services.authorizer.check(
         context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME
     ):

@@ -1,10 +1,10 @@
 """ListOffsets (2), versions 0 to 11, and OffsetForLeaderEpoch (23), versions 0 to 4.
 
-ListOffsets: v0 lists segment-era offsets; v1 one offset with its timestamp; v2 isolation levels; v4 leader
-epochs; v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets (KIP-405, 1005);
-v11 earliest pending upload. Nothing is tiered here, so the local start is the start.
-OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest epoch at or below the asked one.
-Both are read from the stores by the router itself.
+ListOffsets: v0 lists segment-era offsets; v1 one offset with its timestamp; v2 isolation levels; v4
+leader epochs; v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets
+(KIP-405, 1005); v11 earliest pending upload. Nothing is tiered here, so the local start is the
+start. OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest epoch at or below the
+asked one. Both are read from the stores by the router itself.
 """
 
 from cluster.metadata.image import PartitionImage, TopicImage
@@ -103,7 +103,8 @@ def _list(
             answer.offset = start
             answer.leader_epoch = reader.epoch_at(number, start)
         case -5 | -6:
-            # Nothing is tiered and nothing waits to be: no offset, as Kafka says without remote storage.
+            # Nothing is tiered and nothing waits to be: no offset, as Kafka says without remote
+            # storage.
             answer.leader_epoch = -1
         case _:
             found = (
@@ -159,7 +160,7 @@ def _locate(
 async def handle_offset_for_leader_epoch(
     request: OffsetForLeaderEpochRequest, context: RequestContext, services: Services
 ) -> OffsetForLeaderEpochResponse:
-    """The end offset of the largest epoch at or below each asked one; (-1, -1) when there is none."""
+    """The end offset of the largest epoch at or below each asked one, or (-1, -1)."""
     topics = []
     for topic in request.topics:
         image = services.image.topics_by_name.get(topic.topic)

@@ -1,8 +1,9 @@
 """Produce (0): versions 0 to 13.
 
-v0-2 carry message sets (magic 0 and 1), which are converted up here; v3 record batches of magic 2 only;
-v7 zstd; v8 errors per record (KIP-467); v10 current leader hints; v13 topic ids (KIP-516). Batches stay
-in the arena: the worker that owns the partition appends the very bytes that the kernel delivered.
+v0-2 carry message sets (magic 0 and 1), which are converted up here; v3 record batches of magic 2
+only; v7 zstd; v8 errors per record (KIP-467); v10 current leader hints; v13 topic ids (KIP-516).
+Batches stay in the arena: the worker that owns the partition appends the very bytes that the kernel
+delivered.
 """
 
 from cluster.metadata.image import TopicImage
@@ -29,7 +30,8 @@ _BATCH_BYTES_MIN = 17
 async def handle_produce(
     request: ProduceRequest, context: RequestContext, services: Services
 ) -> ProduceResponse | None:
-    """Append every partition's batches; answers when the last one is answered, not at all for acks=0."""
+    """Append every partition's batches; answers when the last one is answered, not at all for
+    acks=0."""
     acks = request.acks
     version = context.api_version
     by_id = version >= 13
@@ -72,7 +74,8 @@ async def handle_produce(
         if any(
             p.error_code for topic_response in responses for p in topic_response.partition_responses
         ):
-            # There is no response to carry the error: losing the connection makes the client look again.
+            # There is no response to carry the error: losing the connection makes the client look
+            # again.
             context.close()
         return None
     return ProduceResponse(responses=responses)
@@ -124,7 +127,8 @@ def _append(
         return services.fanout.append_bytes(
             store=store, number=number, batches=batches, is_client=True, acks=acks, version=version
         )
-    # The bytes before ours may be the tail of the partition before: then its worker must be ours too.
+    # The bytes before ours may be the tail of the partition before: then its worker must be ours
+    # too.
     may_scratch_before = not stores or services.fanout.is_same_worker(store, stores[-1])
     stores.append(store)
     return services.fanout.append_reference(

@@ -1,4 +1,5 @@
-"""DescribeProducers (61): version 0 (KIP-664). Who has been writing to a partition, as its worker knows it."""
+"""DescribeProducers (61): version 0 (KIP-664). Who has been writing to a partition, as its worker
+knows it."""
 
 from node.bus.messages import ProducersDescribed
 from node.router.authorizer import Operation, ResourceType
@@ -19,9 +20,10 @@ async def handle_describe_producers(
     """The active producers of each asked partition, from its leader."""
     topics = []
     for topic in request.topics:
-        partitions = []
-        for index in topic.partition_indexes:
-            partitions.append(await _describe(topic.name, index, context, services))
+        partitions = [
+            await _describe(topic.name, index, context, services)
+            for index in topic.partition_indexes
+        ]
         topics.append(TopicResponse(name=topic.name, partitions=partitions))
     return DescribeProducersResponse(topics=topics)
 

@@ -1,4 +1,5 @@
-"""The fan-out over real sockets: batching by turns, a worker that is away, one that dies and returns."""
+"""The fan-out over real sockets: batching by turns, a worker that is away, one that dies and
+returns."""
 
 import asyncio
 import select
@@ -71,10 +72,16 @@ class _Peer:
 
     async def receive(self) -> list[ToWorker]:
         assert self._requests is not None
-        async with asyncio.timeout(DEADLINE_S):
-            while (payload := self._requests.read()) is None:
-                await asyncio.sleep(0.001)
-        return self._decode(payload)
+        got: list[bytes] = []
+
+        def has_read() -> bool:
+            payload = self._requests.read() if self._requests is not None else None
+            if payload is not None:
+                got.append(payload)
+            return bool(got)
+
+        await _until(has_read)
+        return self._decode(got[0])
 
     def send(self, *messages: ToRouter) -> None:
         assert self._replies is not None
@@ -244,7 +251,8 @@ def test_sleeping_worker_is_rung_for_and_a_sleeping_router_is_woken(tmp_path: Pa
             assert await peer.is_rung()
             (message,) = await peer.receive()
             assert isinstance(message, AppendBytes)
-            # Long enough for the router to have gone to sleep: it looks for well under a millisecond.
+            # Long enough for the router to have gone to sleep: it looks for well under a
+            # millisecond.
             await asyncio.sleep(0.02)
             peer.send(Appended(message.request_id, 0, 8))
             assert isinstance(await _answer(reply), Appended)

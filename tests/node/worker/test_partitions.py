@@ -1,4 +1,5 @@
-"""Partitions follow the image: created, renewed, dropped, admitted by leadership and by the ISR's size."""
+"""Partitions follow the image: created, renewed, dropped, admitted by leadership and by the ISR's
+size."""
 
 from pathlib import Path
 
