@@ -7,6 +7,7 @@ INDEX`.
 """
 
 import asyncio
+import dataclasses
 import logging
 import os
 import random
@@ -37,6 +38,7 @@ from node.router.logs import Logs
 from node.router.producer_ids import ProducerIds
 from node.wire.connection import Wire
 from node.wire.listener import Listener, Sweeper, drain
+from protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +112,7 @@ class RouterProcess:
         dispatcher = Dispatcher(self._services, self._arena.view)
         self._wire = Wire(loop=loop, arena=self._arena, on_request=dispatcher.on_request)
         fanout.after_answers = self._wire.outbox.flush
+        self._register_metrics(dispatcher)
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
@@ -133,6 +136,33 @@ class RouterProcess:
             log.warning("%d connections did not finish in time", cut_off)
         sweeper.stop()
         self._coordinators.close()
+
+    def _register_metrics(self, dispatcher: Dispatcher) -> None:
+        metrics, services = self._supervisor.metrics, self._services
+        metrics.counter(
+            "odradek_requests",
+            "Requests begun, by API",
+            lambda: {ApiKey(key).name: n for key, n in dispatcher.request_counts.items() if n},
+            label="api",
+        )
+        metrics.counter(
+            "odradek_wire",
+            "What happened on client connections",
+            lambda: dataclasses.asdict(self._wire.counters),
+            label="event",
+        )
+        for name, text, reading in (
+            ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
+            ("odradek_parked_fetches", "Long polls now", lambda: services.fetch_waits.parked_count),
+            ("odradek_fetch_sessions", "Fetch sessions now", lambda: len(services.fetch_sessions)),
+            (
+                "odradek_worker_requests",
+                "Unanswered by workers",
+                lambda: services.fanout.queued_count,
+            ),
+            ("odradek_arena_bytes", "Client bytes in memory", lambda: self._arena.used_bytes),
+        ):
+            metrics.gauge(name, text, reading)
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         node_id = self._config.node_id

@@ -71,16 +71,23 @@ class Partitions:
         return self._admissions.get((store, number), _ABSENT)
 
     def follow(self, image: MetadataImage) -> set[Place]:
-        """Carry out what changed since the last image. Returns the places that vanished."""
-        old, self._image = self._image, image
-        vanished = self._unknown_places() if old.offset == 0 else self._places_of(_gone(old, image))
+        """Carry out what changed since the last image. Returns the places that vanished.
+
+        Raises StorageError when the disk does not take it (it is full); then the same image can be
+        followed again later, and what had been done already is found done.
+        """
+        old = self._image
+        vanished = (
+            self._unknown_places(image) if old.offset == 0 else self._places_of(_gone(old, image))
+        )
         numbers: dict[int, list[int]] = {}
         for store, number in vanished:
             numbers.setdefault(store, []).append(number)
             self._admissions.pop((store, number), None)
         for store, gone in numbers.items():
             self.stores[store].delete_partitions(gone)
-        self._take(_changed(old, image))
+        self._take(image, _changed(old, image))
+        self._image = image
         return vanished
 
     def close(self) -> None:
@@ -88,12 +95,12 @@ class Partitions:
         for store in self.stores.values():
             store.close()
 
-    def _take(self, topics: Iterable[TopicImage]) -> None:
+    def _take(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         """Create the partitions of these topics that are new, and renew those that are not."""
         new: dict[int, list[NewPartition]] = {}
         admissions: dict[int, list[Admission]] = {}
         for topic in topics:
-            settings = topic_settings(self._image, self._node_id, self._static_configs, topic.name)
+            settings = topic_settings(image, self._node_id, self._static_configs, topic.name)
             log_settings = log_settings_of(settings)
             for partition, state in enumerate(topic.partitions):
                 index = store_index(topic.topic_id, partition, self._store_count)
@@ -131,12 +138,12 @@ class Partitions:
                     places.add((index, number))
         return places
 
-    def _unknown_places(self) -> set[Place]:
+    def _unknown_places(self, image: MetadataImage) -> set[Place]:
         """What the stores hold and the first image does not: deleted while this worker was away."""
         places: set[Place] = set()
         for index, store in self.stores.items():
             for number, held in store.partitions().items():
-                state = self._image.partition(held.topic_id, held.partition)
+                state = image.partition(held.topic_id, held.partition)
                 if state is None or self._node_id not in state.replicas:
                     log.info("%s-%d is not ours any more", held.topic_name, held.partition)
                     places.add((index, number))

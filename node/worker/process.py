@@ -32,11 +32,13 @@ from node.worker.housekeeping import Housekeeping
 from node.worker.partitions import Partitions
 from node.worker.router_links import RouterLinks
 from node.worker.turns import Turns
-from storage.settings import StoreOptions
+from storage.environment import StorageError
+from storage.settings import NEVER, StoreOptions
 
 log = logging.getLogger(__name__)
 
 _IDLE_POLL_MS = 1_000
+_RETRY_MS = 1_000
 _LOOK_AROUND_S = 0.005
 """How long a busy worker leaves the controller, the supervisor and its stores' duties alone."""
 
@@ -54,6 +56,8 @@ class WorkerProcess:
         self._decode_metadata = msgspec.msgpack.Decoder(list[FromController]).decode
         self._image = MetadataImage.empty()
         self._is_stopping = False
+        self._has_followed = False
+        self._retry_ms = NEVER
         self._partitions = Partitions(
             folder=config.stores_folder,
             worker=index,
@@ -85,6 +89,7 @@ class WorkerProcess:
         ):
             self._poller.register(socket, zmq.POLLIN)
         self._poller.register(self._routers.bell, zmq.POLLIN)
+        self._register_metrics()
 
     def run(self) -> None:
         """Serve until the supervisor says stop; then sync and close the stores."""
@@ -95,6 +100,25 @@ class WorkerProcess:
         finally:
             self._partitions.close()
             log.info("stores are closed")
+
+    def _register_metrics(self) -> None:
+        metrics, turns = self._supervisor.metrics, self._turns
+        metrics.counter(
+            "odradek_appends", "Appends that were committed", lambda: turns.appended_count
+        )
+        metrics.counter(
+            "odradek_appended_bytes", "Bytes of batches committed", lambda: turns.appended_bytes
+        )
+        metrics.counter(
+            "odradek_storage_errors",
+            "Appends that the disk did not take",
+            lambda: turns.failed_count,
+        )
+        metrics.gauge(
+            "odradek_partitions",
+            "Partitions in the stores of this worker",
+            lambda: sum(len(store.partitions()) for store in self._partitions.stores.values()),
+        )
 
     def _serve_while_busy(self) -> None:
         """Turns of requests, until there are none or it is time to look around."""
@@ -124,6 +148,8 @@ class WorkerProcess:
         if self._controller.take_connected():
             self._follow()
         self._receive_metadata()
+        if now_ms >= self._retry_ms:
+            self._follow_image()
         if self._supervisor.poll():
             self._is_stopping = True
 
@@ -151,15 +177,26 @@ class WorkerProcess:
                     else:
                         image = applied
         if image is not self._image:
-            is_first = self._image.offset == 0
             self._image = image
-            vanished = self._partitions.follow(image)
-            for store, number in vanished:
-                self._turns.notify(store, (number,))
-            self._routers.send_replies()
-            self._tell_controller(Applied(self._name, image.offset))
-            if is_first:
-                self._supervisor.ready()
+            self._follow_image()
+
+    def _follow_image(self) -> None:
+        """Bring the stores in step with the newest image; on a full disk again a second later."""
+        is_first = not self._has_followed
+        try:
+            vanished = self._partitions.follow(self._image)
+        except StorageError as error:
+            log.error("the stores cannot follow the metadata: %s; trying again", error)
+            self._retry_ms = _now_ms() + _RETRY_MS
+            return
+        self._retry_ms = NEVER
+        self._has_followed = True
+        for store, number in vanished:
+            self._turns.notify(store, (number,))
+        self._routers.send_replies()
+        self._tell_controller(Applied(self._name, self._image.offset))
+        if is_first:
+            self._supervisor.ready()
 
 
 def _store_options(config: NodeConfig) -> StoreOptions:

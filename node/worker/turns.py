@@ -173,7 +173,10 @@ class Turns:
             -1,
         )
         if not code:
-            code, low_watermark = store.delete_records(request.number, request.offset)
+            try:
+                code, low_watermark = store.delete_records(request.number, request.offset)
+            except StorageError:
+                code = ErrorCode.KAFKA_STORAGE_ERROR
         router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
         self.notify(request.store, (request.number,))
 
