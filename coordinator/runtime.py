@@ -33,7 +33,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from coordinator.outcome import NO_REQUEST, Answer, Command, Outcome, Refusal, Reply, TimerKey
 from coordinator.timeline import Timeline
 from coordinator.timers import Timers
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, ProtocolError
 
 R = TypeVar("R")
 
@@ -97,7 +97,10 @@ class Shard(Protocol[R]):
     timeline: Timeline
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """The record's key and value (None: a tombstone) in the log."""
+        """The record's key and value (None: a tombstone) in the log.
+
+        ProtocolError if they cannot be written at all, which is treated like a batch too large.
+        """
 
     def decode(self, key: bytes, value: bytes | None) -> R | None:
         """The inverse; None for records of others. ProtocolError if malformed."""
@@ -331,7 +334,10 @@ class ShardRuntime(Generic[R]):
     def _write(self, records: tuple[R, ...], now_ms: int) -> bool:
         """Put the records into the open batch and replay them; False if they fit into no batch."""
         shard = self.shard
-        entries = [shard.encode(record) for record in records]
+        try:
+            entries = [shard.encode(record) for record in records]
+        except ProtocolError:
+            return False
         size = sum(
             len(key) + (len(value) if value is not None else 0) + _RECORD_OVERHEAD_BYTES
             for key, value in entries

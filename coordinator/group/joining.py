@@ -7,7 +7,7 @@ follows from it there. Called by `shard`.
 
 from coordinator.group.classic import ClassicGroup, GroupState, Step, join_error
 from coordinator.group.events import REASON_NOT_PROVIDED, EventKind
-from coordinator.group.records import GroupStored
+from coordinator.group.records import TEXT_LETTERS_MAX, GroupStored
 from coordinator.group.roster import Member, protocols_of
 from coordinator.group.settings import GroupSettings
 from coordinator.outcome import Command
@@ -25,6 +25,8 @@ def join(group: ClassicGroup, command: Command, request: JoinGroupRequest, step:
         _refuse_for_size(group, command, member_id, step)
     elif not _supports(group, request):
         _refuse(command, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id, step)
+    elif not _can_be_stored(command, request):
+        _refuse(command, ErrorCode.INVALID_REQUEST, member_id, step)
     elif not member_id:
         _join_new(group, command, request, step)
     elif member_id in group.pending and request.group_instance_id is None:
@@ -63,6 +65,13 @@ def _supports(group: ClassicGroup, request: JoinGroupRequest) -> bool:
         return bool(request.protocol_type) and bool(request.protocols)
     names = [protocol.name for protocol in request.protocols]
     return request.protocol_type == group.protocol_type and group.roster.has_common(names)
+
+
+def _can_be_stored(command: Command, request: JoinGroupRequest) -> bool:
+    """One member with a text too long for the log would fail every generation of the group."""
+    texts = [command.client_id, request.group_instance_id or "", request.protocol_type]
+    texts += (protocol.name for protocol in request.protocols)
+    return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
 
 
 def _join_new(group: ClassicGroup, command: Command, request: JoinGroupRequest, step: Step) -> None:

@@ -31,6 +31,7 @@ from protocol.types import ZERO_UUID, Uuid
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
+_INT16_MAX: Final = 0x7FFF
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _OFFSET_VALUE_MAX: Final = 4
@@ -94,8 +95,12 @@ class GroupStored(msgspec.Struct, frozen=True):
 GroupRecord: TypeAlias = OffsetCommitted | GroupStored
 
 
+TEXT_LETTERS_MAX: Final = 8_000
+"""Texts of at most so many letters certainly fit into a record, whatever letters they are."""
+
+
 def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Key and value as they stand in the log."""
+    """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
     if isinstance(record, OffsetCommitted):
         key = b"".join(
             (
@@ -129,15 +134,15 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 
 def _encode_offset(committed: CommittedOffset) -> bytes:
-    metadata = committed.metadata.encode()
     if committed.expire_timestamp_ms != NO_TIMESTAMP:
         return b"".join(
             (
-                struct.pack(">hqh", 1, committed.offset, len(metadata)),
-                metadata,
+                struct.pack(">hq", 1, committed.offset),
+                _string(committed.metadata),
                 struct.pack(">qq", committed.commit_timestamp_ms, committed.expire_timestamp_ms),
             )
         )
+    metadata = committed.metadata.encode()
     has_id = committed.topic_id != ZERO_UUID
     return b"".join(
         (
@@ -241,6 +246,8 @@ def _string(text: str | None) -> bytes:
     if text is None:
         return b"\xff\xff"
     octets = text.encode()
+    if len(octets) > _INT16_MAX:
+        raise ProtocolError(f"a text of {len(octets)} bytes fits into no record")
     return _INT16.pack(len(octets)) + octets
 
 

@@ -18,7 +18,13 @@ from coordinator.group.classic import ClassicGroup, GroupState, Step, join_error
 from coordinator.group.joining import join
 from coordinator.group.leaving import leave, leave_unknown_group
 from coordinator.group.offsets import Expiry, Offsets
-from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord, GroupStored
+from coordinator.group.records import (
+    NO_TIMESTAMP,
+    TEXT_LETTERS_MAX,
+    GroupMetadata,
+    GroupRecord,
+    GroupStored,
+)
 from coordinator.group.requests import (
     DeleteGroup,
     DescribeGroup,
@@ -217,7 +223,7 @@ class GroupShard:
         settings = self.settings
         error = ErrorCode.NONE
         group = self.group(request.group_id)
-        if not request.group_id:
+        if not request.group_id or len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif not (
             settings.session_timeout_min_ms
@@ -283,7 +289,9 @@ class GroupShard:
         generation_id = request.generation_id_or_member_epoch
         # Offsets alone make no object: a simple group is one that has nothing else.
         group = self.group(request.group_id)
-        if group is not None:
+        if len(request.group_id) > TEXT_LETTERS_MAX:
+            error = ErrorCode.INVALID_GROUP_ID
+        elif group is not None:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
         elif generation_id < 0:
             error = ErrorCode.NONE

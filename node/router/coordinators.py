@@ -147,15 +147,15 @@ class Coordinators:
                 assert isinstance(shard, GroupShard)
                 shard.settings = self._settings
         if old.topics_by_id is not new.topics_by_id:
-            self._follow_topic(new.topics_by_name.get(GROUP_TOPIC))
+            topic = new.topics_by_name.get(GROUP_TOPIC)
+            if topic is not old.topics_by_name.get(GROUP_TOPIC):
+                self._follow_topic(topic)
             gone = tuple(
-                (topic.name, topic_id)
-                for topic_id, topic in old.topics_by_id.items()
-                if topic_id not in new.topics_by_id
+                (old.topics_by_id[topic_id].name, topic_id)
+                for topic_id in old.topics_by_id.keys() - new.topics_by_id.keys()
             )
-            if gone:
-                for host in self._hosts.values():
-                    host.execute(Command(request=ForgetTopics(gone)))
+            for host in self._hosts.values() if gone else ():
+                host.execute(Command(request=ForgetTopics(gone)))
 
     def close(self) -> None:
         """Refuse everything that waits."""

@@ -16,7 +16,7 @@ from coordinator.outcome import (
 )
 from coordinator.runtime import ShardRuntime, ShardState, answer_of_append_error
 from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, ProtocolError
 
 NOW_MS = 1_000
 
@@ -67,6 +67,8 @@ class Dictionary:
         self.loaded_at_ms = -1
 
     def encode(self, record: Pair) -> tuple[bytes, bytes | None]:
+        if record.value == "unwritable":
+            raise ProtocolError("no form for this")
         return record.key.encode(), record.value.encode()
 
     def decode(self, key: bytes, value: bytes | None) -> Pair | None:
@@ -207,6 +209,14 @@ def test_a_command_that_fits_into_no_batch_is_refused_and_changes_nothing() -> N
     refused = stage.ask(put("a", "x" * 1_000))
     assert stage.refusal(refused) == ErrorCode.MESSAGE_TOO_LARGE
     assert stage.shard.lost == [(Pair("a", "x" * 1_000),)]
+    assert stage.value(stage.ask(Get("a"))) is None
+    assert not stage.runtime.has_batches
+
+
+def test_a_record_that_has_no_form_is_refused_like_one_too_large() -> None:
+    stage = Stage()
+    refused = stage.ask(Put((("a", "1"), ("b", "unwritable"))))
+    assert stage.refusal(refused) == ErrorCode.MESSAGE_TOO_LARGE
     assert stage.value(stage.ask(Get("a"))) is None
     assert not stage.runtime.has_batches
 

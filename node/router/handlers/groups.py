@@ -229,17 +229,17 @@ async def handle_list_groups(
         coordinators.call_shard(shard, request, context) for shard in coordinators.hosted_shards()
     ]
     listed: list[ListedGroup] = []
-    loading = False
+    is_loading = False
     for reply in waiting:
         try:
             response = await reply
         except ApiError as error:
             # A shard that has just moved away is listed by its new host.
-            loading = loading or error.code is not ErrorCode.NOT_COORDINATOR
+            is_loading = is_loading or error.code is not ErrorCode.NOT_COORDINATOR
             continue
         assert isinstance(response, ListGroupsResponse)
         listed += response.groups
-    if loading:
+    if is_loading:
         return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     sees_all = services.authorizer.check(
         context, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME

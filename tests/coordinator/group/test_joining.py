@@ -84,6 +84,23 @@ def test_refusals_have_a_null_protocol_name_from_version_7_on(
     assert joined.generation_id == -1
 
 
+@pytest.mark.parametrize("where", ["client", "instance", "protocol", "type"])
+def test_a_member_whose_texts_fit_into_no_record_is_refused(where: str) -> None:
+    play = Playbook()
+    text = "x" * 9_000
+    joined = play.join(
+        version=5,
+        client=text if where == "client" else "c",
+        instance=text if where == "instance" else None,
+        protocols=[(text, b"")] if where == "protocol" else [("range", b"")],
+        protocol_type=text if where == "type" else "consumer",
+    ).joined
+    assert joined.error_code == ErrorCode.INVALID_REQUEST
+    assert play.join(group=text).joined.error_code == ErrorCode.INVALID_GROUP_ID
+    assert play.commit({("t", 0): 1}, group=text) == ErrorCode.INVALID_GROUP_ID
+    assert play.list_groups() == {}
+
+
 # -- group.max.size -------------------------------------------------------------------------------
 
 

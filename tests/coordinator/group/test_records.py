@@ -139,6 +139,19 @@ def test_a_value_of_a_newer_version_is_refused_by_name() -> None:
         decode(GROUP_KEY, b"\x00\x09")
 
 
+@pytest.mark.parametrize(
+    "record",
+    [
+        GroupStored("x" * 32_768, None),
+        GroupStored("g", GroupMetadata(protocol_type="ä" * 16_384)),
+        OffsetCommitted("g", "t", 0, CommittedOffset(1, -1, "x" * 32_768, 1, 5)),
+    ],
+)
+def test_texts_too_long_for_their_place_are_refused(record: GroupRecord) -> None:
+    with pytest.raises(ProtocolError, match="fits into no record"):
+        encode(record)
+
+
 texts = st.text(max_size=20)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
