@@ -233,7 +233,8 @@ class ShardHost:
             log.warning("%s could not append: %s", self.name, code.name)
             return runtime.append_failed(batch, code, now_ms)
         answers = runtime.appended(batch, answer.base_offset)
-        self._retry_s = 0.0
+        if runtime.state is ShardState.ACTIVE:
+            self._retry_s = 0.0
         # acks=all: what is answered is committed.
         end_offset = answer.base_offset + len(batch.entries)
         return answers + runtime.committed_below(end_offset, now_ms)
