@@ -43,6 +43,10 @@ from protocol.errors import ApiError, ProtocolError
 
 log = logging.getLogger(__name__)
 
+DECODED_BYTES_MAX = 8 << 20
+"""The largest request other than Produce. Decoded, the densest takes thirty times its size in memory;
+Produce's records are not decoded. A Metadata request for 100,000 topics is a third of this."""
+
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
 """A request's class decides its handler; the table below is where the two meet, so their types end
 here."""
@@ -104,6 +108,8 @@ class Dispatcher:
             ):
                 self._refuse(slot, header, api)
                 return
+            if len(frame) > DECODED_BYTES_MAX and header.api_key != ApiKey.PRODUCE:
+                raise ProtocolError(f"{api.name} request of {len(frame)} bytes: too large")
             request = decode_request(header.api_key, header.api_version, frame, header.body_offset)
         except ProtocolError as error:
             log.warning("closing %s:%d: %s", client.client_host, client.client_port, error)
