@@ -210,6 +210,12 @@ class ShardHost:
         self._is_flush_due = False
         runtime = self.runtime
         for batch in runtime.take_batches():
+            if runtime.state is ShardState.DRAINING:
+                # One before it was refused on the spot; what rests on that is not sent at all.
+                refusal = ErrorCode.KAFKA_STORAGE_ERROR
+                self._run(partial(runtime.append_failed, batch, refusal, self._now_ms()))
+            if runtime.state is not ShardState.ACTIVE:
+                continue
             octets = build_batch(
                 [
                     Record(index, batch.timestamp_ms, key, value)

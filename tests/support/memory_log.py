@@ -9,7 +9,10 @@ from protocol.records import iter_batches, iter_records
 
 
 class MemoryLog:
-    """Appends and barriers wait in `queue` until `serve` or `fail` settles the oldest."""
+    """Appends and barriers wait in `queue` until `serve` or `fail` settles the oldest.
+
+    As long as there are `refusals` appends are refused on the spot.
+    """
 
     def __init__(self, *, is_serving: bool = True) -> None:
         self.entries: list[Entry] = []
@@ -17,6 +20,7 @@ class MemoryLog:
         self.is_serving = is_serving
         self.is_readable = True
         self.slice_count = 1_000
+        self.refusals: list[ErrorCode] = []
         self.queue: list[tuple[bytes | None, Reply[Answer]]] = []
 
     def barrier(self) -> Reply[Answer]:
@@ -36,6 +40,9 @@ class MemoryLog:
 
     def _enqueue(self, batch: bytes | None) -> Reply[Answer]:
         reply: Reply[Answer] = Reply()
+        if self.refusals and batch is not None:
+            reply.resolve(Failed(0, self.refusals.pop(0)))
+            return reply
         self.queue.append((batch, reply))
         if self.is_serving:
             self.serve()

@@ -4,6 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import wraps
+from typing import ParamSpec
+
+import pytest
 
 from coordinator.group.requests import FetchOffsets
 from coordinator.group.settings import GroupSettings
@@ -23,17 +26,19 @@ from protocol.messages.group_offsets import (
 from protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from tests.support.memory_log import MemoryLog
 
+P = ParamSpec("P")
+
 DEADLINE_S = 5.0
 
 
-def run(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+def run(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     """Run the test on a loop of its own."""
 
     @wraps(test)
-    def runner() -> None:
+    def runner(*args: P.args, **kwargs: P.kwargs) -> None:
         async def bounded() -> None:
             async with asyncio.timeout(DEADLINE_S):
-                await test()
+                await test(*args, **kwargs)
 
         asyncio.run(bounded())
 
@@ -43,7 +48,7 @@ def run(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 class Stage:
     """A host, its log, and what it has answered."""
 
-    def __init__(self, log: MemoryLog, settings: GroupSettings) -> None:
+    def __init__(self, log: MemoryLog, settings: GroupSettings, batch_bytes_max: int) -> None:
         loop = asyncio.get_running_loop()
         self.log = log
         self.answers: dict[int, Answer] = {}
@@ -53,7 +58,7 @@ class Stage:
             name="shard",
             leader_epoch=0,
             shard_log=log,
-            new_runtime=lambda: ShardRuntime(GroupShard(settings)),
+            new_runtime=lambda: ShardRuntime(GroupShard(settings), batch_bytes_max=batch_bytes_max),
             loop=loop,
             now_ms=lambda: int(loop.time() * 1000),
             deliver=self.hear,
@@ -120,9 +125,13 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    log: MemoryLog | None = None, settings: GroupSettings | None = None
+    log: MemoryLog | None = None,
+    settings: GroupSettings | None = None,
+    *,
+    batch_bytes_max: int = 1_000_000,
 ) -> AsyncIterator[Stage]:
-    stage = Stage(log or MemoryLog(), settings or GroupSettings(initial_rebalance_delay_ms=0))
+    settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
+    stage = Stage(log or MemoryLog(), settings, batch_bytes_max)
     stage.host.start()
     try:
         yield stage
@@ -224,6 +233,23 @@ async def test_a_refused_batch_is_taken_back_without_loading_anew() -> None:
         stage.log.serve(and_stay=True)
         assert await stage.committed() == 1
         assert stage.host.runtime is runtime
+
+
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]
+)
+@run
+async def test_what_rests_on_a_batch_refused_on_the_spot_is_not_written(refusal: ErrorCode) -> None:
+    async with staged(batch_bytes_max=150) as stage:
+        await stage.until_active()
+        stage.log.refusals.append(refusal)
+        commits = [stage.commit(offset) for offset in range(5)]
+        for commit in commits:
+            assert await stage.error_of_commit(commit) == ErrorCode.NOT_COORDINATOR
+        assert await stage.committed() == -1
+        assert stage.log.entries == []
+        assert await stage.error_of_commit(stage.commit(9)) == ErrorCode.NONE
+        assert await stage.committed() == 9
 
 
 @run
