@@ -214,8 +214,9 @@ class ShardHost:
                 # One before it was refused on the spot; what rests on that is not sent at all.
                 refusal = ErrorCode.KAFKA_STORAGE_ERROR
                 self._run(partial(runtime.append_failed, batch, refusal, self._now_ms()))
-            if runtime.state is not ShardState.ACTIVE:
                 continue
+            if runtime.state is not ShardState.ACTIVE:
+                break
             octets = build_batch(
                 [
                     Record(index, batch.timestamp_ms, key, value)
