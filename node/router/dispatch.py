@@ -44,7 +44,7 @@ from protocol.errors import ApiError, ProtocolError
 log = logging.getLogger(__name__)
 
 DECODED_BYTES_MAX = 8 << 20
-"""The largest request other than Produce. Decoded, the densest takes thirty times its size in memory;
+"""The largest request but Produce. Decoded, the densest takes thirty times its size in memory;
 Produce's records are not decoded. A Metadata request for 100,000 topics is a third of this."""
 
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Any]]
