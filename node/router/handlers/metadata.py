@@ -48,7 +48,6 @@ PARTITIONS_MAX_OF_AN_ANSWER = 2000
 _AUTO_CREATE_TIMEOUT_MS = 5_000
 _BROKERS = 1
 _CONTROLLERS = 2
-_ELR_FEATURE = "eligible.leader.replicas.version"
 
 
 # -- Metadata --------------------------------------------------------------------------------
@@ -319,7 +318,6 @@ def _described(
     topic: TopicImage, first: int, end: int, context: RequestContext, services: Services
 ) -> DescribeTopicPartitionsResponseTopic:
     image = services.image
-    has_elr = image.features.get(_ELR_FEATURE, 0) > 0
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -332,8 +330,8 @@ def _described(
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
-                eligible_leader_replicas=list(partition.elr) if has_elr else None,
-                last_known_elr=list(partition.last_known_elr) if has_elr else None,
+                eligible_leader_replicas=list(partition.elr),
+                last_known_elr=list(partition.last_known_elr),
                 offline_replicas=_offline(partition, image.brokers),
             )
             for index, partition in enumerate(topic.partitions[first:end], first)

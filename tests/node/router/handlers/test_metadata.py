@@ -7,7 +7,7 @@ import pytest
 
 from cluster.controller.commands import RegisterBroker
 from cluster.metadata.image import ConfigResourceType, Listener, PartitionImage
-from cluster.metadata.records import FeatureLevelChanged, PartitionChanged
+from cluster.metadata.records import PartitionChanged
 from node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 from node.router.handlers.metadata import (
     handle_describe_cluster,
@@ -353,13 +353,13 @@ def test_topics_without_describe_are_hidden_or_refused(room: RouterRoom) -> None
     assert page(room, "aa", "absent") == ([("aa", 29, []), ("absent", 29, [])], None)
 
 
-def test_eligible_leaders_are_told_when_the_feature_is_on(room: RouterRoom) -> None:
-    # B.11: null if the feature is off.
+def test_eligible_leaders_are_a_list_and_never_null(room: RouterRoom) -> None:
+    # Kafka's brokers always send lists, and its tools (kafka-consumer-groups 4.3.1) fail on null.
     request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name="aa")])
     (topic,) = room.call(handle_describe_topic_partitions, request).topics
-    assert topic.partitions[0].eligible_leader_replicas is None
+    partition = topic.partitions[0]
+    assert (partition.eligible_leader_replicas, partition.last_known_elr) == ([], [])
     assert topic.topic_authorized_operations == TOPIC_OPERATIONS
-    room.controller.write(FeatureLevelChanged("eligible.leader.replicas.version", 1))
     state = PartitionImage((0, 1, 2), (0,), 0, elr=(1,), last_known_elr=(2,))
     room.controller.write(PartitionChanged(topic_id(1), 0, state))
     room.services.image = room.controller.image
