@@ -15,16 +15,20 @@ from tests.node.cli.conftest import Run
 from tests.support.ports import free_port, is_listening
 
 
+def clean_environment() -> dict[str, str]:
+    """This process's environment without settings of a node, and with its import path."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith("ODRADEK_")}
+    return {**own, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
 @contextmanager
 def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
     """A node, and what it said when it was ready."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     node = subprocess.Popen(
         [sys.executable, "-m", "node.cli.main", *arguments, "--output", "json"],
         stdout=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=clean_environment(),
     )
     try:
         assert node.stdout is not None
@@ -70,12 +74,10 @@ def test_serve_keeps_its_data_and_temporary_data_go(tmp_path: Path, odradek: Run
 
 @pytest.mark.e2e
 def test_an_attached_node_ends_with_standard_input(tmp_path: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-m", "node.cli.main", "serve", "--attached", "--output", "json"]
     command += ["--listen", "127.0.0.1:0", "--data", str(tmp_path)]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_environment()
     ) as node:
         assert node.stdin is not None
         assert node.stdout is not None
@@ -113,7 +115,7 @@ def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
             text=True,
             check=False,
             timeout=20,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env=clean_environment(),
         )
         assert ran.returncode == 1
         assert bootstrap.rpartition(":")[2] in ran.stderr
