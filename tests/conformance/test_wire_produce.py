@@ -2,9 +2,12 @@
 
 import pytest
 
+from protocol.apis import ApiKey
 from protocol.checksum import crc32c
+from protocol.codec import decode_response, decode_response_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -36,7 +39,8 @@ from tests.conformance.dialogue import (
     unique,
     values_of,
 )
-from tests.support.wire import WireClient
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient, frame_of
 
 HOUR_MS = 3_600_000
 RECORD_COUNT_AT = 57
@@ -121,6 +125,31 @@ def test_a_partition_that_does_not_exist_does_not_spoil_the_others(
     (answered,) = wire.ask(request, PRODUCE, ProduceResponse).responses
     codes = {result.index: result.error_code for result in answered.partition_responses}
     assert codes == {0: ErrorCode.NONE, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+def test_what_the_coordinators_keep_is_theirs_to_write(wire: WireClient) -> None:
+    """A record that no coordinator understands would cost the groups of that partition their
+    coordinator, so only the administrators' own client may write there, as in Kafka.
+    """
+    asked = FindCoordinatorRequest(key="a", key_type=0)
+
+    def is_there() -> bool:
+        return not wire.ask(asked, 2, FindCoordinatorResponse).error_code
+
+    wait_until(is_there, timeout_s=30, what="the coordinators' topic is there")
+    batch = batch_of(b"no offset", keys=[b"\x00\x01"])
+    result = produce(wire, "__consumer_offsets", batch)
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert result.base_offset == -1
+
+    of_no_known_type = batch_of(b"", keys=[b"\x7f\xff"])
+    request = produce_request("__consumer_offsets", {0: of_no_known_type})
+    wire.send_raw(frame_of(request, PRODUCE, 7, client_id="__admin_client"))
+    frame = wire.receive_frame()
+    _, at = decode_response_header(ApiKey.PRODUCE, PRODUCE, frame)
+    answer = decode_response(ApiKey.PRODUCE, PRODUCE, frame, at)
+    assert isinstance(answer, ProduceResponse)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 def test_a_wrong_checksum_is_a_corrupt_message(wire: WireClient, topic: str) -> None:

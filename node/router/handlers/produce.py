@@ -7,6 +7,7 @@ delivered.
 """
 
 from cluster.metadata.image import TopicImage
+from cluster.metadata.topic_names import INTERNAL_TOPICS
 from node.bus.messages import Appended
 from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
@@ -25,6 +26,8 @@ from protocol.messages.produce import (
 
 _MAGIC_AT = 16
 _BATCH_BYTES_MIN = 17
+_ADMINISTRATORS_CLIENT_ID = "__admin_client"
+"""As in Kafka, the one client that may write to the coordinators' topics, to repair them."""
 
 
 async def handle_produce(
@@ -93,6 +96,9 @@ def _topic_error(
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if name in INTERNAL_TOPICS and context.client_id != _ADMINISTRATORS_CLIENT_ID:
+        # A record that no coordinator can read would keep its whole shard from loading.
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     return ErrorCode.NONE
 
 
