@@ -1,0 +1,167 @@
+"""What clients saw while processes died, and what is wrong with it.
+
+After Jepsen's workload for Kafka: every record carries its producer and a number that only counts
+up, so that the log itself tells what was lost, doubled or reordered. A `History` is what producers
+and consumers noted, and the log as it was read at the end; `anomalies` compares them and knows
+nothing of how they were made. Partitions are numbers: a history is of one topic.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+SHOWN_OF_A_KIND = 3
+UNKNOWN_OFFSET = -1
+
+
+class Value(NamedTuple):
+    """What a record says."""
+
+    producer: int
+    number: int
+
+
+class Position(NamedTuple):
+    """Where a record is."""
+
+    partition: int
+    offset: int
+
+
+Log = dict[int, list[tuple[int, Value]]]
+"""The records of each partition, with their offsets."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What one consumer read of a partition from its assignment to its end."""
+
+    consumer: str
+    partition: int
+    records: list[tuple[int, Value]] = field(default_factory=list)
+    committed: int = -1
+    """The offset that it was told is committed, -1 for none."""
+
+
+@dataclass(slots=True)
+class History:
+    """One run. `readings` of a partition are in the order in which they began."""
+
+    sent: dict[Value, int] = field(default_factory=dict)
+    acknowledged: dict[Value, Position] = field(default_factory=dict)
+    complaints: list[str] = field(default_factory=list)
+    """Errors that an application was told."""
+    readings: list[Reading] = field(default_factory=list)
+    log: Log = field(default_factory=dict)
+
+
+def anomalies(history: History) -> list[str]:
+    """What must not be, in sentences; some examples of each kind."""
+    found: list[str] = []
+    for kind in (_told, _lost, _doubled, _invented, _reordered, _holes, _misread, _leaps, _resumed):
+        sentences = kind(history)
+        found += islice(sentences, SHOWN_OF_A_KIND)
+        more = sum(1 for _ in sentences)
+        if more:
+            found.append(f"... and {more} more like this")
+    return found
+
+
+def _places(history: History) -> dict[Value, list[Position]]:
+    places: dict[Value, list[Position]] = {}
+    for partition, records in history.log.items():
+        for offset, value in records:
+            places.setdefault(value, []).append(Position(partition, offset))
+    return places
+
+
+def _told(history: History) -> Iterator[str]:
+    for complaint in history.complaints:
+        yield f"an application was told: {complaint}"
+
+
+def _lost(history: History) -> Iterator[str]:
+    places = _places(history)
+    for value, promised in history.acknowledged.items():
+        found = places.get(value)
+        if found is None:
+            yield f"lost: {value} was acknowledged at {promised} and is nowhere"
+        elif promised.offset != UNKNOWN_OFFSET and promised not in found:
+            yield f"moved: {value} was acknowledged at {promised} and is at {found}"
+
+
+def _doubled(history: History) -> Iterator[str]:
+    for value, found in _places(history).items():
+        if len(found) > 1:
+            yield f"doubled: {value} is at {found}"
+
+
+def _invented(history: History) -> Iterator[str]:
+    for value, found in _places(history).items():
+        if history.sent.get(value) != found[0].partition:
+            yield f"invented: {value} is at {found} and nobody sent it there"
+
+
+def _reordered(history: History) -> Iterator[str]:
+    for partition, records in history.log.items():
+        last: dict[int, Value] = {}
+        for offset, value in records:
+            before = last.get(value.producer)
+            if before is not None and before.number > value.number:
+                yield f"reordered: {value} at {Position(partition, offset)} comes after {before}"
+            last[value.producer] = value
+
+
+def _holes(history: History) -> Iterator[str]:
+    for partition, records in history.log.items():
+        yield from _steps(f"the log of partition {partition}", records)
+
+
+def _misread(history: History) -> Iterator[str]:
+    for reading in history.readings:
+        log = dict(history.log.get(reading.partition, ()))
+        for offset, value in reading.records:
+            if log.get(offset) != value:
+                yield (
+                    f"inconsistent: {reading.consumer} read {value} at"
+                    f" {Position(reading.partition, offset)}, where {log.get(offset)} is"
+                )
+
+
+def _leaps(history: History) -> Iterator[str]:
+    for reading in history.readings:
+        yield from _steps(f"{reading.consumer} in partition {reading.partition}", reading.records)
+
+
+def _steps(who: str, records: Iterable[tuple[int, Value]]) -> Iterator[str]:
+    """Offsets must count up by one: there are neither transactions nor compaction here."""
+    for (before, _), (offset, _) in pairwise(records):
+        if offset != before + 1:
+            yield f"{'skipped' if offset > before else 'went back'}: {who}, {before} to {offset}"
+
+
+def _resumed(history: History) -> Iterator[str]:
+    """A group goes on where it committed; nothing is left unread in between or at the end."""
+    reached: dict[int, int] = dict.fromkeys(history.log, 0)
+    committed: dict[int, int] = {}
+    for reading in history.readings:
+        if not reading.records:
+            continue
+        partition = reading.partition
+        first, last = reading.records[0][0], max(reading.records)[0]
+        if first > reached.get(partition, 0):
+            yield (
+                f"unread: {reading.consumer} began partition {partition} at {first}, nobody had"
+                f" read beyond {reached.get(partition, 0)}"
+            )
+        if first < committed.get(partition, 0):
+            yield (
+                f"commit lost: {reading.consumer} began partition {partition} at {first},"
+                f" {committed[partition]} was committed"
+            )
+        reached[partition] = max(reached.get(partition, 0), last + 1)
+        committed[partition] = max(committed.get(partition, 0), reading.committed)
+    for partition, records in history.log.items():
+        if history.readings and records and reached[partition] <= records[-1][0]:
+            yield f"unread: partition {partition} from {reached[partition]} on"

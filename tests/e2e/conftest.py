@@ -1,0 +1,63 @@
+"""Whole nodes in processes of their own, and figures that are printed rather than asserted."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from node.embedded import EmbeddedBroker
+
+FIGURES = pytest.StashKey[list[str]]()
+
+Report = Callable[[str], None]
+StartNode = Callable[..., EmbeddedBroker]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder needs real processes."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print what was measured: what a machine can do is shown, not judged."""
+    figures = config.stash.get(FIGURES, [])
+    if figures:
+        terminalreporter.section("figures")
+        for figure in figures:
+            terminalreporter.line(figure)
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Report:
+    """Have a figure printed at the end of the run."""
+    figures = request.config.stash.setdefault(FIGURES, [])
+
+    def add(figure: str) -> None:
+        figures.append(f"{request.node.name}: {figure}")
+
+    return add
+
+
+@pytest.fixture
+def start_node(tmp_path: Path) -> Iterator[StartNode]:
+    """Start nodes with settings of `odradek serve --set`; they end with the test."""
+    nodes: list[EmbeddedBroker] = []
+
+    def start(
+        settings: Mapping[str, str] | None = None, directory: Path | None = None
+    ) -> EmbeddedBroker:
+        node = EmbeddedBroker(
+            directory or tmp_path / f"node-{len(nodes)}", settings=settings, timeout_s=60.0
+        )
+        nodes.append(node)
+        node.start()
+        return node
+
+    yield start
+    for node in nodes:
+        node.kill()

@@ -1,0 +1,276 @@
+"""Clients under load while something happens to the broker: a writer and a group of readers.
+
+All of them are confluent-kafka with default retries and time limits, since the question is what an
+application gets to see. They note everything in a `History`; errors that the library shows to its
+application are complaints. That all brokers are away is no error but news: the library goes on.
+"""
+
+import threading
+import time
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+
+from tests.e2e.checker import UNKNOWN_OFFSET, History, Log, Position, Reading, Value
+
+IN_FLIGHT_MAX = 200
+"""Records of one partition without an answer; a partition that is away must not stop the others."""
+BURST = 8
+PACE_S = 0.004
+COMMIT_EVERY = 200
+KEYS = 64
+_NEWS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
+class Writer(threading.Thread):
+    """One idempotent producer: numbers its records, spreads them over all partitions."""
+
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, history: History, number: int = 0
+    ) -> None:
+        super().__init__(daemon=True)
+        self._topic = topic
+        self._history = history
+        self._producer_number = number
+        self._in_flight = [0] * partitions
+        self._stopping = threading.Event()
+        self.answered_at: list[list[float]] = [[] for _ in range(partitions)]
+        """When each partition's records were acknowledged, by the steady clock."""
+        self.newest: list[int] = [-1] * partitions
+        """The number of each partition's newest acknowledged record."""
+        self.next_number = 0
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "error_cb": self._on_error,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        """Produce until told to stop, then until all is answered."""
+        while not self._stopping.is_set():
+            for _ in range(BURST):
+                self._produce()
+            self._producer.poll(PACE_S)
+        left = self._producer.flush(120)
+        if left:
+            self._history.complaints.append(f"{left} records were never answered")
+
+    def stop(self) -> None:
+        """Send nothing new; returns when everything has been answered."""
+        self._stopping.set()
+        self.join(150)
+        assert not self.is_alive(), "the producer hangs"
+
+    def longest_gap_s(self, begin: float, end: float) -> float:
+        """The longest time without an acknowledgement in a partition that touches [begin, end]."""
+        longest = 0.0
+        for times in self.answered_at:
+            first = max(bisect_left(times, begin) - 1, 0)
+            for before, after in pairwise(times[first : bisect_right(times, end) + 1]):
+                longest = max(longest, after - before)
+        return longest
+
+    def _produce(self) -> None:
+        number = self.next_number
+        partition = number % len(self._in_flight)
+        if self._in_flight[partition] >= IN_FLIGHT_MAX:
+            partition = min(range(len(self._in_flight)), key=self._in_flight.__getitem__)
+            if self._in_flight[partition] >= IN_FLIGHT_MAX:
+                return
+        value = Value(self._producer_number, number)
+        self.next_number += 1
+        self._history.sent[value] = partition
+        self._in_flight[partition] += 1
+
+        def on_delivery(error: KafkaError | None, message: Message) -> None:
+            self._in_flight[partition] -= 1
+            if error is not None:
+                self._history.complaints.append(f"{value} was not delivered: {error}")
+                return
+            offset = message.offset()
+            self._history.acknowledged[value] = Position(
+                partition, UNKNOWN_OFFSET if offset is None or offset < 0 else offset
+            )
+            self.answered_at[partition].append(time.monotonic())
+            self.newest[partition] = number
+
+        self._producer.produce(
+            self._topic,
+            key=b"key-%d" % (number % KEYS),
+            value=encode(value),
+            partition=partition,
+            on_delivery=on_delivery,
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() not in _NEWS:
+            self._history.complaints.append(f"the producer was told {error}")
+
+
+class Reader(threading.Thread):
+    """One member of a group: reads what it is assigned and commits now and then."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        name: str,
+        history: History,
+    ) -> None:
+        super().__init__(daemon=True, name=name)
+        self._topic = topic
+        self._history = history
+        self._stopping = threading.Event()
+        self._readings: dict[int, Reading] = {}
+        self._uncommitted = 0
+        self.assignments = 0
+        """How often it was given partitions."""
+        self.newest: dict[int, int] = {}
+        """The number of the newest record that it read of each of its partitions."""
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "error_cb": self._on_error,
+                "log_level": 0,
+            }
+        )
+
+    @property
+    def partitions(self) -> set[int]:
+        """What it is assigned."""
+        return set(self._readings)
+
+    def run(self) -> None:
+        """Read until told to stop, then leave the group."""
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke
+        )
+        while not self._stopping.is_set():
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                self._take(message)
+        self._commit()
+        self._consumer.close()
+
+    def stop(self) -> None:
+        """Commit, leave, end."""
+        self._stopping.set()
+        self.join(60)
+        assert not self.is_alive(), f"{self.name} hangs"
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            self._history.complaints.append(f"{self.name} was told {error}")
+            return
+        partition, offset = position_of(message)
+        value = decode(message.value())
+        self._readings[partition].records.append((offset, value))
+        self.newest[partition] = value.number
+        self._uncommitted += 1
+        if self._uncommitted >= COMMIT_EVERY:
+            self._commit()
+
+    def _commit(self) -> None:
+        positions = [
+            TopicPartition(self._topic, reading.partition, reading.records[-1][0] + 1)
+            for reading in self._readings.values()
+            if reading.records
+        ]
+        self._uncommitted = 0
+        if not positions:
+            return
+        try:
+            committed = self._consumer.commit(offsets=positions, asynchronous=False)
+        except KafkaException as error:
+            self._history.complaints.append(f"{self.name} could not commit: {error}")
+            return
+        for position in committed or ():
+            if position.error is None:
+                self._readings[position.partition].committed = position.offset
+            else:
+                self._history.complaints.append(f"{self.name} could not commit: {position}")
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assignments += 1
+        for partition in partitions:
+            reading = Reading(self.name, partition.partition)
+            self._readings[partition.partition] = reading
+            self._history.readings.append(reading)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._commit()
+        for partition in partitions:
+            del self._readings[partition.partition]
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() not in _NEWS:
+            self._history.complaints.append(f"{self.name} was told {error}")
+
+
+def read_log(bootstrap: str, topic: str, partitions: Iterable[int]) -> Log:
+    """Everything that is in the topic, read by a consumer without a group."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    log: Log = {partition: [] for partition in partitions}
+    ends: dict[int, int] = {}
+    for partition in partitions:
+        start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        assert start == 0
+        ends[partition] = end
+    missing = {partition for partition, end in ends.items() if end > 0}
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in missing])
+    deadline = time.monotonic() + 60
+    while missing:
+        assert time.monotonic() < deadline, f"partitions {missing} cannot be read to their ends"
+        for message in consumer.consume(1000, timeout=0.5):
+            assert message.error() is None, message.error()
+            position = position_of(message)
+            log[position.partition].append((position.offset, decode(message.value())))
+            if position.offset + 1 >= ends[position.partition]:
+                missing.discard(position.partition)
+    consumer.close()
+    return log
+
+
+def position_of(message: Message) -> Position:
+    """Where a message was read."""
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
+    return Position(partition, offset)
+
+
+def encode(value: Value) -> bytes:
+    """A record's value."""
+    return b"%d %d" % value
+
+
+def decode(octets: bytes | None) -> Value:
+    """The reverse of `encode`."""
+    assert octets is not None
+    producer, number = octets.split()
+    return Value(int(producer), int(number))
