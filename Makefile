@@ -28,7 +28,7 @@ serve: .venv/.serve
 	$(BIN)/odradek serve $(ARGS)
 
 test: .venv/.test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -o faulthandler_timeout=300 $(ARGS)
 
 conformance: .venv/.test
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
