@@ -2,12 +2,17 @@
 
 What a request would cross on its way, it crosses here in memory: it is encoded and decoded in
 its version, handled, and the response goes through the codec as well. What stands in for the
-links to the controller and to the workers calls them directly.
+links to the controller and to the workers calls them directly. Requests that wait (long polls,
+appends held back on purpose) are begun with `begin` and waited for on the loop that the room was
+given.
 """
 
+import asyncio
+import ctypes
+import itertools
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from cluster.controller.commands import (
     AllocateProducerIds,
@@ -16,21 +21,33 @@ from cluster.controller.commands import (
     ProducerIdsReply,
 )
 from cluster.metadata.image import MetadataImage
-from node.bus.messages import DeleteRecords, Failed, RecordsDeleted
+from cluster.metadata.settings import broker_settings
+from node.bus.messages import (
+    Advanced,
+    Append,
+    AppendBytes,
+    Appended,
+    DeleteRecords,
+    DescribeProducers,
+    Failed,
+    ProducersDescribed,
+    RecordsDeleted,
+    ToRouter,
+)
 from node.bus.reply import Reply, drive
 from node.router.authorizer import Asker, Authorizer, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.controller_link import ControllerLink
-from node.router.fanout import Fanout
+from node.router.fanout import Answer, Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs
 from node.router.producer_ids import ProducerIds
 from node.worker.partitions import Partitions
-from node.worker.turns import RouterState, Turns
+from node.worker.turns import Request, RouterState, Turns
 from protocol.apis import APIS, ApiKey
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError
+from protocol.errors import ApiError, ErrorCode
 from storage.settings import StoreOptions
 from tests.support.controller_room import ControllerRoom
 
@@ -40,6 +57,10 @@ Denial = tuple[Operation, ResourceType, str]
 NODE_ID = 0
 STORE_COUNT = 2
 LOCAL_HOST, LOCAL_PORT = "reached.example", 19092
+NOW_MS = 1_000_000
+ARENA_BYTES = 4 << 20
+FRAME_GAP = 32
+DEADLINE_S = 10.0
 
 
 class DenyingAuthorizer(Authorizer):
@@ -74,32 +95,140 @@ class DirectController:
 
 
 class DirectFanout:
-    """The bus to the workers: one worker's turn per request."""
+    """The bus to the workers: one worker's turn per request, in the order of the requests.
 
-    def __init__(self, turns: Turns) -> None:
-        self._turns = turns
+    With `holds_back` the turns wait for `let_go`; with `is_away` the worker is gone.
+    """
+
+    def __init__(self, room: "RouterRoom") -> None:
+        self._room = room
         self._next_id = 0
+        self._held: list[tuple[Request, Reply[Answer]]] = []
+        self.holds_back = False
+        self.is_away = False
+        self.requests: list[Request] = []
 
-    def delete_records(
-        self, *, store: int, number: int, offset: int
-    ) -> Reply[RecordsDeleted | Failed]:
+    def append_reference(
+        self,
+        *,
+        store: int,
+        number: int,
+        arena_offset: int,
+        length: int,
+        acks: int,
+        version: int,
+        may_scratch_before: bool = False,
+    ) -> Reply[Answer]:
+        return self._request(
+            Append(
+                self._id(),
+                store,
+                number,
+                arena_offset,
+                length,
+                acks=acks,
+                version=version,
+                may_scratch_before=may_scratch_before,
+            )
+        )
+
+    def append_bytes(
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        version: int = 13,
+    ) -> Reply[Answer]:
+        return self._request(
+            AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
+        )
+
+    def is_same_worker(self, store: int, other: int) -> bool:
+        return store % self._room.worker_count == other % self._room.worker_count
+
+    def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
+        return self._request(DeleteRecords(self._id(), store, number, offset))
+
+    def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
+        return self._request(DescribeProducers(self._id(), store, number))
+
+    def let_go(self) -> None:
+        """Carry out the oldest request that is held back."""
+        self._carry_out(*self._held.pop(0))
+
+    def _id(self) -> int:
         self._next_id += 1
-        router = RouterState()
-        self._turns.run([(router, DeleteRecords(self._next_id, store, number, offset))], 0)
-        reply: Reply[RecordsDeleted | Failed] = Reply()
-        (answer,) = router.replies
-        assert isinstance(answer, RecordsDeleted | Failed)
-        reply.resolve(answer)
+        return self._next_id
+
+    def _request(self, request: Request) -> Reply[Answer]:
+        self.requests.append(request)
+        reply: Reply[Answer] = Reply()
+        if self.is_away:
+            reply.resolve(Failed(request.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        elif self.holds_back:
+            self._held.append((request, reply))
+        else:
+            self._carry_out(request, reply)
         return reply
+
+    def _carry_out(self, request: Request, reply: Reply[Answer]) -> None:
+        router = RouterState(self._room.arena)
+        self._room.turns.run([(router, request)], NOW_MS)
+        (answer,) = router.replies
+        assert isinstance(answer, Appended | RecordsDeleted | ProducersDescribed | Failed)
+        reply.resolve(answer)
+
+
+class Pending(Generic[Response]):
+    """A request that was begun. `context` is what its handler was given."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self.context = context
+        self.is_done = False
+        self.is_closed = False
+        self.retain_count = 0
+        self._read: Callable[[], Response] | None = None
+        self._on_done: Callable[[], None] = lambda: None
+
+    def response(self) -> Response:
+        """The response as the client reads it; raises what the handler raised."""
+        assert self._read is not None, "the handler still waits"
+        return self._read()
+
+    def on_done(self, call: Callable[[], None]) -> None:
+        self._on_done = call
+        if self.is_done:
+            call()
+
+    def finish(self, read: Callable[[], Response]) -> None:
+        self._read = read
+        self.is_done = True
+        self._on_done()
 
 
 class RouterRoom:
     """One node with a controller and a worker, seen from its router; `call` is a request."""
 
     def __init__(
-        self, folder: Path, *, brokers: int = 1, static: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        static: Mapping[str, str] | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        worker_count: int = 1,
     ) -> None:
+        """`loop` is for requests that wait; the caller closes it. `worker_count` is what the
+        router believes; one does the work of all."""
         self.static = dict(static or {})
+        self.now_ms = NOW_MS
+        self.worker_count = worker_count
+        self.arena = memoryview(bytearray(ARENA_BYTES))
+        self._arena_used = FRAME_GAP
+        self._loop = loop
         self.controller = ControllerRoom(brokers=brokers, static=self.static, node_id=NODE_ID)
         self.partitions = Partitions(
             folder=folder,
@@ -111,21 +240,27 @@ class RouterRoom:
             options=StoreOptions(segment_map_bytes=64 << 20, status_slots=1 << 12),
             now_ms=0,
         )
-        self.turns = Turns(self.partitions, lambda _message: None)
+        self.turns = Turns(self.partitions, self._on_broadcast)
         self.authorizer = DenyingAuthorizer()
         self.link = DirectController(self)
+        self.fanout = DirectFanout(self)
+        logs = Logs(folder, STORE_COUNT)
         self.services = Services(
             node_id=NODE_ID,
             cluster_id="cluster",
             image=self.controller.image,
             static_configs=self.static,
-            now_ms=lambda: 1_000_000,
+            now_ms=lambda: self.now_ms,
             controller=cast("ControllerLink", self.link),
-            fanout=cast("Fanout", DirectFanout(self.turns)),
-            logs=Logs(folder, STORE_COUNT),
+            fanout=cast("Fanout", self.fanout),
+            logs=logs,
             authorizer=self.authorizer,
-            fetch_sessions=cast("FetchSessions", None),
-            fetch_waits=cast("FetchWaits", None),
+            fetch_sessions=FetchSessions(
+                new_id=itertools.count(1).__next__, slots_max=self._session_slots
+            ),
+            fetch_waits=FetchWaits(loop, logs.set_watch)
+            if loop is not None
+            else cast("FetchWaits", None),
             producer_ids=ProducerIds(self.allocate_producer_ids),
             served_apis=tuple(ApiKey),
         )
@@ -149,6 +284,29 @@ class RouterRoom:
     def deny(self, operation: Operation, resource: ResourceType, name: str) -> None:
         self.authorizer.denied.add((operation, resource, name))
 
+    def place(self, name: str, partition: int = 0) -> tuple[int, int]:
+        """Store and number of a partition that is there."""
+        topic = self.image.topics_by_name[name]
+        place = self.services.logs.locate(topic.topic_id, partition)
+        assert place is not None
+        return place
+
+    def append(
+        self, name: str, *batches: bytes, partition: int = 0, is_client: bool = True
+    ) -> list[int]:
+        """Append batches past the router, in a turn each; their base offsets. All must succeed."""
+        store, number = self.place(name, partition)
+        offsets = []
+        for batch in batches:
+            router = RouterState()
+            request = AppendBytes(1, store, number, batch, is_client)
+            self.turns.run([(router, request)], NOW_MS)
+            (answer,) = router.replies
+            assert isinstance(answer, Appended), answer
+            assert answer.error_code == ErrorCode.NONE, answer
+            offsets.append(answer.base_offset)
+        return offsets
+
     def call(
         self,
         handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
@@ -158,9 +316,34 @@ class RouterRoom:
         listener: str = "PLAINTEXT",
     ) -> Response:
         """The response as the client reads it; the newest version if none is named."""
+        return self.wait(self.begin(handler, request, version, listener=listener))
+
+    def wait(self, pending: Pending[Response]) -> Response:
+        """The response to a request that was begun; time passes on the loop until it is there."""
+        if not pending.is_done:
+            assert self._loop is not None, "the handler waits, and nobody gave the room a loop"
+            done: asyncio.Future[None] = self._loop.create_future()
+            pending.on_done(lambda: done.set_result(None))
+            self._loop.run_until_complete(asyncio.wait_for(done, DEADLINE_S))
+        return pending.response()
+
+    def begin(
+        self,
+        handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
+        request: object,
+        version: int | None = None,
+        *,
+        listener: str = "PLAINTEXT",
+    ) -> Pending[Response]:
+        """Hand a request in; it may be answered later. No response at all reads as None."""
         api = next(api for api in APIS.values() if api.request is type(request))
         version = api.max_version if version is None else version
         sent = b"".join(encode_request(api.key, version, request))
+        if self._arena_used + len(sent) > ARENA_BYTES:
+            self._arena_used = FRAME_GAP
+        start, self._arena_used = self._arena_used, self._arena_used + len(sent) + FRAME_GAP
+        frame = self.arena[start : start + len(sent)]
+        frame[:] = sent
         context = RequestContext(
             api_key=api.key,
             api_version=version,
@@ -171,12 +354,41 @@ class RouterRoom:
             local_host=LOCAL_HOST,
             local_port=LOCAL_PORT,
             listener_name=listener,
+            frame=frame,
+            arena_offset=start,
+            offset_of=lambda view: _address_of(view) - _address_of(self.arena),
         )
-        response = run(
-            handler(decode_request(api.key, version, memoryview(sent)), context, self.services)
-        )
-        buffers = encode_response(api.key, version, response)
-        return cast("Response", decode_response(api.key, version, memoryview(b"".join(buffers))))
+        pending: Pending[Response] = Pending(context)
+
+        def retain() -> None:
+            pending.retain_count += 1
+
+        def close() -> None:
+            pending.is_closed = True
+
+        def finish(response: Response | None, error: BaseException | None) -> None:
+            def read() -> Response:
+                if error is not None:
+                    raise error
+                if response is None:
+                    return cast("Response", None)
+                sent = memoryview(b"".join(encode_response(api.key, version, response)))
+                return cast("Response", decode_response(api.key, version, sent))
+
+            pending.finish(read)
+
+        context.retain, context.close = retain, close
+        drive(handler(decode_request(api.key, version, frame), context, self.services), finish)
+        return pending
+
+    def _session_slots(self) -> int:
+        settings = broker_settings(self.image, NODE_ID, self.static)
+        return settings.max_incremental_fetch_session_cache_slots
+
+    def _on_broadcast(self, message: ToRouter) -> None:
+        assert isinstance(message, Advanced)
+        if self._loop is not None:
+            self.services.fetch_waits.on_advanced(message.store, message.numbers)
 
     def close(self) -> None:
         self.services.logs.close()
@@ -191,3 +403,7 @@ def run(coroutine: Coroutine[Any, Any, Response]) -> Response:
     if error is not None:
         raise error
     return cast("Response", value)
+
+
+def _address_of(view: memoryview) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(view))
