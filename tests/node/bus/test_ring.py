@@ -1,4 +1,5 @@
-"""The ring: every message once and in order, across its end, full and empty, and a sleeper is rung for."""
+"""The ring: every message once and in order, across its end, full and empty, and a sleeper is rung
+for."""
 
 import random
 import subprocess

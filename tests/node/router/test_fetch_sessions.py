@@ -1,4 +1,5 @@
-"""KIP-227 sessions: epochs, forgetting, what an incremental answer leaves out, the bound and its eviction."""
+"""KIP-227 sessions: epochs, forgetting, what an incremental answer leaves out, the bound and its
+eviction."""
 
 import itertools
 
