@@ -9,6 +9,7 @@ Settings that Kafka's brokers have as well keep Kafka's names and go to `static_
 the lowest layer of the cluster's dynamic configuration and are defined in cluster/metadata.
 """
 
+import difflib
 import hashlib
 import os
 import re
@@ -20,7 +21,9 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.settings import check_static
+from cluster.metadata.topic_configs import TOPIC_CONFIGS
 from node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
 from storage.settings import Durability
 
@@ -42,7 +45,7 @@ _RUN_FOLDER_LENGTH_MAX = 80
 _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
 
 # Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
-# is accepted with them; they have no effect.
+# is accepted with them; they have no effect, which the supervisor says at the start.
 _IGNORED = frozenset(
     {
         "controller.listener.names",
@@ -101,11 +104,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "auto"
     http_host: str = ""
     http_port: int | None = None
+    settings_without_effect: tuple[str, ...] = ()
+    """Kafka's settings that were given and that mean nothing here."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
 
     @property
     def broker_configs(self) -> dict[str, str]:
-        """The static layer of broker configs: what was set, what this node is, what its profile says."""
+        """The static layer of broker configs: what was set, what this node is, its profile."""
         node = {
             "node.id": str(self.node_id),
             "listeners": ",".join(f"{x.name}://{x.host}:{x.port}" for x in self.listeners),
@@ -203,6 +208,7 @@ class _Reader:
     def __init__(self, settings: dict[str, Setting]) -> None:
         self._settings = settings
         self._faults: list[str] = []
+        self._taken: set[str] = set()
 
     def read(self) -> NodeConfig:
         profile = self._choice("profile", _PROFILES, "standard")
@@ -219,7 +225,7 @@ class _Reader:
             worker_count=self._take(
                 "workers", _count(1, 64), 1 if is_dev else default_worker_count()
             ),
-            router_count=self._take("routers", _count(1, 64), 1),
+            router_count=self._take("routers", _one_router, 1),
             store_count=self._take("stores", _count(1, STORE_COUNT_MAX), 0),
             profile=profile,
             durability=Durability(self._choice("durability", tuple(Durability), "interval")),
@@ -228,6 +234,7 @@ class _Reader:
             log_format=self._choice("log.format", _LOG_FORMATS, "auto"),
             http_host=http[0] if http else "",
             http_port=http[1] if http else None,
+            settings_without_effect=tuple(sorted(_IGNORED & self._settings.keys())),
             static_configs=self._static_configs(),
         )
         self._check_together(config)
@@ -236,6 +243,7 @@ class _Reader:
         return config
 
     def _take(self, key: str, parse: Callable[[str], T], default: T) -> T:
+        self._taken.add(key)
         setting = self._settings.pop(key, None)
         if setting is None:
             return default
@@ -303,10 +311,21 @@ class _Reader:
             if key in _IGNORED:
                 continue
             faults = check_static({key: setting.text})
-            self._faults.extend(f"{fault} ({setting.origin})" for fault in faults)
+            hint = "" if key in BROKER_CONFIGS else self._hint(key)
+            self._faults.extend(f"{fault} ({setting.origin}){hint}" for fault in faults)
             if not faults:
                 static[key] = setting.text
         return static
+
+    def _hint(self, key: str) -> str:
+        """What somebody may have meant who wrote a key that there is not."""
+        topic_config = TOPIC_CONFIGS.get(key)
+        if topic_config is not None and topic_config.synonyms:
+            default = topic_config.synonyms[0].name
+            return f": it is a topic's; {default} is the default of all topics"
+        known = [*self._taken, *BROKER_CONFIGS]
+        close = difflib.get_close_matches(key, known, n=1)
+        return f": is {close[0]} meant?" if close else ": leave it out"
 
     def _check_together(self, config: NodeConfig) -> None:
         if config.worker_count > (config.store_count or DEFAULT_STORE_COUNT):
@@ -320,11 +339,6 @@ class _Reader:
             self._faults.append(
                 f"listeners: port {port} is used by several listeners; give each its own"
             )
-        if config.router_count > 1 and any(not listener.port for listener in config.listeners):
-            self._faults.append(
-                f"routers={config.router_count}: several routers share the listeners' ports;"
-                " choose ports other than 0"
-            )
 
 
 def _count(least: int, most: int) -> Callable[[str], int]:
@@ -334,6 +348,12 @@ def _count(least: int, most: int) -> Callable[[str], int]:
         return int(text)
 
     return parse
+
+
+def _one_router(text: str) -> int:
+    if text != "1":
+        raise ValueError("this release runs one router a node, in which its groups live; use 1")
+    return 1
 
 
 def _node_id(text: str) -> int:

@@ -43,7 +43,7 @@ def new_cluster_id() -> str:
 
 
 def read_identity(folder: Path) -> Identity | None:
-    """Whose folder this is; None if it was not formatted. Raises ConfigFault if it cannot be ours."""
+    """Whose folder this is; None if it was not formatted. ConfigFault if it cannot be ours."""
     path = folder / META_NAME
     try:
         text = path.read_text()
@@ -113,6 +113,7 @@ def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
                 f"data={folder}: this folder is not formatted; run odradek format, or check"
                 " whether the right volume is mounted here"
             )
+        _check_nobodys(config)
         identity = Identity(
             config.cluster_id or new_cluster_id(),
             config.node_id,
@@ -132,6 +133,21 @@ def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
         store_count=identity.store_count,
         worker_count=min(config.worker_count, identity.store_count),
     )
+
+
+def _check_nobodys(config: NodeConfig) -> None:
+    """Raise ConfigFault if there are data that a lost meta.properties belonged to: under a new
+    cluster id no process would take them."""
+    left = [
+        folder.name
+        for folder in (config.metadata_folder, config.stores_folder)
+        if folder.is_dir() and any(folder.iterdir())
+    ]
+    if left:
+        raise ConfigFault(
+            f"data={config.data}: there is {' and '.join(left)} of a node here, but no {META_NAME}"
+            " that says of which; restore that file, or choose another data folder"
+        )
 
 
 def format_folder(folder: Path, identity: Identity) -> None:

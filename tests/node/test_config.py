@@ -67,6 +67,7 @@ def test_kafkas_own_settings_are_kept_by_kafkas_names(tmp_path: Path) -> None:
         "num.partitions": "3",
         "auto.create.topics.enable": "false",
     }
+    assert config.settings_without_effect == ("num.io.threads", "process.roles")
 
 
 def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
@@ -104,7 +105,11 @@ def test_listeners_have_names_protocols_and_addresses_for_others() -> None:
         ("run", "/tmp/" + "x" * 100, "shorter than 80"),
         ("cluster.id", "our cluster", "letters, digits"),
         ("log.retention.ms", "a week", "log.retention.ms"),
-        ("log.retension.ms", "1", "is not a key"),
+        ("log.retension.ms", "1", "is log.retention.ms meant?"),
+        ("worker", "1", "is workers meant?"),
+        ("retention.ms", "1", "log.retention.ms is the default of all topics"),
+        ("zookeeper.connect", "localhost", "is not a key of this broker's configuration"),
+        ("routers", "2", "one router a node"),
     ],
 )
 def test_a_mistake_is_told_with_key_value_place_and_what_would_be_right(
@@ -123,7 +128,6 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 def test_settings_that_do_not_go_together_are_mistakes_as_well() -> None:
     assert "a worker owns whole stores" in faults_of(workers="9", stores="4")[0]
-    assert "several routers share" in faults_of(routers="2", listeners="A://:0")[0]
     assert "used by several" in faults_of(listeners="A://:9092,B://:9092")[0]
 
 

@@ -45,6 +45,17 @@ def test_a_lost_folder_is_not_made_anew_by_itself(tmp_path: Path) -> None:
     assert read_identity(tmp_path) is None
 
 
+@pytest.mark.parametrize("folder", ["stores", "metadata"])
+def test_data_that_nobody_signs_for_are_not_given_to_a_new_node(
+    tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "log").touch()
+    with pytest.raises(ConfigFault, match=rf"there is {folder} .* but no meta\.properties"):
+        adopt_identity(config_for(tmp_path), formats=True)
+    assert read_identity(tmp_path) is None
+
+
 def test_the_data_of_others_are_refused(tmp_path: Path) -> None:
     format_folder(tmp_path, Identity("cluster-a", 1, 8))
     with pytest.raises(ConfigFault, match=r"node\.id=2: .* belong to node 1"):
