@@ -85,6 +85,8 @@ def run(
     folder or the addresses will not do.
     """
     configure_logging(config, "supervisor")
+    if config.settings_without_effect:
+        log.warning("without effect here: %s", ", ".join(config.settings_without_effect))
     try:
         config.data_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -251,7 +253,11 @@ class Supervisor:
         reading.setblocking(False)
         writing.setblocking(False)
         handlers: dict[signal.Signals, object] = {}
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        numbers = [signal.SIGTERM, signal.SIGINT, signal.SIGCHLD]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            # A terminal that is closed; who wants a node to outlive it uses nohup.
+            numbers.append(signal.SIGHUP)
+        for number in numbers:
             handlers[number] = signal.signal(number, self._on_signal)
         wakeup = signal.set_wakeup_fd(writing.fileno(), warn_on_full_buffer=False)
 

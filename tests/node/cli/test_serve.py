@@ -40,7 +40,7 @@ def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, 
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_serve_says_where_it_is_and_ends_in_order_on_a_signal(
     tmp_path: Path, number: signal.Signals
 ) -> None:
