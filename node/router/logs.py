@@ -6,10 +6,14 @@ then. A place is remembered per (topic id, partition); topic ids are never reuse
 go stale while the topic lives.
 """
 
+import logging
 from pathlib import Path
 
+from storage.environment import StorageError
 from storage.layout import store_folder, store_index
 from storage.reader import StoreReader
+
+log = logging.getLogger(__name__)
 
 Place = tuple[int, int]
 """(store, store-local partition number)"""
@@ -31,11 +35,19 @@ class Logs:
             folder = store_folder(self.folder, store)
             if not StoreReader.exists(folder):
                 return None
-            reader = self._readers[store] = StoreReader(folder)
+            try:
+                reader = self._readers[store] = StoreReader(folder)
+            except StorageError as error:
+                # Its worker has begun to make it and is not done.
+                log.info("store %d cannot be read yet: %s", store, error)
+                return None
         return reader
 
     def locate(self, topic_id: bytes, partition: int) -> Place | None:
-        """Where a partition lies; None while the worker that owns it has not created it."""
+        """Where a partition lies; None while the worker that owns it has not created it, and for
+        any number that no partition has."""
+        if partition < 0:
+            return None
         key = (topic_id, partition)
         place = self._places.get(key)
         if place is None:

@@ -395,15 +395,5 @@ class RouterRoom:
         self.partitions.close()
 
 
-def run(coroutine: Coroutine[Any, Any, Response]) -> Response:
-    """Drive a coroutine that waits for nothing but what is there already."""
-    ended: list[tuple[Response | None, BaseException | None]] = []
-    drive(coroutine, lambda value, error: ended.append((value, error)))
-    ((value, error),) = ended
-    if error is not None:
-        raise error
-    return cast("Response", value)
-
-
 def _address_of(view: memoryview) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(view))

@@ -1,0 +1,121 @@
+"""A router's own look at the stores: found when there, remembered, forgotten with the topic."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.router.logs import Logs
+from storage.layout import CATALOG_NAME, STATUS_NAME, store_folder, store_index
+from storage.store import Store
+from tests.support.stores import append_now, batch_of, create, open_store
+
+STORE_COUNT = 2
+TOPIC_ID = bytes(range(16))
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[Logs]:
+    logs = Logs(tmp_path, STORE_COUNT)
+    yield logs
+    logs.close()
+
+
+def open_numbered(folder: Path, store: int) -> Store:
+    return open_store(store_folder(folder, store))
+
+
+def index_of(partition: int, topic_id: bytes = TOPIC_ID) -> int:
+    return store_index(topic_id, partition, STORE_COUNT)
+
+
+def test_a_store_that_its_worker_has_not_made_is_asked_again_later(
+    logs: Logs, tmp_path: Path
+) -> None:
+    index = index_of(0)
+    assert logs.reader(index) is None
+    assert logs.locate(TOPIC_ID, 0) is None
+    logs.set_watch(index, 0)
+    store = open_numbered(tmp_path, index)
+    assert logs.reader(index) is not None
+    assert logs.locate(TOPIC_ID, 0) is None
+    number = create(store, 0)
+    assert logs.locate(TOPIC_ID, 0) == (index, number)
+    store.close()
+
+
+def test_a_store_that_is_just_being_made_is_not_there_yet(logs: Logs, tmp_path: Path) -> None:
+    """Its worker makes file after file, and the router may look in between."""
+    folder = store_folder(tmp_path, 0)
+    folder.mkdir(parents=True)
+    for name in (CATALOG_NAME, STATUS_NAME):
+        (folder / name).touch()
+        assert logs.reader(0) is None
+    (folder / STATUS_NAME).write_bytes(bytes(4096))
+    assert logs.reader(0) is None
+
+
+def test_partitions_are_found_in_the_store_that_the_layout_says(logs: Logs, tmp_path: Path) -> None:
+    stores = [open_numbered(tmp_path, index) for index in range(STORE_COUNT)]
+    wanted = {p: (index_of(p), create(stores[index_of(p)], p)) for p in range(4)}
+    assert {p: logs.locate(TOPIC_ID, p) for p in range(4)} == wanted
+    assert {place[0] for place in wanted.values()} == {0, 1}
+    for store in stores:
+        store.close()
+
+
+@pytest.mark.parametrize("partition", [4, 2**31 - 1, -1, -(2**31)])
+def test_partitions_that_do_not_exist_are_nowhere(
+    logs: Logs, tmp_path: Path, partition: int
+) -> None:
+    stores = [open_numbered(tmp_path, index) for index in range(STORE_COUNT)]
+    assert logs.locate(TOPIC_ID, partition) is None
+    for store in stores:
+        store.close()
+
+
+def test_a_deleted_topic_is_forgotten(logs: Logs, tmp_path: Path) -> None:
+    store = open_numbered(tmp_path, index_of(0))
+    number = create(store, 0)
+    assert logs.locate(TOPIC_ID, 0) is not None
+    store.delete_partition(number)
+    logs.forget_topic(TOPIC_ID, 1)
+    assert logs.locate(TOPIC_ID, 0) is None
+    logs.forget_topic(TOPIC_ID, 1)
+    store.close()
+
+
+def test_offsets_are_seen_as_soon_as_they_are_committed(logs: Logs, tmp_path: Path) -> None:
+    store = open_numbered(tmp_path, index_of(0))
+    number = create(store, 0)
+    reader = logs.reader(index_of(0))
+    assert reader is not None
+    append_now(store, number, batch_of(3))
+    assert reader.status.high_watermark(number) == 3
+    store.close()
+
+
+def test_a_watch_reaches_the_worker_of_the_store(logs: Logs, tmp_path: Path) -> None:
+    store = open_numbered(tmp_path, index_of(0))
+    number = create(store, 0)
+    assert not store.status.take_watch(number)
+    logs.set_watch(index_of(0), number)
+    assert store.status.take_watch(number)
+    assert not store.status.take_watch(number)
+    store.close()
+
+
+def test_a_response_on_its_way_outlives_the_closing_of_the_stores(
+    logs: Logs, tmp_path: Path
+) -> None:
+    store = open_numbered(tmp_path, index_of(0))
+    number = create(store, 0)
+    batch = batch_of(1, size=100_000)
+    append_now(store, number, batch)
+    reader = logs.reader(index_of(0))
+    assert reader is not None
+    result = reader.read(number, 0, max_bytes=1 << 20, end_offset=1)
+    assert any(isinstance(buffer, memoryview) for buffer in result.buffers), "not copied"
+    logs.close()
+    store.close()
+    assert b"".join(result.buffers)[21:] == batch[21:]
