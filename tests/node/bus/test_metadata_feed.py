@@ -1,0 +1,98 @@
+"""Metadata arrives in order and once, whatever is sent twice, late or not at all."""
+
+import random
+
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import ClusterCreated, Record, TopicCreated, encode_records
+from cluster.metadata.snapshot import image_records
+from node.bus.messages import MetadataRecords, MetadataSnapshot
+from node.bus.metadata_feed import apply_metadata
+
+
+def topic(number: int) -> Record:
+    return TopicCreated(f"t{number}", number.to_bytes(16))
+
+
+HISTORY: list[tuple[Record, ...]] = [
+    (ClusterCreated("cluster"),),
+    (topic(1), topic(2)),
+    (topic(3),),
+    (topic(4),),
+    (topic(5), topic(6), topic(7)),
+    (topic(8),),
+]
+
+
+def image_at(offset: int) -> MetadataImage:
+    """What whoever applied the first `offset` entries of the history knows."""
+    delta = MetadataDelta(MetadataImage.empty())
+    for entry in HISTORY[:offset]:
+        for record in entry:
+            delta.replay(record)
+    return delta.apply(offset)
+
+
+def entries(start: int, end: int) -> MetadataRecords:
+    return MetadataRecords(start, tuple(encode_records(entry) for entry in HISTORY[start:end]))
+
+
+def snapshot(offset: int) -> MetadataSnapshot:
+    return MetadataSnapshot(offset, (encode_records(image_records(image_at(offset))),))
+
+
+def applied(image: MetadataImage, message: MetadataRecords | MetadataSnapshot) -> MetadataImage:
+    after = apply_metadata(image, message)
+    assert after is not None
+    return after
+
+
+def test_entries_are_applied_in_order() -> None:
+    image = applied(applied(MetadataImage.empty(), entries(0, 2)), entries(2, 4))
+    assert image.offset == 4
+    assert image.has_same_content(image_at(4))
+
+
+def test_entries_that_overlap_are_applied_from_the_first_new_one_on() -> None:
+    image = applied(image_at(3), entries(1, 5))
+    assert image.offset == 5
+    assert image.has_same_content(image_at(5))
+
+
+def test_what_is_known_leaves_the_very_same_image() -> None:
+    image = image_at(4)
+    assert apply_metadata(image, entries(0, 4)) is image
+    assert apply_metadata(image, entries(2, 3)) is image
+    assert apply_metadata(image, entries(4, 4)) is image
+
+
+def test_a_gap_is_told_and_nothing_of_it_applied() -> None:
+    assert apply_metadata(image_at(2), entries(3, 5)) is None
+    assert apply_metadata(MetadataImage.empty(), entries(1, 2)) is None
+
+
+def test_a_snapshot_replaces_what_was_known() -> None:
+    image = applied(image_at(2), snapshot(5))
+    assert image.offset == 5
+    assert image.has_same_content(image_at(5))
+    other = MetadataDelta(MetadataImage.empty())
+    other.replay(TopicCreated("stray", bytes(15) + b"\xff"))
+    replaced = applied(other.apply(9), snapshot(5))
+    assert "stray" not in replaced.topics_by_name
+    assert replaced.offset == 5
+
+
+def test_a_follower_who_asks_again_at_gaps_ends_where_the_log_ends() -> None:
+    chance = random.Random(7)
+    for _ in range(100):
+        image = MetadataImage.empty()
+        while image.offset < len(HISTORY):
+            start = chance.randrange(len(HISTORY))
+            message = entries(start, chance.randint(start, len(HISTORY)))
+            after = apply_metadata(image, message)
+            if after is None:
+                assert start > image.offset
+                after = applied(image, entries(image.offset, image.offset + 1))
+            assert after.offset >= image.offset
+            image = after
+            assert image.has_same_content(image_at(image.offset))

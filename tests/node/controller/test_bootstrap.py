@@ -1,0 +1,82 @@
+"""The first words of a cluster, and what the controller makes of a node's start."""
+
+from pathlib import Path
+
+from cluster.controller.controller import Controller
+from cluster.metadata.image import BrokerImage, MetadataImage
+from node.config import NodeConfig, load
+from node.controller.bootstrap import bootstrap_records, registration
+
+
+def config_of(folder: Path, **options: str) -> NodeConfig:
+    keys = {key.replace("_", "."): value for key, value in options.items()}
+    return load(
+        environment={},
+        options={"data": str(folder), "cluster.id": "cluster-of-the-test", **keys},
+    )
+
+
+def started(config: NodeConfig, *, times: int = 1) -> MetadataImage:
+    """The image of a new cluster after this node was started so often."""
+    controller = Controller(MetadataImage.empty(), node_id=config.node_id)
+    controller.replay(bootstrap_records(config), 1)
+    for start in range(times):
+        result = controller.handle(registration(config, start.to_bytes(16)), 1_000)
+        controller.replay(result.records, controller.image.offset + 1)
+    return controller.image
+
+
+def broker(image: MetadataImage, node_id: int = 0) -> BrokerImage:
+    return image.brokers[node_id]
+
+
+def test_a_new_cluster_has_the_id_of_the_configuration(tmp_path: Path) -> None:
+    image = started(config_of(tmp_path))
+    assert image.cluster_id == "cluster-of-the-test"
+
+
+def test_a_node_that_starts_is_a_broker_that_serves(tmp_path: Path) -> None:
+    image = started(config_of(tmp_path, node_id="7", broker_rack="r1"))
+    assert list(image.brokers) == [7]
+    assert broker(image, 7).rack == "r1"
+    assert not broker(image, 7).is_fenced
+
+
+def test_every_start_raises_the_broker_epoch(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    assert broker(started(config, times=2)).broker_epoch > broker(started(config)).broker_epoch
+
+
+def test_a_listener_without_an_advertised_address_has_an_empty_host(tmp_path: Path) -> None:
+    """Clients are then told the address at which they reached us."""
+    image = started(config_of(tmp_path, listeners="PLAINTEXT://0.0.0.0:19092"))
+    listener = broker(image).listener("PLAINTEXT")
+    assert listener is not None
+    assert (listener.host, listener.port) == ("", 19092)
+
+
+def test_what_is_advertised_is_registered_for_its_listener(tmp_path: Path) -> None:
+    image = started(
+        config_of(
+            tmp_path,
+            listeners="INSIDE://0.0.0.0:19092,OUTSIDE://0.0.0.0:19093",
+            advertised_listeners="OUTSIDE://kafka.example:443",
+        )
+    )
+    outside, inside = broker(image).listener("OUTSIDE"), broker(image).listener("INSIDE")
+    assert outside is not None
+    assert inside is not None
+    assert (outside.host, outside.port) == ("kafka.example", 443)
+    assert outside.security_protocol == "PLAINTEXT"
+    assert inside.host == ""
+
+
+def test_a_new_address_is_told_after_the_next_start(tmp_path: Path) -> None:
+    before = config_of(tmp_path, listeners="PLAINTEXT://0.0.0.0:19092")
+    controller = Controller(started(before), node_id=0)
+    after = config_of(tmp_path, listeners="PLAINTEXT://0.0.0.0:29092")
+    result = controller.handle(registration(after, b"second start 123"), 2_000)
+    controller.replay(result.records, controller.image.offset + 1)
+    listener = broker(controller.image).listener("PLAINTEXT")
+    assert listener is not None
+    assert listener.port == 29092

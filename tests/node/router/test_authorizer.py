@@ -1,0 +1,65 @@
+"""The numbers that clients decode, and the bit field made of them."""
+
+import pytest
+
+from node.router.authorizer import (
+    CLUSTER_NAME,
+    NOT_ASKED,
+    Asker,
+    Authorizer,
+    Operation,
+    ResourceType,
+)
+
+
+class Client:
+    principal = "User:ANONYMOUS"
+    client_host = "127.0.0.1"
+
+
+class AllowsOnly(Authorizer):
+    """As an authoriser with rules would answer."""
+
+    def __init__(self, *allowed: Operation) -> None:
+        self._allowed = allowed
+
+    def check(
+        self, context: Asker, operation: Operation, resource: ResourceType, name: str
+    ) -> bool:
+        return operation in self._allowed
+
+
+def test_everything_is_allowed_without_rules() -> None:
+    authorizer = Authorizer()
+    assert all(
+        authorizer.check(Client(), operation, resource, "any")
+        for operation in Operation
+        for resource in ResourceType
+    )
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "field"),
+    [
+        # What Kafka 4 answers to a client that may do everything.
+        (ResourceType.TOPIC, "t", 3576),
+        (ResourceType.GROUP, "g", 3400),
+        (ResourceType.CLUSTER, CLUSTER_NAME, 8096),
+    ],
+)
+def test_all_operations_of_a_resource_are_those_of_kafka(
+    resource: ResourceType, name: str, field: int
+) -> None:
+    assert Authorizer().authorized_operations(Client(), resource, name) == field
+
+
+def test_only_allowed_operations_are_in_the_field_each_at_its_number() -> None:
+    authorizer = AllowsOnly(Operation.READ, Operation.DESCRIBE)
+    field = authorizer.authorized_operations(Client(), ResourceType.TOPIC, "t")
+    assert field == 1 << 3 | 1 << 8
+    assert authorizer.authorized_operations(Client(), ResourceType.CLUSTER, "c") == 1 << 8
+
+
+def test_nothing_allowed_is_told_from_not_asked() -> None:
+    assert AllowsOnly().authorized_operations(Client(), ResourceType.TOPIC, "t") == 0
+    assert NOT_ASKED == -(2**31)
