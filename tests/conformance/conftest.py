@@ -4,7 +4,9 @@ With ODRADEK_CONFORMANCE_BOOTSTRAP=HOST:PORT the same tests run against that bro
 expect is what Apache Kafka does: they are run against it before they judge us.
 """
 
+import importlib
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,12 @@ import pytest
 from node.embedded import EmbeddedBroker
 from tests.conformance.dialogue import Cluster, unique
 from tests.support.wire import WireClient
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas on import in a way that Python 3.11 advises against. Done
+    # here, before the tests import it and turn the advice into an error.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    importlib.import_module("kafka")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -58,7 +58,9 @@ def code_of(futures: Mapping[object, Future[object]]) -> int:
 
 def test_topics_are_created_described_and_deleted(admin: AdminClient) -> None:
     name = unique("topic")
-    assert only(admin.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "1000"})])) is None
+    assert (
+        only(admin.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "1000"})])) is None
+    )
     assert name in admin.list_topics(timeout=TIMEOUT_S).topics
     assert code_of(admin.create_topics([NewTopic(name, 3, 1)])) == KafkaError.TOPIC_ALREADY_EXISTS
     described = only(admin.describe_topics(TopicCollection([name])))

@@ -102,7 +102,11 @@ def test_a_record_comes_back_whole(cluster: Cluster, topic: str, new_consumer: N
     """Keys, headers with doubles and nulls, timestamps, null and empty values."""
     now = now_ms()
     records: list[dict[str, object]] = [
-        {"key": b"k", "value": b"v", "headers": [("a", b"1"), ("a", b"2"), ("n", None), ("e", b"")]},
+        {
+            "key": b"k",
+            "value": b"v",
+            "headers": [("a", b"1"), ("a", b"2"), ("n", None), ("e", b"")],
+        },
         {"key": None, "value": b"keyless", "headers": []},
         {"key": b"tombstone", "value": None, "headers": []},
         {"key": b"", "value": b"", "headers": []},
@@ -191,7 +195,8 @@ def test_a_producer_may_choose_partition_and_timestamp(
 ) -> None:
     topic = cluster.new_topic(5)
     records = [
-        {"value": b"%d" % index, "partition": index, "timestamp": 1000 * index} for index in range(1, 5)
+        {"value": b"%d" % index, "partition": index, "timestamp": 1000 * index}
+        for index in range(1, 5)
     ]
     reports = send_all(new_producer(cluster), topic, records)
     assert {report.partition(): report.timestamp()[1] for report in reports} == {
@@ -213,9 +218,7 @@ def test_append_time_reaches_producer_and_consumer(
     assert report.timestamp() == message.timestamp()
 
 
-def test_a_consumer_seeks_and_pauses(
-    cluster: Cluster, new_consumer: NewConsumer
-) -> None:
+def test_a_consumer_seeks_and_pauses(cluster: Cluster, new_consumer: NewConsumer) -> None:
     topic = cluster.new_topic(2)
     producer = new_producer(cluster)
     for partition in range(2):
@@ -227,7 +230,9 @@ def test_a_consumer_seeks_and_pauses(
     consumer.seek(TopicPartition(topic, 0, 90))
     assert [message.offset() for message in take(consumer, 10)] == list(range(90, 100))
     consumer.pause([TopicPartition(topic, 1)])
-    send_all(producer, topic, [{"value": b"new", "partition": 1}, {"value": b"new", "partition": 0}])
+    send_all(
+        producer, topic, [{"value": b"new", "partition": 1}, {"value": b"new", "partition": 0}]
+    )
     (message,) = take(consumer, 1)
     assert message.partition() == 0
     assert consumer.poll(0.2) is None
@@ -258,9 +263,7 @@ def has_position(consumer: Consumer, topic: str, producer: Producer) -> bool:
     return message is not None
 
 
-def test_offsets_are_found_by_time(
-    cluster: Cluster, new_consumer: NewConsumer
-) -> None:
+def test_offsets_are_found_by_time(cluster: Cluster, new_consumer: NewConsumer) -> None:
     topic = cluster.new_topic(2)
     producer = new_producer(cluster, compression_type="lz4", linger_ms=20)
     records = [
@@ -269,14 +272,25 @@ def test_offsets_are_found_by_time(
     ]
     send_all(producer, topic, records)
     consumer = new_consumer()
-    for asked, expected in ((0, 0), (10_000, 0), (10_001, 1), (10_555, 56), (10_990, 99), (10_991, -1)):
+    for asked, expected in (
+        (0, 0),
+        (10_000, 0),
+        (10_001, 1),
+        (10_555, 56),
+        (10_990, 99),
+        (10_991, -1),
+    ):
         found = consumer.offsets_for_times(
             [TopicPartition(topic, partition, asked) for partition in range(2)], timeout=TIMEOUT_S
         )
-        assert [each.offset for each in found] == [expected, OFFSET_END] if expected >= 0 else [
-            OFFSET_END,
-            OFFSET_END,
-        ]
+        assert (
+            [each.offset for each in found] == [expected, OFFSET_END]
+            if expected >= 0
+            else [
+                OFFSET_END,
+                OFFSET_END,
+            ]
+        )
     assert consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S) == (0, 100)
     assert consumer.get_watermark_offsets(TopicPartition(topic, 1), timeout=TIMEOUT_S) == (0, 0)
 
