@@ -360,7 +360,7 @@ def _finish(
     }
     if latencies_ms:
         cuts = (
-            statistics.quantiles(latencies_ms, n=100)
+            statistics.quantiles(latencies_ms, n=100, method="inclusive")
             if len(latencies_ms) > 1
             else latencies_ms * 99
         )

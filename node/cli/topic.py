@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
 
 BROKER_DEFAULT = -1  # CreateTopics: the broker's num.partitions, default.replication.factor
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 @click.group()
@@ -143,7 +144,8 @@ def describe(names: tuple[str, ...], connection: Connection, output: Output) -> 
         documents.append(
             {
                 "topic": name,
-                "topic_id": str(found.topic_id),
+                # librdkafka writes the other base64; Kafka's own tools, and ours, the url-safe one.
+                "topic_id": str(found.topic_id).translate(_URL_SAFE),
                 "internal": found.is_internal,
                 "configs": _own_configs(admin, name),
                 "partitions": partitions,

@@ -18,6 +18,8 @@ def test_every_record_is_counted(kafka: Run, test: str, has_latency: bool) -> No
     assert (row["test"], row["records"]) == (test, 300)
     assert row["records_per_second"] > 0
     assert (row["p50_ms"] is not None) is has_latency
+    if has_latency:
+        assert row["p50_ms"] <= row["p99_ms"] <= row["max_ms"]
 
 
 def test_the_topic_made_for_it_is_gone_afterwards(kafka: Run) -> None:

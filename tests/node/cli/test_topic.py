@@ -1,5 +1,7 @@
 """`odradek topic` against a cluster."""
 
+import re
+
 import pytest
 
 from tests.node.cli.conftest import Run
@@ -26,6 +28,17 @@ def test_creation_takes_settings_and_describe_shows_them(kafka: Run, topic: str)
     assert isinstance(described, list)
     assert described[0]["configs"] == {"retention.ms": "60000", "cleanup.policy": "compact"}
     kafka("topic", "delete", name, "-y")
+
+
+def test_topic_ids_are_written_as_kafka_writes_them(kafka: Run, topic: str) -> None:
+    """Url-safe base64 (org.apache.kafka.common.Uuid): to be pasted into any other tool."""
+    names = [f"{topic}-{index}" for index in range(8)]
+    kafka("topic", "create", *names)
+    described = kafka("topic", "describe", *names, "-o", "json").json()
+    assert isinstance(described, list)
+    for document in described:
+        assert re.fullmatch(r"[A-Za-z0-9_-]{22}", document["topic_id"])
+    kafka("topic", "delete", *names, "-y")
 
 
 def test_an_existing_topic_is_an_error_unless_asked_otherwise(kafka: Run, topic: str) -> None:
