@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 # How many records are handed over before deliveries are looked at.
 POLL_EVERY = 1000
 ANY_PARTITION = -1
+RECORD_BYTES_MAX = 1_000_000_000  # the most that librdkafka lets message.max.bytes be
 
 
 @dataclass(slots=True)
@@ -127,6 +128,10 @@ def produce(
         {
             "compression.type": compression,
             "acks": acks,
+            # As the Java clients do it, so that a key written by them stays in its partition.
+            "partitioner": "murmur2_random",
+            # How large a record may be is the broker's to say.
+            "message.max.bytes": RECORD_BYTES_MAX,
             "linger.ms": linger_ms,
             "enable.idempotence": "true" if is_idempotent else "false",
             "delivery.timeout.ms": int(connection.timeout_s * 1000),

@@ -34,6 +34,26 @@ def test_lines_from_stdin_with_keys_and_tombstones(kafka: Run, topic: str) -> No
     ]
 
 
+def test_a_key_goes_where_javas_clients_put_it(kafka: Run, topic: str) -> None:
+    """murmur2 of the key, modulo the number of partitions, as computed by Kafka's Utils.java."""
+    kafka("produce", topic, "-K", ":", stdin="21:\nfoobar:\na-little-bit-long-string:\n")
+    hashes = {"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536}
+    found = {record["key"]: record["partition"] for record in read(kafka, topic)}
+    assert found == {key: (value & 0x7FFFFFFF) % 3 for key, value in hashes.items()}
+
+
+def test_how_large_a_record_may_be_is_the_topics_to_say(
+    kafka: Run, topic: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "large"
+    file.write_bytes(bytes(3_000_000))
+    refused = kafka("produce", topic, "--file", str(file), "--format", "raw")
+    assert refused.exit_code == 1
+    assert "too large" in refused.stderr
+    kafka("config", "set", "topic", topic, "max.message.bytes=4000000")
+    assert kafka("produce", topic, "--file", str(file), "--format", "raw").exit_code == 0
+
+
 def test_a_file_as_one_record(kafka: Run, topic: str, tmp_path: Path) -> None:
     blob = bytes(range(256)) * 40
     file = tmp_path / "blob"
