@@ -30,9 +30,10 @@ from confluent_kafka.admin import (
 
 from tests.conformance.dialogue import Cluster, unique
 from tests.conformance.test_confluent_groups import Member, run_until
-from tests.conformance.test_confluent_kafka import TIMEOUT_S, new_producer, send_all
+from tests.conformance.test_confluent_kafka import TIMEOUT_S, Record, new_producer, send_all
 from tests.support.waiting import wait_until
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -42,13 +43,13 @@ def admin(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap})
 
 
-def only(futures: Mapping[object, Future[T]]) -> T:
+def only(futures: Mapping[K, Future[T]]) -> T:
     """The result of the only future."""
     (future,) = futures.values()
     return future.result(TIMEOUT_S)
 
 
-def code_of(futures: Mapping[object, Future[object]]) -> int:
+def code_of(futures: Mapping[K, Future[T]]) -> int:
     """The error code of the only future, which must fail."""
     with pytest.raises(KafkaException) as failed:
         only(futures)
@@ -111,7 +112,8 @@ def test_configs_are_altered_incrementally(admin: AdminClient, topic: str) -> No
     alter("retention.ms", "77777", AlterConfigOpType.SET)
     wait_until(lambda: shows("retention.ms", "77777"), what="the value is set")
     entry = configs_of(admin, ResourceType.TOPIC, topic)["retention.ms"]
-    assert (entry.source, entry.is_default) == (ConfigSource.DYNAMIC_TOPIC_CONFIG.value, False)
+    assert ConfigSource(entry.source) is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    assert not entry.is_default
     alter("cleanup.policy", "compact", AlterConfigOpType.APPEND)
     wait_until(lambda: shows("cleanup.policy", "delete,compact"), what="the value is appended")
     alter("cleanup.policy", "delete", AlterConfigOpType.SUBTRACT)
@@ -152,7 +154,7 @@ def test_offsets_are_listed_by_every_specification(
     admin: AdminClient, cluster: Cluster, topic: str
 ) -> None:
     stamps = [1000, 5000, 3000]
-    records = [{"value": b"x", "timestamp": stamp} for stamp in stamps]
+    records: list[Record] = [{"value": b"x", "timestamp": stamp} for stamp in stamps]
     send_all(new_producer(cluster), topic, records)
     only(admin.delete_records([TopicPartition(topic, 0, 1)]))
     for specification, offset, timestamp in (

@@ -10,7 +10,14 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.conformance.dialogue import Cluster, unique
-from tests.conformance.test_confluent_kafka import TIMEOUT_S, new_producer, send_all, take
+from tests.conformance.test_confluent_kafka import (
+    TIMEOUT_S,
+    Record,
+    new_producer,
+    send_all,
+    take,
+    value_of,
+)
 
 Partitions = frozenset[int]
 
@@ -105,12 +112,14 @@ def test_members_share_the_partitions_as_they_come_and_go(
     third = join(topic, **settings)
     members = [first, second, third]
     run_until(lambda: is_shared(members, 6), *members, what="three share")
-    records = [{"value": b"%d" % number, "partition": number % 6} for number in range(60)]
+    records: list[Record] = [
+        {"value": b"%d" % number, "partition": number % 6} for number in range(60)
+    ]
     send_all(new_producer(cluster), topic, records)
     run_until(
         lambda: sum(len(member.taken) for member in members) >= 60, *members, what="all is read"
     )
-    values = [message.value() for member in members for message in member.taken]
+    values = [value_of(message) for member in members for message in member.taken]
     assert sorted(values) == sorted(b"%d" % number for number in range(60))
     first.consumer.close()
     run_until(lambda: is_shared(members[1:], 6), *members[1:], what="two are left")

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from itertools import pairwise
+from typing import TypedDict
 
 import pytest
 from confluent_kafka import (
@@ -27,6 +28,33 @@ TIMEOUT_S = 30.0
 NewConsumer = Callable[..., Consumer]
 
 
+class Record(TypedDict, total=False):
+    """What a producer can be told of a record."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, str | bytes | None]]
+    timestamp: int
+    partition: int
+
+
+def value_of(message: Message | None) -> bytes:
+    """The value of a record that has one."""
+    assert message is not None
+    value = message.value()
+    assert isinstance(value, bytes)
+    return value
+
+
+def error_of(message: Message | None) -> int:
+    """The code of an error that a consumer was given in place of a record."""
+    assert message is not None
+    error = message.error()
+    assert error is not None
+    code: int = error.code()
+    return code
+
+
 def new_producer(cluster: Cluster, **settings: object) -> Producer:
     """A producer that fails instead of hanging."""
     return Producer(
@@ -38,7 +66,7 @@ def new_producer(cluster: Cluster, **settings: object) -> Producer:
     )
 
 
-def send_all(producer: Producer, topic: str, records: Iterable[dict[str, object]]) -> list[Message]:
+def send_all(producer: Producer, topic: str, records: Iterable[Record]) -> list[Message]:
     """Produce records and wait for all of them; the delivery reports, of which none is an error."""
     reports: list[Message] = []
 
@@ -101,7 +129,7 @@ def assigned(topic: str, *offsets: int) -> list[TopicPartition]:
 def test_a_record_comes_back_whole(cluster: Cluster, topic: str, new_consumer: NewConsumer) -> None:
     """Keys, headers with doubles and nulls, timestamps, null and empty values."""
     now = now_ms()
-    records: list[dict[str, object]] = [
+    records: list[Record] = [
         {
             "key": b"k",
             "value": b"v",
@@ -111,9 +139,9 @@ def test_a_record_comes_back_whole(cluster: Cluster, topic: str, new_consumer: N
         {"key": b"tombstone", "value": None, "headers": []},
         {"key": b"", "value": b"", "headers": []},
     ]
-    stamped = [{**record, "timestamp": now + index} for index, record in enumerate(records)]
+    stamped = [Record(**record, timestamp=now + index) for index, record in enumerate(records)]
     reports = send_all(new_producer(cluster), topic, stamped)
-    assert sorted(report.offset() for report in reports) == [0, 1, 2, 3]
+    assert {report.offset() for report in reports} == {0, 1, 2, 3}
     consumer = new_consumer()
     consumer.assign(assigned(topic, OFFSET_BEGINNING))
     for index, message in enumerate(take(consumer, 4)):
@@ -130,7 +158,7 @@ def test_every_compression(
 ) -> None:
     producer = new_producer(cluster, compression_type=codec, linger_ms=50)
     values = [b"%d " % number * 50 for number in range(500)]
-    send_all(producer, topic, ({"value": value} for value in values))
+    send_all(producer, topic, (Record(value=value) for value in values))
     consumer = new_consumer()
     consumer.assign(assigned(topic, OFFSET_BEGINNING))
     assert [message.value() for message in take(consumer, 500)] == values
@@ -144,7 +172,7 @@ def test_every_kind_of_acknowledgement(
 ) -> None:
     producer = new_producer(cluster, acks=acks, enable_idempotence=is_idempotent, linger_ms=1)
     values = [b"%d" % number for number in range(1000)]
-    reports = send_all(producer, topic, ({"value": value} for value in values))
+    reports = send_all(producer, topic, (Record(value=value) for value in values))
     if acks != "0":
         assert [report.offset() for report in reports] == list(range(1000))
     consumer = new_consumer()
@@ -158,14 +186,14 @@ def test_large_records_pass_up_to_the_limit(
     """Kafka's default: max.message.bytes=1048588, a batch header more than librdkafka's limit."""
     size = 1_048_588 - 61 - 30
     producer = new_producer(cluster, message_max_bytes=5_000_000)
-    send_all(producer, topic, [{"value": bytes([index]) * size} for index in range(5)])
-    failures: list[KafkaError] = []
+    send_all(producer, topic, [Record(value=bytes([index]) * size) for index in range(5)])
+    failures: list[KafkaError | None] = []
     producer.produce(topic, b"x" * (size + 100), on_delivery=lambda e, _: failures.append(e))
     assert producer.flush(TIMEOUT_S) == 0
-    assert [error.code() for error in failures] == [KafkaError.MSG_SIZE_TOO_LARGE]
+    assert [error and error.code() for error in failures] == [KafkaError.MSG_SIZE_TOO_LARGE]
     consumer = new_consumer()
     consumer.assign(assigned(topic, OFFSET_BEGINNING))
-    assert [message.value()[:1] for message in take(consumer, 5)] == [
+    assert [value_of(message)[:1] for message in take(consumer, 5)] == [
         bytes([index]) for index in range(5)
     ]
 
@@ -176,14 +204,15 @@ def test_keys_stay_in_their_partition_over_many_partitions(
 ) -> None:
     topic = cluster.new_topic(24)
     producer = new_producer(cluster, partitioner=partitioner, linger_ms=5)
-    records = [{"key": b"%d" % (number % 100), "value": b"%d" % number} for number in range(2000)]
+    records = [Record(key=b"%d" % (number % 100), value=b"%d" % number) for number in range(2000)]
     send_all(producer, topic, records)
     consumer = new_consumer()
     consumer.assign(assigned(topic, *[OFFSET_BEGINNING] * 24))
-    partitions, last = defaultdict(set), defaultdict(lambda: -1)
+    partitions: dict[object, set[object]] = defaultdict(set)
+    last: dict[object, int] = defaultdict(lambda: -1)
     for message in take(consumer, 2000):
         partitions[message.key()].add(message.partition())
-        number = int(message.value())
+        number = int(value_of(message))
         assert number > last[message.key()], "records of one key keep their order"
         last[message.key()] = number
     assert {len(found) for found in partitions.values()} == {1}
@@ -194,7 +223,7 @@ def test_a_producer_may_choose_partition_and_timestamp(
     cluster: Cluster, new_consumer: NewConsumer
 ) -> None:
     topic = cluster.new_topic(5)
-    records = [
+    records: list[Record] = [
         {"value": b"%d" % index, "partition": index, "timestamp": 1000 * index}
         for index in range(1, 5)
     ]
@@ -222,7 +251,9 @@ def test_a_consumer_seeks_and_pauses(cluster: Cluster, new_consumer: NewConsumer
     topic = cluster.new_topic(2)
     producer = new_producer(cluster)
     for partition in range(2):
-        records = [{"value": b"%d" % number, "partition": partition} for number in range(100)]
+        records: list[Record] = [
+            {"value": b"%d" % number, "partition": partition} for number in range(100)
+        ]
         send_all(producer, topic, records)
     consumer = new_consumer()
     consumer.assign(assigned(topic, OFFSET_BEGINNING, OFFSET_BEGINNING))
@@ -266,7 +297,7 @@ def has_position(consumer: Consumer, topic: str, producer: Producer) -> bool:
 def test_offsets_are_found_by_time(cluster: Cluster, new_consumer: NewConsumer) -> None:
     topic = cluster.new_topic(2)
     producer = new_producer(cluster, compression_type="lz4", linger_ms=20)
-    records = [
+    records: list[Record] = [
         {"value": b"%d" % number, "partition": 0, "timestamp": 10_000 + number * 10}
         for number in range(100)
     ]
@@ -310,7 +341,7 @@ def test_a_topic_that_may_not_be_created_is_unknown(
     consumer = new_consumer(allow_auto_create_topics=False)
     consumer.subscribe([unique("nowhere")])
     message = wait_until(lambda: consumer.poll(0.2), timeout_s=TIMEOUT_S, what="an error")
-    assert message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert error_of(message) == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def test_an_offset_out_of_range_is_an_error_if_there_is_no_policy(
@@ -319,7 +350,7 @@ def test_an_offset_out_of_range_is_an_error_if_there_is_no_policy(
     consumer = new_consumer(auto_offset_reset="error")
     consumer.assign(assigned(topic, 1234))
     message = wait_until(lambda: consumer.poll(0.2), timeout_s=TIMEOUT_S, what="an error")
-    assert message.error().code() == KafkaError._AUTO_OFFSET_RESET
+    assert error_of(message) == KafkaError._AUTO_OFFSET_RESET
 
 
 def test_the_metadata_names_brokers_and_partitions(cluster: Cluster) -> None:
@@ -339,8 +370,8 @@ def test_ten_producers_at_once_lose_nothing(cluster: Cluster, new_consumer: NewC
     consumer = new_consumer()
     consumer.assign(assigned(topic, *[OFFSET_BEGINNING] * 3))
     taken = take(consumer, 3000)
-    assert Counter(int(message.value()) for message in taken) == Counter(range(3000))
+    assert Counter(int(value_of(message)) for message in taken) == Counter(range(3000))
     by_key = defaultdict(list)
     for message in taken:
-        by_key[message.key()].append(int(message.value()))
+        by_key[message.key()].append(int(value_of(message)))
     assert all(one < other for numbers in by_key.values() for one, other in pairwise(numbers))
