@@ -3,7 +3,7 @@
 What a request would cross on its way, it crosses here in memory: it is encoded and decoded in
 its version, handled, and the response goes through the codec as well. What stands in for the
 links to the controller and to the workers calls them directly. Requests that wait (long polls,
-appends held back on purpose) are begun with `begin` and waited for on the loop that the room was
+appends held back on purpose) are begun with `hand_in` and waited for on the loop that the room was
 given.
 """
 
@@ -50,6 +50,7 @@ from protocol.codec import decode_request, decode_response, encode_request, enco
 from protocol.errors import ApiError, ErrorCode
 from storage.settings import StoreOptions
 from tests.support.controller_room import ControllerRoom
+from tests.support.stores import NOW_MS
 
 Response = TypeVar("Response")
 Denial = tuple[Operation, ResourceType, str]
@@ -57,7 +58,6 @@ Denial = tuple[Operation, ResourceType, str]
 NODE_ID = 0
 STORE_COUNT = 2
 LOCAL_HOST, LOCAL_PORT = "reached.example", 19092
-NOW_MS = 1_000_000
 ARENA_BYTES = 4 << 20
 FRAME_GAP = 32
 DEADLINE_S = 10.0
@@ -224,7 +224,7 @@ class RouterRoom:
         """`loop` is for requests that wait; the caller closes it. `worker_count` is what the
         router believes; one does the work of all."""
         self.static = dict(static or {})
-        self.now_ms = NOW_MS
+        self.now_ms = 1_000_000
         self.worker_count = worker_count
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self._arena_used = FRAME_GAP
@@ -316,9 +316,9 @@ class RouterRoom:
         listener: str = "PLAINTEXT",
     ) -> Response:
         """The response as the client reads it; the newest version if none is named."""
-        return self.wait(self.begin(handler, request, version, listener=listener))
+        return self.answer_to(self.hand_in(handler, request, version, listener=listener))
 
-    def wait(self, pending: Pending[Response]) -> Response:
+    def answer_to(self, pending: Pending[Response]) -> Response:
         """The response to a request that was begun; time passes on the loop until it is there."""
         if not pending.is_done:
             assert self._loop is not None, "the handler waits, and nobody gave the room a loop"
@@ -327,7 +327,7 @@ class RouterRoom:
             self._loop.run_until_complete(asyncio.wait_for(done, DEADLINE_S))
         return pending.response()
 
-    def begin(
+    def hand_in(
         self,
         handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
         request: object,

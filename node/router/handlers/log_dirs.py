@@ -29,18 +29,19 @@ async def handle_describe_log_dirs(
     ):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     by_name = services.image.topics_by_name
-    asked: dict[str, list[int]]
+    asked: dict[str, set[int]] = {}
     if request.topics is None:
-        asked = {name: list(range(len(topic.partitions))) for name, topic in by_name.items()}
+        asked = {name: set(range(len(topic.partitions))) for name, topic in by_name.items()}
     else:
-        asked = {topic.topic: topic.partitions for topic in request.topics}
+        for wanted in request.topics:
+            asked.setdefault(wanted.topic, set()).update(wanted.partitions)
     topics = []
     for name, indexes in asked.items():
         topic = by_name.get(name)
         if topic is None:
             continue
         partitions = []
-        for index in indexes:
+        for index in sorted(indexes):
             place = services.logs.locate(topic.topic_id, index)
             reader = services.logs.reader(place[0]) if place is not None else None
             if place is not None and reader is not None:
