@@ -97,7 +97,8 @@ class EmbeddedBroker:
         if self._process is not None:
             raise BrokerFailure("the broker is running already")
         self.directory.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "node.cli.main", "serve", "--attached"]
+        # -P: a package called storage in the folder of the tests is not ours.
+        command = [sys.executable, "-P", "-m", "node.cli.main", "serve", "--attached"]
         command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data)]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]

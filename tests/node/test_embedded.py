@@ -86,6 +86,17 @@ def test_the_end_of_the_context_leaves_nothing(tmp_path: Path) -> None:
     assert not broker.data.exists()
 
 
+def test_packages_of_the_project_under_test_are_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "project" / "storage"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('not the one you want')")
+    monkeypatch.chdir(package.parent)
+    with EmbeddedBroker(tmp_path / "broker") as broker:
+        broker.create_topic("made")
+
+
 def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
     broker = EmbeddedBroker(tmp_path, settings={"log.retention.ms": "soon"})
     with pytest.raises(BrokerFailure, match=r"log\.retention\.ms='soon'"):
