@@ -24,7 +24,14 @@ import msgspec
 from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.settings import check_static
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
-from node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
+from node.config_sources import (
+    ConfigFault,
+    Setting,
+    from_environment,
+    from_file,
+    from_mapping,
+    merge,
+)
 from storage.settings import Durability
 
 T = TypeVar("T")
@@ -172,7 +179,7 @@ def load(
     settings = merge(
         from_file(file) if file is not None else {},
         from_environment(environment),
-        {key: Setting(text, "the command line") for key, text in (options or {}).items()},
+        from_mapping(options or {}, "the command line"),
     )
     return _Reader(settings).read()
 

@@ -20,9 +20,6 @@ RecordBuffers: TypeAlias = bytes | memoryview | Sequence[bytes | memoryview]
 ZERO_UUID: Final[Uuid] = bytes(16)
 """Kafka's "no id": what a field of type uuid holds where nothing was said."""
 
-METADATA_TOPIC_ID: Final[Uuid] = bytes(15) + b"\x01"
-"""The id Kafka keeps for its own metadata log; never given to a topic."""
-
 NO_AUTHORIZED_OPERATIONS: Final = -(2**31)
 """What an authorized-operations field says when the client did not ask for it (KIP-430)."""
 

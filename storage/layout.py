@@ -28,7 +28,6 @@ compacted or replicated log) from a batch that was lost."""
 STAMP_SIZE = STAMP.size
 
 NUMBER_MAX = 2**32 - 1
-OFFSET_MAX = 2**63 - 1
 
 _SEGMENT_PREFIX = "segment-"
 _SEGMENT_SUFFIX = ".mdb"

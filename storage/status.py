@@ -163,14 +163,6 @@ class StatusTable:
             words[base + word] = 0
         words[base + ACTIVE_BYTES] = 0
 
-    def clear_all(self) -> None:
-        """Make every slot ABSENT; by the owner, before it fills in those it has."""
-        words = self.words
-        for number in range(self.slot_count):
-            base = _HEAD_WORDS + (number << _SLOT_SHIFT)
-            if words[base + ROLE] != Role.ABSENT:
-                self.clear(number)
-
     def set_watch(self, number: int, router: int = 0) -> None:
         """Ask for a notice when the partition next moves. Set it, then look at the offsets once
         more: what was committed before the look is seen, what comes later is told."""

@@ -46,7 +46,6 @@ from protocol.messages.groups import (
 )
 
 KEY_TYPE_GROUP: Final = 0
-KEY_TYPE_TRANSACTION: Final = 1
 
 
 # -- FindCoordinator ------------------------------------------------------------------------------
