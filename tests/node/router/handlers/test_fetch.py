@@ -1,0 +1,590 @@
+"""Fetch as clients see it (B.1): which batches come, when, and what is said instead."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from cluster.controller.commands import DeleteTopics, TopicReference
+from cluster.metadata.image import PartitionImage
+from cluster.metadata.records import PartitionChanged
+from node.bus.messages import DeleteRecords
+from node.router.authorizer import Operation, ResourceType
+from node.router.handlers.fetch import handle_fetch
+from node.worker.turns import RouterState
+from protocol.compression import Codec
+from protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from protocol.errors import ErrorCode
+from protocol.legacy_records import iter_messages
+from protocol.messages.fetch import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchRequest,
+    FetchResponse,
+    ForgottenTopic,
+)
+from protocol.records import TRANSACTIONAL
+from tests.support.controller_room import topic_id
+from tests.support.fetching import (
+    NEWEST,
+    NUMBERS,
+    answers,
+    bases,
+    bytes_of,
+    fetch,
+    one,
+    order,
+    request,
+)
+from tests.support.router_room import Pending, RouterRoom
+from tests.support.stores import NOW_MS, batch_of
+
+BY_NAME = 12
+READ_COMMITTED = 1
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
+    room = RouterRoom(tmp_path, loop=loop)
+    for name, number in NUMBERS.items():
+        room.controller.has(name, number, 3)
+    room.follow()
+    yield room
+    room.close()
+
+
+def transactional(count: int, sequence: int, producer_id: int = 7) -> bytes:
+    return batch_of(
+        count,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        attributes=TRANSACTIONAL,
+    )
+
+
+def end_transaction(room: RouterRoom, kind: ControlType, producer_id: int = 7) -> None:
+    marker = build_end_transaction_batch(
+        EndTransactionMarker(kind, 0),
+        timestamp_ms=NOW_MS,
+        producer_id=producer_id,
+        producer_epoch=0,
+    )
+    room.append("t", marker, is_client=False)
+
+
+def lead(room: RouterRoom, epoch: int, leader: int = 0) -> None:
+    """Partition 0 of `t` has been elected a leader in that epoch."""
+    (before, *_) = room.image.topics_by_name["t"].partitions
+    state = PartitionImage(
+        replicas=before.replicas,
+        in_sync_replicas=before.in_sync_replicas,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    room.controller.write(PartitionChanged(topic_id(NUMBERS["t"]), 0, state))
+    room.follow()
+
+
+# -- which batches ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4, NEWEST + 1))
+def test_the_first_batch_is_the_one_that_contains_the_offset(
+    room: RouterRoom, version: int
+) -> None:
+    room.append("t", batch_of(3), batch_of(4), batch_of(2))
+    assert bases(one(room, 0, version)) == [0, 3, 7]
+    assert bases(one(room, 5, version)) == [3, 7], "the client drops what it has"
+    data = one(room, 8, version)
+    assert bases(data) == [7]
+    assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 9, 9)
+    assert data.log_start_offset == (0 if version >= 5 else -1)
+
+
+def test_the_end_of_the_log_is_empty_and_no_error(room: RouterRoom) -> None:
+    room.append("t", batch_of(3))
+    data = one(room, 3)
+    assert (data.error_code, data.high_watermark, bytes_of(data)) == (ErrorCode.NONE, 3, b"")
+
+
+@pytest.mark.parametrize("offset", [-1, 1, 6, 2**62])
+def test_an_offset_outside_the_log_is_out_of_range(room: RouterRoom, offset: int) -> None:
+    room.append("t", batch_of(2), batch_of(3))
+    store, number = room.place("t")
+    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    data = one(room, offset)
+    assert data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert data.log_start_offset == 2
+    assert not data.records
+
+
+def test_the_first_batch_comes_whatever_the_limits(room: RouterRoom) -> None:
+    room.append("t", batch_of(1, size=5_000), batch_of(1, size=5_000))
+    assert bases(one(room, 0, max_bytes=1)) == [0]
+    assert bases(one(room, 0, partition_max_bytes=1)) == [0]
+    assert bases(one(room, 0, max_bytes=0)) == [0]
+
+
+def test_only_the_first_partition_with_data_may_pass_the_limits(room: RouterRoom) -> None:
+    for partition in (1, 2):
+        room.append("t", batch_of(1, size=5_000), partition=partition)
+    found = fetch(room, request({0: 0, 1: 0, 2: 0}, max_bytes=1))
+    assert [bytes_of(found[index]) != b"" for index in range(3)] == [False, True, False]
+    assert found[2].error_code == ErrorCode.NONE
+    assert found[2].high_watermark == 1
+    found = fetch(room, request({1: 0, 2: 0}, partition_max_bytes=1))
+    assert [bytes_of(found[index]) != b"" for index in (1, 2)] == [True, False]
+
+
+def test_partitions_share_the_request_s_bytes_in_the_order_of_the_request(room: RouterRoom) -> None:
+    for partition in (0, 1):
+        room.append("t", *[batch_of(1, size=1_000)] * 3, partition=partition)
+    size = len(batch_of(1, size=1_000))
+    asked = request({1: 0, 0: 0}, max_bytes=4 * size)
+    found = fetch(room, asked)
+    assert bases(found[1]) == [0, 1, 2]
+    assert bases(found[0]) == [0]
+    found = fetch(room, request({1: 0, 0: 0}, partition_max_bytes=2 * size))
+    assert [bases(found[1]), bases(found[0])] == [[0, 1], [0, 1]]
+
+
+def test_the_broker_s_own_limit_holds_for_all(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    room = RouterRoom(tmp_path, static={"fetch.max.bytes": "2048"}, loop=loop)
+    room.controller.has("t", 1, 1)
+    room.follow()
+    room.append("t", *[batch_of(1, size=900)] * 4)
+    assert bases(one(room, 0)) == [0, 1]
+    room.close()
+
+
+def test_large_batches_are_held_until_the_response_has_left(room: RouterRoom) -> None:
+    room.append("t", batch_of(1, size=100_000))
+    pending = room.hand_in(handle_fetch, request({0: 0}), NEWEST)
+    assert pending.is_done
+    assert pending.context.holds != []
+
+
+def test_records_of_every_answer_are_there_even_if_empty(room: RouterRoom) -> None:
+    """Kafka never sends null records, and old clients were never told of them."""
+    found = fetch(room, request({0: 0, 1: 7, 9: 0}))
+    assert [found[index].records for index in (0, 1, 9)] == [b"", b"", b""]
+
+
+# -- what cannot be fetched ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [4, BY_NAME, 13, NEWEST])
+def test_what_does_not_exist_is_told_by_the_kind_of_its_name(
+    room: RouterRoom, version: int
+) -> None:
+    topic_code = (
+        ErrorCode.UNKNOWN_TOPIC_ID if version >= 13 else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    data = fetch(room, request({0: 0}, topic="nowhere"), version)[0]
+    assert (data.error_code, data.high_watermark) == (topic_code, -1)
+    for partition in (3, -1):
+        data = fetch(room, request({partition: 0}), version)[partition]
+        assert data.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_topics_are_answered_by_what_they_were_asked_by(room: RouterRoom) -> None:
+    (by_id,) = room.call(handle_fetch, request({0: 0}), 13).responses
+    assert by_id.topic_id == topic_id(1)
+    (by_name,) = room.call(handle_fetch, request({0: 0}), 12).responses
+    assert by_name.topic == "t"
+
+
+@pytest.mark.parametrize("topic", ["t", "nowhere"])
+def test_what_may_not_be_read_is_refused_whether_it_exists_or_not(
+    room: RouterRoom, topic: str
+) -> None:
+    room.append("t", batch_of())
+    room.deny(Operation.READ, ResourceType.TOPIC, topic)
+    data = fetch(room, request({0: 0}, topic=topic), BY_NAME)[0]
+    assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert not data.records
+    data = fetch(room, request({0: 0}, topic=topic), NEWEST)[0]
+    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert not data.records
+
+
+def test_one_partition_s_error_does_not_keep_the_others_waiting(room: RouterRoom) -> None:
+    room.append("t", batch_of())
+    pending = room.hand_in(
+        handle_fetch, request({0: 0, 9: 0}, min_bytes=1 << 20, max_wait_ms=60_000), NEWEST
+    )
+    assert pending.is_done
+    found = answers(pending.response())
+    assert bases(found[0]) == [0]
+    assert found[9].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -- leader epochs (KIP-320, KIP-595) --------------------------------------------------------------
+
+
+def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(room: RouterRoom) -> None:
+    lead(room, 5)
+    room.append("t", batch_of())
+    codes = {epoch: one(room, 0, current_leader_epoch=epoch).error_code for epoch in (-1, 4, 5, 6)}
+    assert codes == {
+        -1: ErrorCode.NONE,
+        4: ErrorCode.FENCED_LEADER_EPOCH,
+        5: ErrorCode.NONE,
+        6: ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+
+
+def test_the_epoch_is_looked_at_before_the_leader(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    room = RouterRoom(tmp_path, brokers=2, loop=loop)
+    room.controller.has("t", 1, 1)
+    room.follow()
+    lead(room, 5, leader=1)
+    assert one(room, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    data = one(room, 0, current_leader_epoch=4)
+    assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+    room.close()
+
+
+def test_a_log_that_goes_another_way_is_told_where(room: RouterRoom) -> None:
+    """Epoch 1: offsets 0 and 1; epoch 4: offset 2 to 4."""
+    lead(room, 1)
+    room.append("t", batch_of(2))
+    lead(room, 4)
+    room.append("t", batch_of(3))
+    # (offset, last fetched epoch) of followers whose logs diverge, and where ours does.
+    for asked, ours in {
+        (4, 1): EpochEndOffset(epoch=1, end_offset=2),
+        (3, 3): EpochEndOffset(epoch=1, end_offset=2),
+        (9, 4): EpochEndOffset(epoch=4, end_offset=5),
+    }.items():
+        data = one(room, asked[0], last_fetched_epoch=asked[1], max_wait_ms=60_000)
+        assert (data.error_code, data.diverging_epoch) == (ErrorCode.NONE, ours), asked
+        assert not data.records
+    for asked in ((2, 1), (4, 4), (5, 4)):
+        data = one(room, asked[0], last_fetched_epoch=asked[1])
+        assert (data.error_code, data.diverging_epoch) == (ErrorCode.NONE, None), asked
+    assert one(room, 3, last_fetched_epoch=5).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_read_committed_ends_before_the_first_open_transaction(room: RouterRoom) -> None:
+    room.append("t", batch_of(2), transactional(3, 0), batch_of(1))
+    data = one(room, 0, isolation_level=READ_COMMITTED)
+    assert bases(data) == [0]
+    assert (data.high_watermark, data.last_stable_offset) == (6, 2)
+    assert data.aborted_transactions == []
+    data = one(room, 0)
+    assert bases(data) == [0, 2, 5]
+    assert (data.last_stable_offset, data.aborted_transactions) == (2, None)
+    end_transaction(room, ControlType.COMMIT)
+    data = one(room, 0, isolation_level=READ_COMMITTED)
+    assert bases(data) == [0, 2, 5, 6]
+    assert data.aborted_transactions == []
+
+
+def test_every_aborted_transaction_that_overlaps_is_listed(room: RouterRoom) -> None:
+    """Offsets: 0-2 of 7, 3 of 8, 4 aborts 7, 5 aborts 8, 6 plain, 7 of 7, 8 commits it."""
+    room.append("t", transactional(3, 0), transactional(1, 0, producer_id=8))
+    end_transaction(room, ControlType.ABORT)
+    end_transaction(room, ControlType.ABORT, producer_id=8)
+    room.append("t", batch_of(1), transactional(1, 3))
+    end_transaction(room, ControlType.COMMIT)
+    first = AbortedTransaction(producer_id=7, first_offset=0)
+    second = AbortedTransaction(producer_id=8, first_offset=3)
+    listed = {
+        offset: one(room, offset, isolation_level=READ_COMMITTED).aborted_transactions
+        for offset in (0, 1, 4, 5, 6, 8)
+    }
+    assert listed == {
+        0: [first, second],
+        1: [first, second],
+        4: [first, second],
+        5: [second],
+        6: [],
+        8: [],
+    }
+    assert one(room, 0).aborted_transactions is None
+
+
+def test_a_waiting_reader_of_committed_records_is_woken_by_the_commit(room: RouterRoom) -> None:
+    room.append("t", transactional(1, 0))
+    asked = request({0: 0}, isolation_level=READ_COMMITTED, max_wait_ms=60_000)
+    pending = room.hand_in(handle_fetch, asked, NEWEST)
+    room.append("t", batch_of(1))
+    assert not pending.is_done, "the high watermark moved, what is stable did not"
+    end_transaction(room, ControlType.COMMIT)
+    assert bases(answers(room.answer_to(pending))[0]) == [0, 1, 2]
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def waiting(room: RouterRoom, asked: FetchRequest) -> Pending[FetchResponse]:
+    pending = room.hand_in(handle_fetch, asked, NEWEST)
+    assert not pending.is_done
+    assert room.services.fetch_waits.parked_count == 1
+    return pending
+
+
+def test_a_fetch_at_the_end_is_answered_by_the_next_append(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    pending = waiting(room, request({0: 2, 1: 0}, max_wait_ms=60_000))
+    room.append("t", batch_of(1), partition=2)
+    assert not pending.is_done, "nobody asked for that partition"
+    room.append("t", batch_of(3))
+    assert bases(answers(pending.response())[0]) == [2]
+
+
+def test_a_fetch_waits_until_it_has_the_bytes_it_asked_for(room: RouterRoom) -> None:
+    batch = batch_of(1, size=1_000)
+    pending = waiting(room, request({0: 0, 1: 0}, min_bytes=2 * len(batch), max_wait_ms=60_000))
+    room.append("t", batch)
+    assert not pending.is_done
+    room.append("t", batch, partition=1)
+    found = answers(pending.response())
+    assert [bases(found[0]), bases(found[1])] == [[0], [0]]
+
+
+def test_what_there_is_comes_when_the_time_is_up(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    pending = waiting(room, request({0: 0}, min_bytes=1 << 20, max_wait_ms=20))
+    data = answers(room.answer_to(pending))[0]
+    assert (data.error_code, bases(data)) == (ErrorCode.NONE, [0])
+
+
+def test_being_woken_does_not_prolong_the_wait(room: RouterRoom) -> None:
+    pending = waiting(room, request({0: 0}, min_bytes=1 << 20, max_wait_ms=60_000))
+    room.now_ms += 30_000
+    room.append("t", batch_of())
+    assert not pending.is_done
+    room.now_ms += 30_000
+    room.append("t", batch_of())
+    assert bases(answers(pending.response())[0]) == [0, 1]
+
+
+@pytest.mark.parametrize("options", [{"min_bytes": 0, "max_wait_ms": 60_000}, {"max_wait_ms": 0}])
+def test_a_fetch_that_wants_nothing_or_has_no_time_does_not_wait(
+    room: RouterRoom, options: dict[str, int]
+) -> None:
+    pending = room.hand_in(handle_fetch, request({0: 0}, **options), NEWEST)  # type: ignore[arg-type]  # ints
+    assert pending.is_done
+    assert bytes_of(answers(pending.response())[0]) == b""
+
+
+def test_a_fetch_of_nothing_does_not_wait(room: RouterRoom) -> None:
+    pending = room.hand_in(handle_fetch, request({}, max_wait_ms=60_000), NEWEST)
+    assert pending.is_done
+    assert pending.response().responses == []
+
+
+def test_a_waiting_fetch_hears_that_its_topic_is_gone(room: RouterRoom) -> None:
+    pending = waiting(room, request({0: 0}, max_wait_ms=60_000))
+    room.controller.topics(DeleteTopics((TopicReference("t"),)))
+    room.follow()
+    room.services.fetch_waits.wake_all()
+    assert answers(pending.response())[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_waiting_fetch_is_answered_at_once_when_the_router_stops(room: RouterRoom) -> None:
+    pending = waiting(room, request({0: 0}, max_wait_ms=60_000))
+    room.services.fetch_waits.end_all()
+    assert bytes_of(answers(pending.response())[0]) == b""
+
+
+# -- sessions (KIP-227) ----------------------------------------------------------------------------
+
+
+class Session:
+    """A client with a session: `poll` names only what the client wants changed."""
+
+    def __init__(self, room: RouterRoom, offsets: Mapping[int, int], **options: int) -> None:
+        self._room = room
+        self._options = options
+        self.first = room.call(
+            handle_fetch,
+            request(offsets, session_epoch=0, **options),  # type: ignore[arg-type]  # ints
+            NEWEST,
+        )
+        assert self.first.error_code == ErrorCode.NONE
+        self.id, self.epoch = self.first.session_id, 0
+
+    def poll(
+        self, offsets: Mapping[int, int] | None = None, *, forget: tuple[int, ...] = ()
+    ) -> FetchResponse:
+        self.epoch += 1
+        asked = request(
+            offsets or {},
+            session_id=self.id,
+            session_epoch=self.epoch,
+            **self._options,  # type: ignore[arg-type]  # ints
+        )
+        if forget:
+            asked.forgotten_topics_data = [
+                ForgottenTopic(topic_id=topic_id(1), partitions=list(forget))
+            ]
+        response = self._room.call(handle_fetch, asked, NEWEST)
+        assert response.session_id == (self.id if not response.error_code else 0)
+        return response
+
+
+def test_a_new_session_answers_in_full_and_then_what_is_new(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    session = Session(room, {0: 0, 1: 0, 2: 0})
+    assert session.id > 0
+    assert order(session.first) == [0, 1, 2]
+    assert order(session.poll({0: 2})) == []
+    room.append("t", batch_of(1), partition=1)
+    second = session.poll()
+    assert order(second) == [1]
+    assert bases(answers(second)[1]) == [0]
+
+
+def test_what_the_client_did_not_advance_comes_again(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    session = Session(room, {0: 0})
+    assert bases(answers(session.poll())[0]) == [0]
+    assert order(session.poll({0: 2})) == []
+
+
+def test_a_moved_log_start_is_news_without_records(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    session = Session(room, {0: 2})
+    assert order(session.poll()) == []
+    store, number = room.place("t")
+    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    data = answers(session.poll())[0]
+    assert (data.log_start_offset, bytes_of(data)) == (2, b"")
+    assert order(session.poll()) == []
+
+
+def test_an_error_is_told_and_so_is_its_end(room: RouterRoom) -> None:
+    session = Session(room, {0: 5, 1: 0})
+    assert answers(session.first)[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answers(session.poll())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answers(session.poll({0: 0}))[0].error_code == ErrorCode.NONE
+    assert order(session.poll()) == []
+
+
+def test_forgotten_partitions_are_served_no_more(room: RouterRoom) -> None:
+    session = Session(room, {0: 0, 1: 0})
+    room.append("t", batch_of())
+    room.append("t", batch_of(), partition=1)
+    assert order(session.poll(forget=(0,))) == [1]
+    assert order(session.poll({1: 1})) == []
+
+
+def test_who_was_served_goes_behind_the_others(room: RouterRoom) -> None:
+    """With room for one batch an answer, everybody gets a turn."""
+    for partition in range(3):
+        room.append("t", *[batch_of(1, size=1_000)] * 2, partition=partition)
+    session = Session(room, {0: 0, 1: 0, 2: 0}, max_bytes=1)
+    offsets = dict.fromkeys(range(3), 0)
+
+    def served(response: FetchResponse) -> int:
+        (partition,) = (index for index, data in answers(response).items() if bytes_of(data))
+        offsets[partition] += 1
+        return partition
+
+    turns = [served(session.first)]
+    for _ in range(5):
+        turns.append(served(session.poll({turns[-1]: offsets[turns[-1]]})))
+    assert sorted(turns[:3]) == [0, 1, 2]
+    assert turns[3:] == turns[:3]
+
+
+def test_a_session_goes_on_waiting_for_its_partitions(room: RouterRoom) -> None:
+    session = Session(room, {0: 0, 1: 0})
+    session.epoch += 1
+    asked = request({}, session_id=session.id, session_epoch=session.epoch, max_wait_ms=60_000)
+    pending = waiting(room, asked)
+    room.append("t", batch_of(), partition=1)
+    assert order(pending.response()) == [1]
+
+
+def test_wrong_sessions_are_refused_and_left_as_they_are(room: RouterRoom) -> None:
+    session = Session(room, {0: 0})
+    for session_id, epoch, code in (
+        (session.id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (session.id, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ):
+        asked = request({}, session_id=session_id, session_epoch=epoch)
+        response = room.call(handle_fetch, asked, NEWEST)
+        assert (response.error_code, response.session_id) == (code, 0)
+        assert response.responses == []
+    asked = request({}, session_id=session.id, session_epoch=1)
+    response = room.call(handle_fetch, asked, BY_NAME)
+    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert order(session.poll()) == []
+
+
+def test_a_broker_without_free_slots_answers_in_full_without_a_session(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    slots = {"max.incremental.fetch.session.cache.slots": "1"}
+    room = RouterRoom(tmp_path, static=slots, loop=loop)
+    room.controller.has("t", 1, 2)
+    room.follow()
+    assert Session(room, {0: 0}).id > 0
+    late = Session(room, {0: 0, 1: 0})
+    assert late.id == 0
+    assert order(late.first) == [0, 1]
+    room.close()
+
+
+# -- message sets ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_old_versions_get_message_sets(room: RouterRoom, version: int, codec: Codec) -> None:
+    room.append("t", batch_of(3, codec=codec), batch_of(2, codec=codec))
+    data = one(room, 1, version)
+    assert data.error_code == ErrorCode.NONE
+    messages = [message for message in iter_messages(bytes_of(data)) if message.offset >= 1]
+    assert [message.offset for message in messages] == [1, 2, 3, 4]
+    assert {message.value for message in messages} == {b"a" * 10}
+    assert {message.magic for message in messages} == {0 if version < 2 else 1}
+    assert {message.timestamp for message in messages} == {-1 if version < 2 else NOW_MS}
+
+
+@pytest.mark.parametrize("version", range(10))
+def test_zstd_is_for_those_who_can_read_it(room: RouterRoom, version: int) -> None:
+    """KIP-110: what cannot be converted is refused, and nothing else with it."""
+    room.append("t", batch_of(2, codec=Codec.ZSTD))
+    room.append("t", batch_of(2), partition=1)
+    found = fetch(room, request({0: 0, 1: 0}), version)
+    if version < 4:
+        assert found[0].error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert not found[0].records
+    else:
+        assert bases(found[0]) == [0]
+    assert bytes_of(found[1])
+    assert found[1].error_code == ErrorCode.NONE
+
+
+def test_old_readers_are_spared_the_marks_of_transactions(room: RouterRoom) -> None:
+    room.append("t", transactional(1, 0))
+    end_transaction(room, ControlType.COMMIT)
+    room.append("t", batch_of(1))
+    messages = list(iter_messages(bytes_of(one(room, 0, 3))))
+    assert [message.offset for message in messages] == [0, 2]

@@ -1,0 +1,82 @@
+"""Fetch requests and what came of them, for tests that speak through a router's room.
+
+The topics have the ids of `NUMBERS`, so that the same request can be sent in versions that name
+topics and in versions that number them.
+"""
+
+from collections.abc import Mapping
+
+from node.router.handlers.fetch import handle_fetch
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from tests.support.controller_room import topic_id
+from tests.support.router_room import RouterRoom
+from tests.support.stores import offsets_of, split_batches
+
+NEWEST = 18
+NUMBERS = {"t": 1, "other": 2}
+
+
+def request(
+    offsets: Mapping[int, int],
+    *,
+    topic: str = "t",
+    partition_max_bytes: int = 1 << 20,
+    current_leader_epoch: int = -1,
+    last_fetched_epoch: int = -1,
+    **options: int,
+) -> FetchRequest:
+    """A request of one topic: partition to offset. It does not wait unless told to."""
+    partitions = [
+        FetchPartition(
+            partition=partition,
+            fetch_offset=offset,
+            partition_max_bytes=partition_max_bytes,
+            current_leader_epoch=current_leader_epoch,
+            last_fetched_epoch=last_fetched_epoch,
+        )
+        for partition, offset in offsets.items()
+    ]
+    number = NUMBERS.get(topic, 99)
+    topics = [FetchTopic(topic=topic, topic_id=topic_id(number), partitions=partitions)]
+    asked: dict[str, int] = {"min_bytes": 1, "session_epoch": -1, **options}
+    return FetchRequest(
+        topics=topics if partitions else [],
+        **asked,  # type: ignore[arg-type]  # ints all of them
+    )
+
+
+def answers(response: FetchResponse) -> dict[int, PartitionData]:
+    assert response.error_code == ErrorCode.NONE
+    return {data.partition_index: data for topic in response.responses for data in topic.partitions}
+
+
+def order(response: FetchResponse) -> list[int]:
+    return [data.partition_index for topic in response.responses for data in topic.partitions]
+
+
+def fetch(room: RouterRoom, asked: FetchRequest, version: int = NEWEST) -> dict[int, PartitionData]:
+    return answers(room.call(handle_fetch, asked, version))
+
+
+def one(room: RouterRoom, offset: int, version: int = NEWEST, **options: int) -> PartitionData:
+    return fetch(room, request({0: offset}, **options), version)[0]  # type: ignore[arg-type]  # ints
+
+
+def bytes_of(data: PartitionData) -> bytes:
+    assert data.records is not None
+    return (
+        bytes(data.records)
+        if isinstance(data.records, bytes | memoryview)
+        else b"".join(data.records)
+    )
+
+
+def bases(data: PartitionData) -> list[int]:
+    return offsets_of(split_batches(bytes_of(data)))
