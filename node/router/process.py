@@ -8,6 +8,7 @@ INDEX`.
 
 import asyncio
 import dataclasses
+import gc
 import logging
 import os
 import random
@@ -41,6 +42,9 @@ from node.wire.listener import Listener, Sweeper, drain
 from protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
+
+GC_ALLOCATIONS = 50_000
+"""Objects made and not yet freed between two looks of the garbage collector at the youngest."""
 
 DRAIN_TIMEOUT_S = 5.0
 """How long clients may take to fetch their last responses when the node stops."""
@@ -110,7 +114,12 @@ class RouterProcess:
         self._coordinators = Coordinators(self._services, loop)
         self._services.coordinators = self._coordinators
         dispatcher = Dispatcher(self._services, self._arena.view)
-        self._wire = Wire(loop=loop, arena=self._arena, on_request=dispatcher.on_request)
+        self._wire = Wire(
+            loop=loop,
+            arena=self._arena,
+            on_request=dispatcher.on_request,
+            on_disconnected=lambda connection: fetch_waits.abandon(connection.id),
+        )
         fanout.after_answers = self._wire.outbox.flush
         self._register_metrics(dispatcher)
 
@@ -214,6 +223,10 @@ def main() -> None:
         with ChildLink.connect(config, f"router-{index}") as supervisor:
             await RouterProcess(config, index, supervisor, asyncio.get_running_loop()).run()
 
+    # What was imported stays, and requests leave no circles behind: the collector need not look
+    # at thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     uvloop.run(serve())
     sys.stderr.flush()
     os._exit(0)

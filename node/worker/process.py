@@ -6,6 +6,7 @@ duties in a turn: write, commit, publish in the status table, reply. Started as 
 node.worker.process CONFIG INDEX`.
 """
 
+import gc
 import logging
 import os
 import sys
@@ -36,6 +37,9 @@ from storage.environment import StorageError
 from storage.settings import NEVER, StoreOptions
 
 log = logging.getLogger(__name__)
+
+GC_ALLOCATIONS = 50_000
+"""Objects made and not yet freed between two looks of the garbage collector at the youngest."""
 
 _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
@@ -218,6 +222,10 @@ def main() -> None:
     config = NodeConfig.load_json(Path(sys.argv[1]))
     index = int(sys.argv[2])
     configure_logging(config, f"worker-{index}")
+    # What was imported stays, and requests leave no circles behind: the collector need not look
+    # at thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
+    gc.freeze()
+    gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     with ChildLink.connect(config, f"worker-{index}") as supervisor:
         WorkerProcess(config, index, supervisor).run()
     sys.stderr.flush()

@@ -7,6 +7,7 @@ and large batches go from the store's file to the socket without a copy.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from cluster.metadata.image import TopicImage
 from cluster.metadata.settings import broker_settings
@@ -65,8 +66,10 @@ async def handle_fetch(
         ):
             break
         places = [(store, number) for _, store, number, _ in turn.ends]
-        if not await services.fetch_waits.park(places, remaining_ms, lambda: _has_moved(turn)):  # noqa: B023 - asked at once
-            turn = _look(request, fetch, bytes_max, context, services)
+        if not await services.fetch_waits.park(
+            places, remaining_ms, partial(_has_moved, turn), owner=context.connection_id
+        ):
+            # Nothing has moved, or nobody is there to be told: the last look is still true.
             break
     context.holds.extend(turn.holds)
     return _response(fetch, turn, version)

@@ -85,6 +85,57 @@ def test_partition_is_flagged_again_after_its_notice() -> None:
     _run(scenario)
 
 
+def test_fetch_that_was_woken_is_forgotten_everywhere() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        # A consumer of many partitions of which one is busy must not leave traces in the others.
+        for _ in range(100):
+            waits.park([(0, number) for number in range(10)], 60_000, _never, owner=7)
+            waits.on_advanced(0, (3,))
+        assert waits.parked_count == 0
+        late = waits.park([(0, 5)], 60_000, _never)
+        waits.on_advanced(0, (5,))
+        assert late.result() is True
+
+    _run(scenario)
+
+
+def test_client_that_is_gone_waits_no_longer() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        gone = [waits.park([(0, 1)], 2**31 - 1, _never, owner=4) for _ in range(3)]
+        other = waits.park([(0, 1)], 60_000, _never, owner=5)
+        waits.abandon(4)
+        waits.abandon(99)
+        assert all(reply.result() is False for reply in gone)
+        assert not other.is_done
+        assert waits.parked_count == 1
+
+    _run(scenario)
+
+
+def test_router_that_stops_answers_at_once_and_parks_no_more() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        parked = waits.park([(0, 1)], 60_000, _never)
+        waits.end_all()
+        assert parked.result() is False
+        assert waits.park([(0, 1)], 60_000, _never).result() is False
+
+    _run(scenario)
+
+
+def test_thousand_deadlines_all_come_and_none_early() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        replies = [waits.park([(0, n % 7)], n % 50, _never, owner=n) for n in range(1_000)]
+        await asyncio.wait_for(_value(waits.park([(0, 1)], 60, _never)), 5)
+        assert all(reply.result() is False for reply in replies)
+        # The loop's clock has milliseconds.
+        assert loop.time() - begun >= 0.058
+        assert waits.parked_count == 0
+
+    _run(scenario)
+
+
 def test_new_metadata_wakes_everyone() -> None:
     async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
         parked = [waits.park([(0, number)], 60_000, _never) for number in range(5)]
