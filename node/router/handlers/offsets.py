@@ -8,6 +8,7 @@ asked one. Both are read from the stores by the router itself.
 """
 
 from cluster.metadata.image import PartitionImage, TopicImage
+from cluster.replication.partition import check_leader
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from protocol.errors import ErrorCode
@@ -145,11 +146,9 @@ def _locate(
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[index]
-    if partition.leader != services.node_id:
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if current_leader_epoch >= 0 and current_leader_epoch != partition.leader_epoch:
-        is_old = current_leader_epoch < partition.leader_epoch
-        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+    refusal = check_leader(partition, services.node_id, current_leader_epoch)
+    if refusal:
+        return refusal
     place = services.logs.locate(topic.topic_id, index)
     reader = services.logs.reader(place[0]) if place is not None else None
     if place is None or reader is None:
