@@ -201,7 +201,8 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "min.insync.replicas",
             ConfigType.INT,
             1,
-            "How many replicas must be in sync for an append with acks=all to be accepted.",
+            "How many replicas must be in sync for an append with acks=all to be accepted; a"
+            " partition with fewer replicas needs all it has.",
             enforced_by="cluster.replication.partition",
             limit=at_least(1),
             synonyms=("min.insync.replicas",),

@@ -4,6 +4,7 @@ DescribeQuorum (55): what a client can learn of the cluster.
 
 import pytest
 
+from cluster.metadata.image import ConfigResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
     DescribableLogDirTopic,
@@ -13,6 +14,11 @@ from protocol.messages.cluster import (
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
+)
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
 )
 from protocol.messages.metadata import (
     Cursor,
@@ -237,6 +243,20 @@ def test_log_directories_tell_the_size_of_partitions(
     everything = wire.ask(DescribeLogDirsRequest(topics=None), version, DescribeLogDirsResponse)
     names = {described.name for directory in everything.results for described in directory.topics}
     assert topic in names
+
+
+def test_log_directories_have_the_names_that_the_configuration_has(wire: WireClient) -> None:
+    broker = DescribeConfigsResource(
+        resource_type=ConfigResourceType.BROKER,
+        resource_name=str(
+            wire.ask(DescribeClusterRequest(), 0, DescribeClusterResponse).controller_id
+        ),
+        configuration_keys=["log.dirs"],
+    )
+    request = DescribeConfigsRequest(resources=[broker])
+    (described,) = wire.ask(request, 4, DescribeConfigsResponse).results
+    answer = wire.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
+    assert described.configs[0].value == ",".join(result.log_dir for result in answer.results)
 
 
 @pytest.mark.parametrize("version", range(3))

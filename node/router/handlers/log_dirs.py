@@ -52,7 +52,7 @@ async def handle_describe_log_dirs(
                 )
         if partitions:
             topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
-    folder = services.logs.folder
+    folder = services.logs.folder.parent  # the data folder, which log.dirs names
     usage = shutil.disk_usage(folder)
     return DescribeLogDirsResponse(
         results=[
