@@ -6,9 +6,10 @@ machines with several names; that can only be said of this node. A broker withou
 client is not shown to it at all: clients take an empty host for an address and never come back.
 """
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 
-from cluster.metadata.image import BrokerImage
+from cluster.metadata.image import BrokerImage, MetadataImage
 
 
 class Caller(Protocol):
@@ -19,6 +20,15 @@ class Caller(Protocol):
     local_port: int
 
 
+class Endpoint(NamedTuple):
+    """Where one client reaches one broker."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
 def address_of(broker: BrokerImage, caller: Caller, node_id: int) -> tuple[str, int] | None:
     """Host and port of `broker` for this client, or None if it has none there."""
     listener = broker.listener(caller.listener_name)
@@ -27,3 +37,18 @@ def address_of(broker: BrokerImage, caller: Caller, node_id: int) -> tuple[str, 
     if broker.broker_id == node_id:
         return caller.local_host, caller.local_port
     return None
+
+
+def endpoints_of(
+    brokers: Iterable[int], image: MetadataImage, caller: Caller, node_id: int
+) -> list[Endpoint]:
+    """Those of the brokers that serve and have an address for this client, by rising id."""
+    endpoints = []
+    for broker_id in sorted(brokers):
+        broker = image.brokers.get(broker_id)
+        if broker is None or broker.is_fenced:
+            continue
+        address = address_of(broker, caller, node_id)
+        if address is not None:
+            endpoints.append(Endpoint(broker_id, *address, broker.rack))
+    return endpoints

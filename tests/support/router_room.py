@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
+
 from cluster.controller.commands import (
     AllocateProducerIds,
     Command,
@@ -21,6 +23,7 @@ from cluster.controller.commands import (
     ProducerIdsReply,
 )
 from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import PartitionChanged
 from cluster.metadata.settings import broker_settings
 from node.bus.messages import (
     Advanced,
@@ -290,6 +293,16 @@ class RouterRoom:
         place = self.services.logs.locate(topic.topic_id, partition)
         assert place is not None
         return place
+
+    def lead(self, name: str, epoch: int, leader: int = NODE_ID) -> None:
+        """Partition 0 of the topic has been elected a leader in that epoch."""
+        topic = self.image.topics_by_name[name]
+        before = topic.partitions[0]
+        after = msgspec.structs.replace(
+            before, leader=leader, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1
+        )
+        self.controller.write(PartitionChanged(topic.topic_id, 0, after))
+        self.follow()
 
     def append(
         self, name: str, *batches: bytes, partition: int = 0, is_client: bool = True

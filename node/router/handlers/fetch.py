@@ -2,8 +2,9 @@
 
 v0-3 get message sets converted down; v4 isolation levels; v5 log start offsets; v7 incremental
 sessions (KIP-227); v9 leader epoch fencing (KIP-320); v11 rack and preferred replica (KIP-392); v12
-diverging epochs (KIP-595); v13 topic ids. The router reads the stores itself: no worker takes part,
-and large batches go from the store's file to the socket without a copy.
+diverging epochs (KIP-595); v13 topic ids; v16 who leads instead (KIP-951). The router reads the
+stores itself: no worker takes part, and large batches go from the store's file to the socket
+without a copy.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from functools import partial
 
 from cluster.metadata.image import TopicImage
 from cluster.metadata.settings import broker_settings
+from node.router.addresses import endpoints_of
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
@@ -22,12 +24,15 @@ from protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionData,
 )
 from storage.reader import StoreReader
 
 READ_COMMITTED = 1
 _UNLIMITED = 2**31 - 1
+_ASK_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 @dataclass(slots=True)
@@ -39,6 +44,8 @@ class _Round:
     record_bytes: int = 0
     has_error: bool = False
     holds: list[object] = field(default_factory=list)
+    leaders: set[int] = field(default_factory=set)
+    """Whom those shall ask who asked us in vain."""
 
 
 async def handle_fetch(
@@ -72,7 +79,14 @@ async def handle_fetch(
             # Nothing has moved, or nobody is there to be told: the last look is still true.
             break
     context.holds.extend(turn.holds)
-    return _response(fetch, turn, version)
+    response = _response(fetch, turn, version)
+    response.node_endpoints = [
+        NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in endpoints_of(
+            turn.leaders, services.image, context, services.node_id
+        )
+    ]
+    return response
 
 
 def _has_moved(turn: _Round) -> bool:
@@ -114,6 +128,16 @@ def _look(
             data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if data.error_code:
             turn.has_error = True
+            if (
+                data.error_code in _ASK_THE_LEADER
+                and topic is not None
+                and context.api_version >= 16
+            ):
+                leader = topic.partitions[wanted.partition]
+                turn.leaders.add(leader.leader)
+                data.current_leader = LeaderIdAndEpoch(
+                    leader_id=leader.leader, leader_epoch=leader.leader_epoch
+                )
     return turn
 
 

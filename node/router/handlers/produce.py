@@ -1,15 +1,16 @@
 """Produce (0): versions 0 to 13.
 
 v0-2 carry message sets (magic 0 and 1), which are converted up here; v3 record batches of magic 2
-only; v7 zstd; v8 errors per record (KIP-467); v10 current leader hints; v13 topic ids (KIP-516).
-Batches stay in the arena: the worker that owns the partition appends the very bytes that the kernel
-delivered.
+only; v7 zstd; v8 errors per record (KIP-467); v10 who leads instead (KIP-951); v13 topic ids
+(KIP-516). Batches stay in the arena: the worker that owns the partition appends the very bytes that
+the kernel delivered.
 """
 
 from cluster.metadata.image import TopicImage
 from cluster.metadata.topic_names import INTERNAL_TOPICS
 from node.bus.messages import Appended
 from node.bus.reply import Reply
+from node.router.addresses import endpoints_of
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fanout import Answer
@@ -17,6 +18,8 @@ from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.legacy_records import up_convert
 from protocol.messages.produce import (
     BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
@@ -81,7 +84,8 @@ async def handle_produce(
             # again.
             context.close()
         return None
-    return ProduceResponse(responses=responses)
+    endpoints = _name_leaders(responses, context, services) if version >= 10 else []
+    return ProduceResponse(responses=responses, node_endpoints=endpoints)
 
 
 def _topic_error(
@@ -123,7 +127,9 @@ def _append(
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
     store, number = place
-    if records[_MAGIC_AT] < 2 and version < 3:
+    if records[_MAGIC_AT] < 2:
+        if version >= 3:
+            return ErrorCode.INVALID_RECORD
         try:
             batches = b"".join(up_convert(records))
         except ApiError as error:
@@ -160,3 +166,28 @@ def _fill(partition: PartitionProduceResponse, answer: Answer) -> None:
                 BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
                 for index, message in answer.record_errors
             ]
+
+
+def _name_leaders(
+    responses: list[TopicProduceResponse], context: RequestContext, services: Services
+) -> list[NodeEndpoint]:
+    """Tell whoever asked the wrong broker who leads, and where the leaders are to be found."""
+    image = services.image
+    leaders: set[int] = set()
+    for response in responses:
+        for partition in response.partition_responses:
+            if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                continue
+            topic = image.topics_by_id.get(response.topic_id) or image.topics_by_name.get(
+                response.name
+            )
+            if topic is not None and partition.index < len(topic.partitions):
+                state = topic.partitions[partition.index]
+                leaders.add(state.leader)
+                partition.current_leader = LeaderIdAndEpoch(
+                    leader_id=state.leader, leader_epoch=state.leader_epoch
+                )
+    return [
+        NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)
+        for node_id, host, port, rack in endpoints_of(leaders, image, context, services.node_id)
+    ]

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
-from cluster.metadata.image import BrokerImage, Listener
-from node.router.addresses import address_of
+import msgspec
+
+from cluster.metadata.image import BrokerImage, Listener, MetadataImage
+from node.router.addresses import address_of, endpoints_of
 
 
 @dataclass
@@ -32,3 +34,18 @@ def test_what_advertises_nothing_is_where_the_client_reached_it() -> None:
 def test_nothing_is_told_of_another_broker_without_an_address() -> None:
     assert address_of(broker(Listener("EXTERNAL", "", 0)), Caller(), 9) is None
     assert address_of(broker(Listener("INTERNAL", "in", 1)), Caller(), 9) is None
+
+
+def test_brokers_are_named_with_an_address_or_not_at_all() -> None:
+    public = (Listener("EXTERNAL", "out", 2),)
+    brokers = {
+        1: BrokerImage(1, 10, listeners=public, rack="r"),
+        2: BrokerImage(2, 11, listeners=(Listener("INTERNAL", "in", 1),)),
+        3: BrokerImage(3, 12, listeners=public, is_fenced=True),
+        9: BrokerImage(9, 13),
+    }
+    image = msgspec.structs.replace(MetadataImage.empty(), brokers=brokers)
+    assert endpoints_of({9, 3, 2, 1, -1, 77}, image, Caller(), 9) == [
+        (1, "out", 2, "r"),
+        (9, "reached", 7, None),
+    ]

@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from cluster.controller.commands import DeleteTopics, TopicReference
-from cluster.metadata.image import PartitionImage
-from cluster.metadata.records import PartitionChanged
 from node.bus.messages import DeleteRecords
 from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.fetch import handle_fetch
@@ -27,6 +25,8 @@ from protocol.messages.fetch import (
     FetchRequest,
     FetchResponse,
     ForgottenTopic,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
 )
 from protocol.records import TRANSACTIONAL
 from tests.support.controller_room import topic_id
@@ -83,20 +83,6 @@ def end_transaction(room: RouterRoom, kind: ControlType, producer_id: int = 7) -
         producer_epoch=0,
     )
     room.append("t", marker, is_client=False)
-
-
-def lead(room: RouterRoom, epoch: int, leader: int = 0) -> None:
-    """Partition 0 of `t` has been elected a leader in that epoch."""
-    (before, *_) = room.image.topics_by_name["t"].partitions
-    state = PartitionImage(
-        replicas=before.replicas,
-        in_sync_replicas=before.in_sync_replicas,
-        leader=leader,
-        leader_epoch=epoch,
-        partition_epoch=before.partition_epoch + 1,
-    )
-    room.controller.write(PartitionChanged(topic_id(NUMBERS["t"]), 0, state))
-    room.follow()
 
 
 # -- which batches ---------------------------------------------------------------------------------
@@ -239,7 +225,7 @@ def test_one_partition_s_error_does_not_keep_the_others_waiting(room: RouterRoom
 
 
 def test_an_old_leader_epoch_is_fenced_and_a_future_one_unknown(room: RouterRoom) -> None:
-    lead(room, 5)
+    room.lead("t", 5)
     room.append("t", batch_of())
     codes = {epoch: one(room, 0, current_leader_epoch=epoch).error_code for epoch in (-1, 4, 5, 6)}
     assert codes == {
@@ -256,18 +242,41 @@ def test_the_epoch_is_looked_at_before_the_leader(
     room = RouterRoom(tmp_path, brokers=2, loop=loop)
     room.controller.has("t", 1, 1)
     room.follow()
-    lead(room, 5, leader=1)
+    room.lead("t", 5, leader=1)
     assert one(room, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     data = one(room, 0, current_leader_epoch=4)
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     room.close()
 
 
+def test_whoever_asks_a_former_leader_is_told_the_present_one(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    """KIP-951: the client needs no Metadata request to go on."""
+    room = RouterRoom(tmp_path, brokers=2, loop=loop)
+    room.controller.has("t", 1, 1)
+    room.follow()
+    room.lead("t", 5, leader=1)
+    for version, options in ((15, {}), (16, {}), (NEWEST, {"current_leader_epoch": 4})):
+        response = room.call(handle_fetch, request({0: 0}, **options), version)  # type: ignore[arg-type]  # ints
+        assert answers(response)[0].error_code in (6, 74)
+        told = answers(response)[0].current_leader, response.node_endpoints
+        if version < 16:
+            assert told == (None, [])
+        else:
+            leader = LeaderIdAndEpoch(leader_id=1, leader_epoch=5)
+            assert told == (
+                leader,
+                [NodeEndpoint(node_id=1, host="host-1", port=9093, rack="rack-1")],
+            )
+    room.close()
+
+
 def test_a_log_that_goes_another_way_is_told_where(room: RouterRoom) -> None:
     """Epoch 1: offsets 0 and 1; epoch 4: offset 2 to 4."""
-    lead(room, 1)
+    room.lead("t", 1)
     room.append("t", batch_of(2))
-    lead(room, 4)
+    room.lead("t", 4)
     room.append("t", batch_of(3))
     # (offset, last fetched epoch) of followers whose logs diverge, and where ours does.
     for asked, ours in {

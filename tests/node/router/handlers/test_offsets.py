@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import PartitionImage
-from cluster.metadata.records import PartitionChanged
 from node.bus.messages import DeleteRecords
 from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.offsets import (
@@ -33,7 +31,6 @@ from protocol.messages.offsets import (
     OffsetForLeaderTopic,
 )
 from protocol.records import TRANSACTIONAL
-from tests.support.controller_room import topic_id
 from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, batch_of
 
@@ -95,20 +92,6 @@ def ask(
     return answer.error_code, answer.offset, answer.timestamp, answer.leader_epoch
 
 
-def lead(room: RouterRoom, epoch: int, leader: int = 0) -> None:
-    """Partition 0 of `t` has been elected a leader in that epoch."""
-    before = room.image.topics_by_name["t"].partitions[0]
-    state = PartitionImage(
-        replicas=before.replicas,
-        in_sync_replicas=before.in_sync_replicas,
-        leader=leader,
-        leader_epoch=epoch,
-        partition_epoch=before.partition_epoch + 1,
-    )
-    room.controller.write(PartitionChanged(topic_id(1), 0, state))
-    room.follow()
-
-
 def delete_below(room: RouterRoom, offset: int) -> None:
     store, number = room.place("t")
     room.turns.run([(RouterState(), DeleteRecords(1, store, number, offset))], NOW_MS)
@@ -118,7 +101,7 @@ def delete_below(room: RouterRoom, offset: int) -> None:
 
 
 def test_both_ends_are_told_in_every_version(room: RouterRoom) -> None:
-    lead(room, 3)
+    room.lead("t", 3)
     room.append("t", batch_of(2), batch_of(3))
     delete_below(room, 1)
     for version in range(1, NEWEST + 1):
@@ -145,9 +128,9 @@ def test_the_end_for_readers_of_committed_records_is_what_is_stable(room: Router
 
 
 def test_the_start_is_told_with_the_epoch_of_the_record_there(room: RouterRoom) -> None:
-    lead(room, 2)
+    room.lead("t", 2)
     room.append("t", batch_of(2))
-    lead(room, 6)
+    room.lead("t", 6)
     room.append("t", batch_of(2))
     assert ask(room, EARLIEST) == (ErrorCode.NONE, 0, -1, 2)
     assert ask(room, LATEST) == (ErrorCode.NONE, 4, -1, 6)
@@ -194,7 +177,7 @@ def test_a_time_before_1970_that_means_nothing_is_unsupported(
 def test_a_time_finds_the_first_record_at_or_after_it_inside_its_batch(
     room: RouterRoom, codec: Codec, version: int
 ) -> None:
-    lead(room, 3)
+    room.lead("t", 3)
     times = [NOW_MS + 10 * step for step in range(6)]
     room.append(
         "t",
@@ -313,7 +296,7 @@ def test_what_may_not_be_described_is_refused_whether_it_exists_or_not(
 
 @pytest.mark.parametrize("version", [4, NEWEST])
 def test_a_leader_epoch_that_is_not_ours_is_refused(room: RouterRoom, version: int) -> None:
-    lead(room, 5)
+    room.lead("t", 5)
     codes = {
         epoch: ask(room, LATEST, version=version, current_leader_epoch=epoch)[0]
         for epoch in (-1, 4, 5, 6)
@@ -331,7 +314,7 @@ def test_the_epoch_is_looked_at_before_the_leader(tmp_path: Path) -> None:
     room = RouterRoom(tmp_path, brokers=2)
     room.controller.has("t", 1, 1)
     room.follow()
-    lead(room, 5, leader=1)
+    room.lead("t", 5, leader=1)
     assert ask(room, LATEST)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert ask(room, LATEST, current_leader_epoch=4)[0] == ErrorCode.FENCED_LEADER_EPOCH
     assert ask(room, LATEST, current_leader_epoch=6)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
@@ -368,9 +351,9 @@ def ends(
 @pytest.mark.parametrize("version", range(5))
 def test_an_epoch_ends_where_the_next_one_begins(room: RouterRoom, version: int) -> None:
     """The answer is for the epoch that was asked, or the next one below that has records."""
-    lead(room, 2)
+    room.lead("t", 2)
     room.append("t", batch_of(2))
-    lead(room, 5)
+    room.lead("t", 5)
     room.append("t", batch_of(3))
 
     def known(epoch: int) -> int:
@@ -383,22 +366,22 @@ def test_an_epoch_ends_where_the_next_one_begins(room: RouterRoom, version: int)
 
 @pytest.mark.parametrize("epoch", [6, 2**31 - 1, -1])
 def test_an_epoch_that_nobody_knows_has_no_end(room: RouterRoom, epoch: int) -> None:
-    lead(room, 5)
+    room.lead("t", 5)
     room.append("t", batch_of(3))
     assert ends(room, epoch) == (ErrorCode.NONE, -1, -1)
 
 
 def test_a_reign_without_records_ends_at_the_log_s_end(room: RouterRoom) -> None:
-    lead(room, 2)
+    room.lead("t", 2)
     room.append("t", batch_of(2))
-    lead(room, 7)
+    room.lead("t", 7)
     assert ends(room, 7) == (ErrorCode.NONE, 7, 2)
     assert ends(room, 6) == (ErrorCode.NONE, 2, 2)
 
 
 @pytest.mark.parametrize("version", [2, 4])
 def test_ends_are_fenced_by_the_current_epoch(room: RouterRoom, version: int) -> None:
-    lead(room, 5)
+    room.lead("t", 5)
     refused = (ErrorCode.FENCED_LEADER_EPOCH, -1, -1)
     assert ends(room, 5, current=4, version=version) == refused
     assert ends(room, 5, current=6, version=version)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
