@@ -52,6 +52,11 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
         try:
             if times_named[topic.name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic twice")
+            made = state.image.topics_by_id.get(topic.topic_id)
+            if made is not None and made.name == topic.name:
+                # Ids are fresh with each request: this one comes again, its answer was lost.
+                results.append(_created(topic.name, topic.topic_id, made.partitions))
+                continue
             _check_name(state, topic.name, taken)
             partitions = _partitions_of(state, topic)
             partition_count += len(partitions)
@@ -68,14 +73,7 @@ def create_topics(state: ControllerState, command: CreateTopics) -> ControllerRe
             ConfigChanged(ConfigResourceType.TOPIC, topic.name, key, value)
             for key, value in configs.items()
         )
-        results.append(
-            TopicResult(
-                topic.name,
-                topic_id=topic.topic_id,
-                partition_count=len(partitions),
-                replication_factor=len(partitions[0].replicas),
-            )
-        )
+        results.append(_created(topic.name, topic.topic_id, partitions))
     return ControllerResult(
         records=() if command.validate_only else tuple(records),
         reply=TopicsReply(tuple(results)),
@@ -130,6 +128,15 @@ def create_partitions(state: ControllerState, command: CreatePartitions) -> Cont
     return ControllerResult(
         records=() if command.validate_only else tuple(records),
         reply=TopicsReply(tuple(results)),
+    )
+
+
+def _created(name: str, topic_id: bytes, partitions: tuple[PartitionImage, ...]) -> TopicResult:
+    return TopicResult(
+        name,
+        topic_id=topic_id,
+        partition_count=len(partitions),
+        replication_factor=len(partitions[0].replicas),
     )
 
 

@@ -55,6 +55,7 @@ class ControllerLink:
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
         self._next_id = 0
         self._pending: dict[int, Reply[Submitted]] = {}
+        self._unanswered: dict[int, Submit] = {}
         self._unsent: dict[int, Submit] = {}
         self.has_image = asyncio.Event()
         """Set when the first metadata has been applied."""
@@ -76,7 +77,7 @@ class ControllerLink:
         message = Submit(request_id, encode_command(command), self._now_ms() + timeout_ms)
         reply: Reply[Submitted] = Reply()
         self._pending[request_id] = reply
-        self._unsent[request_id] = message
+        self._unanswered[request_id] = self._unsent[request_id] = message
         self._send_unsent()
         timer = self._loop.call_later(max(timeout_ms, 1) / 1000, self._expire, request_id)
         submitted = await reply
@@ -92,17 +93,22 @@ class ControllerLink:
         self._link.close()
 
     def _expire(self, request_id: int) -> None:
-        self._unsent.pop(request_id, None)
-        reply = self._pending.pop(request_id, None)
+        self._answer(Submitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
+
+    def _answer(self, submitted: Submitted) -> None:
+        self._unsent.pop(submitted.request_id, None)
+        self._unanswered.pop(submitted.request_id, None)
+        reply = self._pending.pop(submitted.request_id, None)
         if reply is not None:
-            reply.resolve(Submitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b""))
+            reply.resolve(submitted)
 
     def _on_monitor(self) -> None:
         if self._link.take_connected():
-            # What was sent to the last controller and not answered is asked again: commands are
-            # refused, not repeated, when they had been carried out (a topic exists, an epoch is
-            # old).
+            # What was sent to the last controller and not answered is asked again. One that had
+            # been carried out is not carried out twice: a creation finds its topic's id, others
+            # are refused (the topic is gone, the epoch is old) or change nothing more.
             self._send([Follow(self._process, self._incarnation, self.image.offset)])
+            self._unsent = dict(self._unanswered)
             self._send_unsent()
         self._receive()
 
@@ -122,9 +128,7 @@ class ControllerLink:
         for payload in drain(self._link.socket):
             for message in self._decode(payload):
                 if isinstance(message, Submitted):
-                    reply = self._pending.pop(message.request_id, None)
-                    if reply is not None:
-                        reply.resolve(message)
+                    self._answer(message)
                     continue
                 image = apply_metadata(self.image, message)
                 if image is None:

@@ -100,6 +100,15 @@ def test_an_existing_name_is_taken() -> None:
     assert code_of(room, new("t")) == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
+def test_who_asks_again_for_the_same_creation_has_it() -> None:
+    """A router whose controller died before it answered asks the next one."""
+    room = ControllerRoom(brokers=2)
+    first = room.create(new("t", 3, 2, retention_ms="5"))["t"]
+    written = len(room.records)
+    assert room.create(new("t", 3, 2, retention_ms="5"))["t"] == first
+    assert len(room.records) == written
+
+
 def test_names_that_metrics_cannot_tell_apart_collide() -> None:
     room = ControllerRoom()
     room.has("a.b", 1)

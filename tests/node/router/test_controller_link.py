@@ -1,0 +1,240 @@
+"""A router's way to the controller over real ipc sockets: metadata in, commands out, any death
+between."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import pytest
+import zmq
+
+from cluster.controller.commands import (
+    AllocateProducerIds,
+    CommandReply,
+    ProducerIdsReply,
+    decode_command,
+    encode_reply,
+)
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import ClusterCreated, TopicCreated, encode_records
+from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from node.bus.messages import (
+    Applied,
+    Follow,
+    MetadataRecords,
+    MetadataSnapshot,
+    Submit,
+    Submitted,
+    ToController,
+)
+from node.bus.reply import drive
+from node.router.controller_link import ControllerLink
+from protocol.errors import ApiError, ErrorCode
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+ROUTER = b"router-0"
+COMMAND = AllocateProducerIds(0, 1)
+DEADLINE_S = 10.0
+
+
+class Controller:
+    """The other end: hears everything and says what the test says."""
+
+    def __init__(self, context: Context, address: str) -> None:
+        self._socket = bind_endpoint(context, address)
+        self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
+        self._heard: list[ToController] = []
+
+    async def hears(self, kind: type[ToController]) -> ToController:
+        """The next message of that kind; others are passed over."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for _, payload in drain_with_identity(self._socket):
+                    self._heard.extend(self._decode(payload))
+                while self._heard:
+                    message = self._heard.pop(0)
+                    if isinstance(message, kind):
+                        return message
+                await asyncio.sleep(0.002)
+
+    def says(self, *messages: MetadataRecords | MetadataSnapshot | Submitted) -> None:
+        self._socket.send_multipart((ROUTER, encode(list(messages))))
+
+    def close(self) -> None:
+        self._socket.close(0)
+
+
+class Answer:
+    """What became of a command."""
+
+    def __init__(self, link: ControllerLink, *, timeout_ms: int = 30_000) -> None:
+        self.reply: CommandReply | None = None
+        self.error: BaseException | None = None
+        self._is_there = asyncio.Event()
+        drive(link.submit(COMMAND, timeout_ms), self._finish)
+
+    def _finish(self, reply: CommandReply | None, error: BaseException | None) -> None:
+        self.reply, self.error = reply, error
+        self._is_there.set()
+
+    async def wait(self) -> CommandReply:
+        async with asyncio.timeout(DEADLINE_S):
+            await self._is_there.wait()
+        if self.error is not None:
+            raise self.error
+        assert self.reply is not None
+        return self.reply
+
+
+class Room:
+    """A link and the images it brought; controllers come and go."""
+
+    def __init__(self, context: Context, folder: Path) -> None:
+        self.context = context
+        self.address = ipc_address(folder, "controller")
+        self.images: list[tuple[MetadataImage, MetadataImage]] = []
+        self.controller = Controller(context, self.address)
+        self.link = ControllerLink(
+            loop=asyncio.get_running_loop(),
+            context=context,
+            address=self.address,
+            process=ROUTER.decode(),
+            incarnation=7,
+            now_ms=lambda: 0,
+            on_image=lambda old, new: self.images.append((old, new)),
+        )
+        self.link.start()
+
+    def replace_controller(self) -> None:
+        self.controller.close()
+        self.controller = Controller(self.context, self.address)
+
+    def close(self) -> None:
+        self.link.close()
+        self.controller.close()
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Callable[[Callable[[Room], Awaitable[None]]], None]]:
+    """Run a scene in a room on a loop of its own."""
+    context: Context = zmq.Context()
+
+    def run(scene: Callable[[Room], Awaitable[None]]) -> None:
+        async def whole() -> None:
+            room = Room(context, tmp_path)
+            try:
+                await scene(room)
+            finally:
+                room.close()
+
+        asyncio.run(whole())
+
+    yield run
+    context.term()
+
+
+Play: TypeAlias = Callable[[Callable[[Room], Awaitable[None]]], None]
+
+
+def topic_record(number: int) -> bytes:
+    return encode_records((TopicCreated(f"t{number}", number.to_bytes(16)),))
+
+
+def answer_to(message: ToController) -> Submitted:
+    assert isinstance(message, Submit)
+    assert decode_command(message.command) == COMMAND
+    reply = encode_reply(ProducerIdsReply(first=1000, count=500))
+    return Submitted(message.request_id, ErrorCode.NONE, reply)
+
+
+def test_metadata_is_followed_from_where_the_link_stands(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        controller = room.controller
+        assert await controller.hears(Follow) == Follow("router-0", 7, 0)
+        first = (encode_records((ClusterCreated("c"),)),)
+        controller.says(MetadataSnapshot(5, first))
+        assert await controller.hears(Applied) == Applied("router-0", 5)
+        controller.says(MetadataRecords(5, (topic_record(1), topic_record(2))))
+        assert await controller.hears(Applied) == Applied("router-0", 7)
+        assert set(room.link.image.topics_by_name) == {"t1", "t2"}
+        assert room.link.has_image.is_set()
+        assert [(old.offset, new.offset) for old, new in room.images] == [(0, 5), (5, 7)]
+        controller.says(MetadataRecords(9, (topic_record(3),)))
+        assert await controller.hears(Follow) == Follow("router-0", 7, 7)
+        room.replace_controller()
+        assert await room.controller.hears(Follow) == Follow("router-0", 7, 7)
+
+    play(scene)
+
+
+def test_a_command_is_answered(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        answer = Answer(room.link)
+        room.controller.says(answer_to(await room.controller.hears(Submit)))
+        assert await answer.wait() == ProducerIdsReply(first=1000, count=500)
+
+    play(scene)
+
+
+def test_a_refusal_is_an_error(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        answer = Answer(room.link)
+        asked = await room.controller.hears(Submit)
+        assert isinstance(asked, Submit)
+        code = ErrorCode.STALE_BROKER_EPOCH
+        room.controller.says(Submitted(asked.request_id, code, b"", "too old"))
+        with pytest.raises(ApiError, match="too old") as refused:
+            await answer.wait()
+        assert refused.value.code is code
+
+    play(scene)
+
+
+def test_a_command_waits_for_a_controller_that_is_away(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        room.controller.close()
+        answer = Answer(room.link)
+        room.controller = Controller(room.context, room.address)
+        room.controller.says(answer_to(await room.controller.hears(Submit)))
+        await answer.wait()
+
+    play(scene)
+
+
+def test_a_command_that_died_with_its_controller_is_asked_again(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        answered, lost = Answer(room.link), Answer(room.link)
+        room.controller.says(answer_to(await room.controller.hears(Submit)))
+        await answered.wait()
+        asked = await room.controller.hears(Submit)
+        room.replace_controller()
+        again = await room.controller.hears(Submit)
+        assert again == asked
+        room.controller.says(answer_to(again))
+        await lost.wait()
+
+    play(scene)
+
+
+def test_a_command_is_not_waited_for_longer_than_it_may_take(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        answer = Answer(room.link, timeout_ms=20)
+        with pytest.raises(ApiError) as late:
+            await answer.wait()
+        assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
+        await room.controller.hears(Submit)
+        room.replace_controller()
+        await room.controller.hears(Follow)
+        fresh = Answer(room.link)
+        # What nobody waits for any more is not asked again: this is the other command.
+        room.controller.says(answer_to(await room.controller.hears(Submit)))
+        await fresh.wait()
+
+    play(scene)
