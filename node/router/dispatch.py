@@ -7,7 +7,6 @@ it too.
 """
 
 import ctypes
-import dataclasses
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -40,6 +39,7 @@ from protocol.codec import (
     encode_response_header,
 )
 from protocol.errors import ApiError, ProtocolError
+from protocol.schema import fields_of
 
 log = logging.getLogger(__name__)
 
@@ -156,10 +156,16 @@ class Dispatcher:
         if response is None:
             slot.complete(None)
             return
-        buffers = encode_response(api.key, context.api_version, response)
-        buffers.insert(
-            0, encode_response_header(api.key, context.api_version, context.correlation_id)
-        )
+        version = context.api_version
+        try:
+            buffers = encode_response(api.key, version, response)
+        except ProtocolError:
+            # Whoever delivered the answer has other answers to deliver: it must not hear of this.
+            log.exception("%s v%d gave a response that cannot be written", api.name, version)
+            slot.connection.close()
+            slot.complete(None)
+            return
+        buffers.insert(0, encode_response_header(api.key, version, context.correlation_id))
         slot.complete(buffers, context.holds or None)
 
     def _response_to_error(
@@ -169,7 +175,9 @@ class Dispatcher:
         error: BaseException,
     ) -> Any:  # noqa: ANN401 - the API's response class
         if isinstance(error, ApiError):
-            fields = {field.name for field in dataclasses.fields(api.response)}
+            fields = {
+                field.name for field in fields_of(api.response) if field.is_in(context.api_version)
+            }
             if "error_code" in fields:
                 response = api.response(error_code=error.code)
                 if "error_message" in fields:

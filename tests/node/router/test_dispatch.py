@@ -1,0 +1,522 @@
+"""A request's way from frame to response over real sockets, and everything that can end it."""
+
+import asyncio
+import inspect
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import TypeVar, get_type_hints
+
+import pytest
+import uvloop
+
+from node.bus.arena import UNIT_BYTES, Arena
+from node.router import dispatch
+from node.router.context import RequestContext, Services
+from node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
+from node.wire.connection import Wire
+from node.wire.listener import Listener
+from protocol.apis import APIS, ApiKey
+from protocol.codec import (
+    decode_response,
+    decode_response_header,
+    encode_request_header,
+)
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from protocol.messages.topics import CreateTopicsRequest
+from tests.support.fetching import answers, bases, request
+from tests.support.router_room import RouterRoom
+from tests.support.stores import as_stored, batch_of
+from tests.support.wire import frame_of
+
+T = TypeVar("T")
+R = TypeVar("R")
+DEADLINE_S = 10.0
+METADATA = 12
+PRODUCE = 9
+
+
+class Client:
+    """A client that sends frames as it is told to and reads what comes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self.writer = writer
+        self._correlation_id = 0
+
+    async def ask(self, message: object, version: int, response: type[R]) -> R:
+        """The response, which must carry the request's correlation id."""
+        correlation_id = self.post(message, version)
+        return await self.receive(correlation_id, message, version, response)
+
+    def post(self, message: object, version: int) -> int:
+        self._correlation_id += 1
+        self.writer.write(frame_of(message, version, self._correlation_id))
+        return self._correlation_id
+
+    def send(self, body: bytes) -> None:
+        self.writer.write(struct.pack(">i", len(body)) + body)
+
+    async def receive(
+        self, correlation_id: int, message: object, version: int, response: type[R]
+    ) -> R:
+        (key,) = (api.key for api in APIS.values() if api.request is type(message))
+        frame = await self.frame()
+        answered, at = decode_response_header(key, version, frame)
+        assert answered == correlation_id
+        decoded = decode_response(key, version, frame, at)
+        assert isinstance(decoded, response)
+        return decoded
+
+    async def frame(self) -> memoryview:
+        async with asyncio.timeout(DEADLINE_S):
+            (size,) = struct.unpack(">i", await self._reader.readexactly(4))
+            return memoryview(await self._reader.readexactly(size))
+
+    async def is_closed(self) -> bool:
+        """Wait for the end of the connection; False if there is something to read instead."""
+        async with asyncio.timeout(DEADLINE_S):
+            try:
+                return await self._reader.read(1) == b""
+            except ConnectionResetError:
+                return True
+
+
+class House:
+    """A router's room with a door: listener, arena and dispatcher are the real ones."""
+
+    def __init__(self, folder: Path, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.arena = Arena.create(folder / "arena", 64 * UNIT_BYTES)
+        self.room = RouterRoom(folder / "stores", loop=loop)
+        self.room.arena = self.arena.view
+        self.room.services.served_apis = tuple(HANDLERS)
+        self.dispatcher = Dispatcher(self.room.services, self.arena.view)
+        self.wire = Wire(loop=loop, arena=self.arena, on_request=self.dispatcher.on_request)
+        self.listener = Listener(self.wire, name="PLAINTEXT", host="127.0.0.1", port=0)
+        self._writers: list[asyncio.StreamWriter] = []
+        self.room.controller.has("t", 1, 2)
+        self.room.follow()
+
+    async def connect(self) -> Client:
+        if self.listener.port == 0:
+            await self.listener.start()
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.listener.port)
+        self._writers.append(writer)
+        return Client(reader, writer)
+
+    def run(self, scenario: Awaitable[T]) -> T:
+        async def bounded() -> T:
+            return await asyncio.wait_for(scenario, 3 * DEADLINE_S)
+
+        return self.loop.run_until_complete(bounded())
+
+    def close(self) -> None:
+        async def end() -> None:
+            for writer in self._writers:
+                writer.close()
+            self.listener.stop()
+            async with asyncio.timeout(DEADLINE_S):
+                await self.wire.wait_until_empty()
+
+        self.loop.run_until_complete(end())
+        self.wire.close()
+        self.room.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    loop = uvloop.new_event_loop()
+    house = House(tmp_path, loop)
+    yield house
+    house.close()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+@pytest.fixture
+def handle(monkeypatch: pytest.MonkeyPatch) -> Callable[[ApiKey, Handler], None]:
+    """Have an API handled by a function of the test."""
+
+    def put(key: ApiKey, handler: Handler) -> None:
+        monkeypatch.setitem(dispatch.HANDLERS, key, handler)
+
+    return put
+
+
+def raising(error: Exception) -> Handler:
+    async def handler(_request: object, _context: RequestContext, _services: Services) -> object:
+        raise error
+
+    return handler
+
+
+def answering(response: object) -> Handler:
+    async def handler(_request: object, _context: RequestContext, _services: Services) -> object:
+        return response
+
+    return handler
+
+
+def produce_request(*batches: bytes, acks: int = -1) -> ProduceRequest:
+    partitions = [
+        PartitionProduceData(index=index, records=memoryview(batch))
+        for index, batch in enumerate(batches)
+    ]
+    topic = TopicProduceData(name="t", partition_data=partitions)
+    return ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
+
+
+async def serves(client: Client) -> bool:
+    """Whether the connection is alive and well."""
+    response = await client.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
+    return response.topics == []
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_every_api_is_handled_by_a_function_of_its_own_messages() -> None:
+    for key, handler in HANDLERS.items():
+        hints = get_type_hints(handler)
+        assert hints["request"] is APIS[key].request, APIS[key].name
+        assert APIS[key].response in getattr(hints["return"], "__args__", (hints["return"],))
+        assert inspect.iscoroutinefunction(handler)
+
+
+# -- what is served --------------------------------------------------------------------------------
+
+
+def test_requests_are_answered_with_their_correlation_ids_in_their_version(house: House) -> None:
+    async def scenario() -> None:
+        client = await house.connect()
+        for version in range(5):
+            answer = await client.ask(
+                ApiVersionsRequest(client_software_name="test", client_software_version="1"),
+                version,
+                ApiVersionsResponse,
+            )
+            assert answer.error_code == ErrorCode.NONE
+            assert {api.api_key for api in answer.api_keys} == set(HANDLERS)
+        for version in range(METADATA + 1):
+            asked = MetadataRequest(topics=[MetadataRequestTopic(name="t")])
+            (topic,) = (await client.ask(asked, version, MetadataResponse)).topics
+            assert len(topic.partitions) == 2
+
+    house.run(scenario())
+
+
+def test_what_was_produced_is_fetched_byte_for_byte(house: House) -> None:
+    """The worker finds the batches where the kernel put them."""
+    batches = [batch_of(2, size=3), batch_of(1, size=200_000)]
+
+    async def scenario() -> None:
+        client = await house.connect()
+        for batch in batches:
+            produced = await client.ask(produce_request(batch, batch), PRODUCE, ProduceResponse)
+            codes = [p.error_code for p in produced.responses[0].partition_responses]
+            assert codes == [ErrorCode.NONE] * 2
+        fetched = await client.ask(request({0: 0, 1: 0}), METADATA, FetchResponse)
+        for data in answers(fetched).values():
+            assert data.records == as_stored(batches[0], 0) + as_stored(batches[1], 2)
+
+    house.run(scenario())
+
+
+def test_pipelined_requests_are_answered_in_order_though_the_first_one_waits(
+    house: House,
+) -> None:
+    async def scenario() -> None:
+        client = await house.connect()
+        asked = request({0: 0}, max_wait_ms=60_000)
+        first, second = client.post(asked, METADATA), client.post(MetadataRequest(), METADATA)
+        other = await house.connect()
+        await other.ask(produce_request(batch_of(1)), PRODUCE, ProduceResponse)
+        fetched = await client.receive(first, asked, METADATA, FetchResponse)
+        assert bases(answers(fetched)[0]) == [0]
+        await client.receive(second, MetadataRequest(), METADATA, MetadataResponse)
+
+    house.run(scenario())
+
+
+def test_bytes_on_their_way_to_a_worker_are_not_overwritten(house: House) -> None:
+    batch = batch_of(1, size=100_000)
+
+    async def scenario() -> None:
+        house.room.fanout.holds_back = True
+        client, other = await house.connect(), await house.connect()
+        asked = produce_request(batch)
+        correlation_id = client.post(asked, PRODUCE)
+        noise = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 249)] * 400)
+        for _ in range(80):
+            await other.ask(noise, METADATA, MetadataResponse)
+        house.room.fanout.let_go()
+        produced = await client.receive(correlation_id, asked, PRODUCE, ProduceResponse)
+        assert produced.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+    house.run(scenario())
+
+
+def test_a_request_without_an_answer_does_not_hold_up_the_next_one(house: House) -> None:
+    async def scenario() -> None:
+        client = await house.connect()
+        client.post(produce_request(batch_of(1), acks=0), PRODUCE)
+        assert await serves(client)
+
+    house.run(scenario())
+
+
+def test_requests_are_counted_by_api(house: House) -> None:
+    async def scenario() -> None:
+        client = await house.connect()
+        for _ in range(3):
+            assert await serves(client)
+
+    before = dict(house.dispatcher.request_counts)
+    house.run(scenario())
+    counts = house.dispatcher.request_counts
+    assert {key: counts[key] - before[key] for key in counts if counts[key] != before[key]} == {
+        ApiKey.METADATA: 3
+    }
+
+
+# -- what is not -----------------------------------------------------------------------------------
+
+
+def test_an_unknown_version_of_api_versions_is_answered_in_version_0(house: House) -> None:
+    """KIP-511: with the versions that would have been understood, so that the client goes on."""
+
+    async def scenario() -> None:
+        client = await house.connect()
+        client.send(
+            encode_request_header(ApiKey.API_VERSIONS, 4, 77, "c").replace(
+                struct.pack(">hh", ApiKey.API_VERSIONS, 4),
+                struct.pack(">hh", ApiKey.API_VERSIONS, 99),
+            )
+            + b"\1\1\0"
+        )
+        frame = await client.frame()
+        assert struct.unpack(">i", frame[:4]) == (77,)
+        answer = decode_response(ApiKey.API_VERSIONS, 0, frame, 4)
+        assert isinstance(answer, ApiVersionsResponse)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        own = APIS[ApiKey.API_VERSIONS]
+        assert versions[ApiKey.API_VERSIONS] == (own.min_version, own.max_version)
+        assert await serves(client)
+
+    house.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        struct.pack(">hhih", ApiKey.METADATA, 99, 1, -1),
+        struct.pack(">hhih", ApiKey.METADATA, -1, 1, -1),
+        struct.pack(">hhih", 12_345, 0, 1, -1),
+        struct.pack(">hhih", -1, 0, 1, -1),
+        b"",
+        b"\0",
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, 500) + b"cut",
+        struct.pack(">hhihi", ApiKey.METADATA, 1, 1, -1, 2**31 - 1),
+        struct.pack(">hhih", ApiKey.METADATA, 1, 1, -1),
+    ],
+    ids=[
+        "version too new",
+        "negative version",
+        "unknown api",
+        "negative api",
+        "nothing",
+        "one byte",
+        "client id cut",
+        "count without elements",
+        "no body",
+    ],
+)
+def test_what_makes_no_sense_closes_its_connection_and_no_other(house: House, body: bytes) -> None:
+    async def scenario() -> None:
+        client, other = await house.connect(), await house.connect()
+        client.send(body)
+        assert await client.is_closed()
+        assert await serves(other)
+
+    house.run(scenario())
+
+
+def test_an_api_that_nobody_handles_closes_the_connection(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(dispatch.HANDLERS, ApiKey.DESCRIBE_CLUSTER)
+
+    async def scenario() -> None:
+        client = await house.connect()
+        client.post(DescribeClusterRequest(), 0)
+        assert await client.is_closed()
+
+    house.run(scenario())
+
+
+def test_a_request_that_would_fill_the_memory_is_not_decoded(house: House) -> None:
+    names = [MetadataRequestTopic(name="x" * 200)] * (DECODED_BYTES_MAX // 200 + 1)
+
+    async def scenario() -> None:
+        client = await house.connect()
+        client.post(MetadataRequest(topics=names), METADATA)
+        assert await client.is_closed()
+        # The records of Produce are not decoded: there the topic's limit holds.
+        client = await house.connect()
+        large = produce_request(batch_of(1, size=DECODED_BYTES_MAX + 1))
+        produced = await client.ask(large, PRODUCE, ProduceResponse)
+        (partition,) = produced.responses[0].partition_responses
+        assert partition.error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+    house.run(scenario())
+
+
+# -- handlers that fail ----------------------------------------------------------------------------
+
+
+def test_what_a_client_may_be_told_becomes_the_response_s_own_error(
+    house: House, handle: Callable[[ApiKey, Handler], None]
+) -> None:
+    handle(ApiKey.DESCRIBE_CLUSTER, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT, "say why")))
+
+    async def scenario() -> None:
+        client = await house.connect()
+        answer = await client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        assert answer.error_message == "say why"
+        assert await serves(client)
+
+    house.run(scenario())
+
+
+def test_an_error_that_the_response_has_no_place_for_closes_the_connection(
+    house: House, handle: Callable[[ApiKey, Handler], None]
+) -> None:
+    """An answer without it would tell the client that all is well."""
+    handle(ApiKey.CREATE_TOPICS, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT)))
+    handle(ApiKey.DESCRIBE_LOG_DIRS, raising(ApiError(ErrorCode.REQUEST_TIMED_OUT)))
+
+    async def scenario() -> None:
+        client = await house.connect()
+        client.post(CreateTopicsRequest(), 5)
+        assert await client.is_closed()
+        client = await house.connect()
+        asked = DescribeLogDirsRequest(topics=None)
+        answer = await client.ask(asked, 3, DescribeLogDirsResponse)
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        client.post(asked, 2)  # the error code came with version 3
+        assert await client.is_closed()
+
+    house.run(scenario())
+
+
+def test_an_exception_of_ours_is_logged_and_closes_the_connection(
+    house: House,
+    handle: Callable[[ApiKey, Handler], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handle(ApiKey.DESCRIBE_CLUSTER, raising(KeyError("a bug")))
+
+    async def scenario() -> None:
+        client, other = await house.connect(), await house.connect()
+        client.post(DescribeClusterRequest(), 1)
+        assert await client.is_closed()
+        assert await serves(other)
+
+    with caplog.at_level(logging.ERROR):
+        house.run(scenario())
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], KeyError)
+    assert record.getMessage().startswith("DescribeCluster v1")
+
+
+def test_a_response_that_cannot_be_written_is_logged_and_closes_the_connection(
+    house: House,
+    handle: Callable[[ApiKey, Handler], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handle(ApiKey.DESCRIBE_CLUSTER, answering(DescribeClusterResponse(cluster_id=None)))  # type: ignore[arg-type]  # the bug
+
+    async def scenario() -> None:
+        client, other = await house.connect(), await house.connect()
+        client.post(DescribeClusterRequest(), 1)
+        assert await client.is_closed()
+        assert await serves(other)
+
+    with caplog.at_level(logging.ERROR):
+        house.run(scenario())
+    assert any("DescribeCluster v1" in record.getMessage() for record in caplog.records)
+
+
+def test_a_late_failure_harms_nobody_who_was_answered_in_the_same_turn(
+    house: House, handle: Callable[[ApiKey, Handler], None]
+) -> None:
+    """A worker's message carries the answers of many requests; one response may be broken."""
+
+    async def broken(
+        _request: ProduceRequest, _context: RequestContext, services: Services
+    ) -> ProduceResponse:
+        store, number = house.room.place("t")
+        await services.fanout.delete_records(store=store, number=number, offset=0)
+        return ProduceResponse(responses=None)  # type: ignore[arg-type]  # the bug
+
+    handle(ApiKey.PRODUCE, broken)
+
+    async def scenario() -> None:
+        house.room.fanout.holds_back = True
+        client, other = await house.connect(), await house.connect()
+        client.post(produce_request(), PRODUCE)
+        assert await serves(other)
+        house.room.fanout.let_go()
+        assert await client.is_closed()
+        assert await serves(other)
+
+    house.run(scenario())
+
+
+def test_handlers_learn_how_the_request_came(
+    house: House, handle: Callable[[ApiKey, Handler], None]
+) -> None:
+    seen: list[RequestContext] = []
+
+    async def note(
+        _request: object, context: RequestContext, _services: Services
+    ) -> DescribeClusterResponse:
+        seen.append(context)
+        return DescribeClusterResponse()
+
+    handle(ApiKey.DESCRIBE_CLUSTER, note)
+
+    async def scenario() -> None:
+        client = await house.connect()
+        await client.ask(DescribeClusterRequest(), 1, DescribeClusterResponse)
+        host, port = client.writer.get_extra_info("sockname")
+        (context,) = seen
+        assert (context.client_host, context.client_port) == (host, port)
+        assert (context.local_host, context.local_port) == ("127.0.0.1", house.listener.port)
+        assert (context.listener_name, context.client_id) == ("PLAINTEXT", "conformance")
+        assert (context.api_key, context.api_version) == (ApiKey.DESCRIBE_CLUSTER, 1)
+        assert context.correlation_id == 1
+
+    house.run(scenario())
