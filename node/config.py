@@ -49,6 +49,7 @@ _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _ARENA_BYTES_MIN = 16 << 20
 # A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
 _RUN_FOLDER_LENGTH_MAX = 80
+_REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
 
 # Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
@@ -340,6 +341,16 @@ class _Reader:
                 f"workers={config.worker_count}: a worker owns whole stores and there are"
                 f" {config.store_count or DEFAULT_STORE_COUNT}; use as many workers as stores or"
                 " fewer, or format the node with more stores"
+            )
+        request_bytes_max = int(
+            config.static_configs.get(_REQUEST_BYTES_MAX)
+            or BROKER_CONFIGS[_REQUEST_BYTES_MAX].default
+            or 0
+        )
+        if config.arena_bytes < 2 * request_bytes_max:
+            self._faults.append(
+                f"arena.bytes={config.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
+                f" which is {request_bytes_max}, or the largest requests would find no room"
             )
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:

@@ -200,7 +200,8 @@ _CONNECTIONS: Final = (
         "socket.request.max.bytes",
         ConfigType.INT,
         104_857_600,
-        "The largest request; a connection that announces a larger one is closed.",
+        "The largest request; a connection that announces a larger one is closed. More than half"
+        " of arena.bytes is not taken.",
         enforced_by="node.wire.connection",
         limit=at_least(1),
         importance=Importance.HIGH,

@@ -201,7 +201,8 @@ class RouterProcess:
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         wire = self._wire.settings
-        wire.request_bytes_max = settings.socket_request_max_bytes
+        # What the arena could never hold would be waited for without end.
+        wire.request_bytes_max = min(settings.socket_request_max_bytes, self._arena.size // 2)
         wire.connections_max = settings.max_connections
         wire.connections_per_ip_max = settings.max_connections_per_ip
         wire.connections_idle_ms_max = settings.connections_max_idle_ms
