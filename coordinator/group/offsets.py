@@ -32,6 +32,8 @@ from protocol.types import ZERO_UUID, Uuid
 
 NO_OFFSET = -1
 NO_RETENTION = -1
+# What a timestamp in the log can be: a client may ask for any retention.
+TIMESTAMP_MAX = 2**63 - 1
 
 PartitionKey = tuple[str, int]
 
@@ -112,7 +114,9 @@ class Offsets:
         topics: list[OffsetCommitResponseTopic] = []
         # v2 to v4 of the request: the commit says how long it is kept.
         retention_ms = request.retention_time_ms
-        expire_ms = NO_TIMESTAMP if retention_ms == NO_RETENTION else now_ms + retention_ms
+        expire_ms = NO_TIMESTAMP
+        if retention_ms != NO_RETENTION:
+            expire_ms = min(now_ms + retention_ms, TIMESTAMP_MAX)
         for topic in request.topics:
             partitions: list[OffsetCommitResponsePartition] = []
             for partition in topic.partitions:

@@ -343,6 +343,14 @@ def test_a_commit_with_its_own_retention_expires_by_it() -> None:
     assert play.fetch_all() == {("t", 1): 1}
 
 
+def test_a_retention_may_be_longer_than_time_itself() -> None:
+    play = Playbook()
+    play.commit({("t", 0): 1}, version=3, retention_ms=2**63 - 1)
+    play.reload()
+    play.tick(4_200_000)
+    assert play.fetch_all() == {("t", 0): 1}
+
+
 def test_version_1_names_the_time_of_the_commit() -> None:
     play = Playbook()
     partition = OffsetCommitRequestPartition(
