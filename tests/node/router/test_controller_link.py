@@ -169,12 +169,100 @@ def test_metadata_is_followed_from_where_the_link_stands(play: Play) -> None:
     play(scene)
 
 
+def test_what_is_known_already_is_not_told_again_and_old_images_stay_as_they_are(
+    play: Play,
+) -> None:
+    async def scene(room: Room) -> None:
+        controller = room.controller
+        await controller.hears(Follow)
+        controller.says(MetadataRecords(0, (topic_record(1), topic_record(2))))
+        await controller.hears(Applied)
+        before = room.link.image
+        both = (topic_record(1), topic_record(2))
+        controller.says(MetadataRecords(0, both), MetadataRecords(1, (both[1], topic_record(3))))
+        assert await controller.hears(Applied) == Applied("router-0", 3)
+        assert [(old.offset, new.offset) for old, new in room.images] == [(0, 2), (2, 3)]
+        assert set(before.topics_by_name) == {"t1", "t2"}
+        assert set(room.link.image.topics_by_name) == {"t1", "t2", "t3"}
+
+    play(scene)
+
+
+def test_nothing_is_heard_before_the_start(tmp_path: Path) -> None:
+    """Whoever hears of images is built after the link, and the controller may be quick."""
+
+    async def scene() -> None:
+        heard: list[int] = []
+        context: Context = zmq.Context()
+        controller = Controller(context, ipc_address(tmp_path, "controller"))
+        link = ControllerLink(
+            loop=asyncio.get_running_loop(),
+            context=context,
+            address=ipc_address(tmp_path, "controller"),
+            process="router-0",
+            incarnation=7,
+            now_ms=lambda: 0,
+            on_image=lambda _old, new: heard.append(new.offset),
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            while not link._link.monitor.poll(0):  # noqa: ASYNC110 - ZeroMQ has no event
+                await asyncio.sleep(0.002)
+        # Connected, and the loop has turned: still nobody has been told anything.
+        assert heard == []
+        link.start()
+        assert await controller.hears(Follow) == Follow("router-0", 7, 0)
+        link.close()
+        controller.close()
+        context.term()
+
+    asyncio.run(scene())
+
+
 def test_a_command_is_answered(play: Play) -> None:
     async def scene(room: Room) -> None:
         await room.controller.hears(Follow)
         answer = Answer(room.link)
         room.controller.says(answer_to(await room.controller.hears(Submit)))
         assert await answer.wait() == ProducerIdsReply(first=1000, count=500)
+
+    play(scene)
+
+
+def test_whoever_is_answered_sees_what_the_command_did(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        seen: list[tuple[int, int]] = []
+
+        async def ask() -> None:
+            await room.link.submit(COMMAND, 30_000)
+            seen.append((room.link.image.offset, len(room.images)))
+
+        done = asyncio.Event()
+        drive(ask(), lambda _value, _error: done.set())
+        asked = await room.controller.hears(Submit)
+        room.controller.says(MetadataRecords(0, (topic_record(1),)), answer_to(asked))
+        async with asyncio.timeout(DEADLINE_S):
+            await done.wait()
+        assert seen == [(1, 1)]
+
+    play(scene)
+
+
+def test_answers_find_their_commands_in_any_order(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        answers = [Answer(room.link) for _ in range(3)]
+        asked = [await room.controller.hears(Submit) for _ in answers]
+        for message in reversed(asked):
+            assert isinstance(message, Submit)
+            reply = encode_reply(ProducerIdsReply(message.request_id, 1))
+            room.controller.says(Submitted(message.request_id, ErrorCode.NONE, reply))
+        firsts = []
+        for answer in answers:
+            reply_read = await answer.wait()
+            assert isinstance(reply_read, ProducerIdsReply)
+            firsts.append(reply_read.first)
+        assert firsts == [message.request_id for message in asked if isinstance(message, Submit)]
 
     play(scene)
 
