@@ -2,11 +2,12 @@
 id.
 
 Requests made during a turn of the loop leave together at its end, through a ring in shared memory
-for each worker. While answers are due the loop looks into the rings of replies by itself; when none
-has come for a while it says that it sleeps, and workers ring. A worker that is away keeps its
-requests in a bounded queue here until it greets again or they expire; what it had already been sent
-when it died has an unknown outcome and is answered NOT_LEADER_OR_FOLLOWER, which every client
-retries after a metadata refresh. Invariant: every request is answered exactly once.
+for each worker, and a worker that sleeps is rung for. Answers come the same way; when a single one
+is due the loop looks for it by itself for a moment, if that has paid lately (patience.py). A worker
+that is away keeps its requests in a bounded queue here until it greets again or they expire; what
+it had already been sent when it died has an unknown outcome and is answered
+NOT_LEADER_OR_FOLLOWER, which every client retries after a metadata refresh.
+Invariant: every request is answered exactly once.
 """
 
 import asyncio
@@ -37,6 +38,7 @@ from node.bus.messages import (
     ToRouter,
     WorkerGreeting,
 )
+from node.bus.patience import LOOK_S, Patience
 from node.bus.reply import Reply
 from node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 from protocol.errors import ErrorCode
@@ -52,8 +54,6 @@ CARRIED_BYTES_MAX = 16 << 10
 """Batches that do not lie in the arena are carried in the message up to this size."""
 _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
-_AWAKE_S = 0.00006
-"""How long to look for answers before sleeping: a turn of the worker with a few small appends."""
 
 Request = Append | AppendBytes | DeleteRecords | DescribeProducers
 Answer = Appended | RecordsDeleted | ProducersDescribed | Failed
@@ -111,8 +111,9 @@ class Fanout:
         self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
         self._next_id = 0
         self._is_flush_due = False
-        self._is_awake = False
-        self._awake_until = 0.0
+        self._patience = Patience()
+        self._is_looking = False
+        self._look_until = 0.0
         self._sweep: asyncio.TimerHandle | None = None
         self.after_answers: Callable[[], None] = lambda: None
         """Called when a turn's answers have been delivered: responses can be written now."""
@@ -252,13 +253,11 @@ class Fanout:
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        is_any_sent = False
         for worker in self._workers:
             if worker.queue and worker.is_reachable:
                 self._send_queue(worker)
-                is_any_sent = True
-        if is_any_sent:
-            self._stay_awake()
+                if len(worker.pending) == 1 and not self._is_looking:
+                    self._look_for_the_answer()
 
     def _send_queue(self, worker: _Worker) -> None:
         """Put what is queued into the ring; what has no room stays until answers have made some."""
@@ -280,29 +279,29 @@ class Fanout:
 
     # -- from the workers --------------------------------------------------------------------------
 
-    def _stay_awake(self) -> None:
-        """Look for answers in every turn of the loop until there were none for a while."""
-        self._awake_until = time.perf_counter() + _AWAKE_S
-        if not self._is_awake:
-            self._is_awake = True
+    def _look_for_the_answer(self) -> None:
+        """A single answer is due: look for it in the next turns of the loop, if that pays."""
+        if self._patience.is_worth_a_look():
+            self._is_looking = True
+            self._look_until = time.perf_counter() + LOOK_S
             for worker in self._workers:
                 worker.replies.wake_up()
             self._loop.call_soon(self._look)
 
     def _look(self) -> None:
-        if self._read_replies():
-            self._awake_until = time.perf_counter() + _AWAKE_S
-        elif time.perf_counter() > self._awake_until:
-            self._is_awake = False
-            self._fall_asleep()
+        has_found = self._read_replies()
+        if not has_found and time.perf_counter() < self._look_until:
+            self._loop.call_soon(self._look)
             return
-        self._loop.call_soon(self._look)
+        self._patience.ended(has_found=has_found)
+        self._is_looking = False
+        self._fall_asleep()
 
     def _fall_asleep(self) -> None:
+        """Have every worker ring from now on; what came meanwhile is taken first."""
         for worker in self._workers:
-            if not worker.replies.fall_asleep():
-                self._stay_awake()
-                return
+            while not worker.replies.fall_asleep():
+                self._read_replies()
 
     def _read_replies(self) -> bool:
         is_any = False
@@ -320,7 +319,8 @@ class Fanout:
     def _on_rung(self) -> None:
         self._bell.quiet()
         self._read_replies()
-        self._stay_awake()
+        if not self._is_looking:
+            self._fall_asleep()
 
     def _receive_greetings(self) -> None:
         for identity, payload in drain_with_identity(self._socket):
@@ -362,7 +362,7 @@ class Fanout:
         worker.ringer = Ringer.open(Path(greeting.bell_path))
         if worker.incarnation != greeting.incarnation:
             worker.requests, worker.replies = self._make_rings(worker.ring_block)
-            if not self._is_awake:
+            if not self._is_looking:
                 worker.replies.fall_asleep()
         worker.incarnation = greeting.incarnation
         start = self._arena.offset_of(worker.ring_block)

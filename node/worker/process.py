@@ -126,17 +126,16 @@ class WorkerProcess:
 
     def _serve_while_busy(self) -> None:
         """Turns of requests, until there are none or it is time to look around."""
-        clock = time.perf_counter
-        until = clock() + _LOOK_AROUND_S
+        until = time.perf_counter() + _LOOK_AROUND_S
+        count = 0
         while True:
-            requests = self._routers.wait_awake()
+            requests = self._routers.wait_awake(count)
             if not requests:
                 return
-            begun = clock()
+            count = len(requests)
             self._turns.run(requests, _now_ms())
             self._routers.send_replies()
-            self._routers.note_turn(begun)
-            if begun > until:
+            if time.perf_counter() > until:
                 return
 
     def _look_around(self) -> None:

@@ -2,8 +2,8 @@
 
 Each router has a ring in either direction in its arena (node/bus/ring.py), a bell on either side,
 and a ZeroMQ link over which the two find each other and learn when the other has started anew. A
-worker that has just been busy looks into its rings for a while before it sleeps, if the requests
-have been coming fast enough for that to pay.
+worker that has just answered a single request looks for the next one for a moment before it
+sleeps, if that has paid lately (node/bus/patience.py).
 """
 
 import logging
@@ -19,16 +19,12 @@ from node.bus.arena import Arena
 from node.bus.bell import Bell, Ringer
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import RouterGreeting, ToRouter, ToWorker, WorkerGreeting
+from node.bus.patience import LOOK_S, Patience
 from node.bus.ring import RingReader, RingWriter
 from node.worker.turns import Request, RouterState
 
 log = logging.getLogger(__name__)
 
-AWAKE_S = 0.00006
-"""How long a busy worker looks for the next request before it sleeps; about what being rung costs.
-"""
-_PAUSE_S_MAX = 0.0002
-"""Requests that come further apart than this do not keep a worker awake."""
 _MESSAGES_PER_TURN = 64
 
 
@@ -69,8 +65,7 @@ class RouterLinks:
             for router in range(router_count)
         ]
         self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
-        self._last_end = 0.0
-        self._last_pause = 1.0
+        self._patience = Patience()
 
     @property
     def sockets(self) -> "Iterator[zmq.Socket[bytes]]":
@@ -97,23 +92,18 @@ class RouterLinks:
                 )
         return requests
 
-    def wait_awake(self) -> list[tuple[RouterState, Request]]:
-        """Look for requests for as long as it pays; nothing when it is time to sleep."""
+    def wait_awake(self, last_count: int) -> list[tuple[RouterState, Request]]:
+        """What is there; after a turn of a single request, also what comes in the next moment if
+        looking for it pays. Nothing when it is time to sleep."""
         requests = self.read()
-        if requests or self._last_pause > _PAUSE_S_MAX:
+        if requests or last_count != 1 or not self._patience.is_worth_a_look():
             return requests
         clock = time.perf_counter
-        until = clock() + AWAKE_S
-        while clock() < until:
+        until = clock() + LOOK_S
+        while not requests and clock() < until:
             requests = self.read()
-            if requests:
-                return requests
+        self._patience.ended(has_found=bool(requests))
         return requests
-
-    def note_turn(self, begun: float) -> None:
-        """A turn that began at `begun` (perf_counter) has ended: remember how the requests come."""
-        self._last_pause = begun - self._last_end
-        self._last_end = time.perf_counter()
 
     def fall_asleep(self) -> bool:
         """Ask every router to ring. False when one has put something into its ring meanwhile."""
