@@ -50,8 +50,6 @@ class RequestContext:
     offset_of: Callable[[memoryview], int] = lambda _view: 0
     close: Callable[[], None] = lambda: None
     holds: list[object] = field(default_factory=list)
-    software_name: str = "unknown"
-    software_version: str = "unknown"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -33,7 +33,6 @@ class SessionPartition:
     partition_bytes_max: int
     current_leader_epoch: int = -1
     last_fetched_epoch: int = -1
-    client_log_start_offset: int = -1
     told_high_watermark: int = -1
     told_log_start_offset: int = -1
     told_error: int = 0
@@ -148,7 +147,6 @@ def _asked(request: FetchRequest, version: int) -> list[SessionPartition]:
             partition.partition_max_bytes,
             partition.current_leader_epoch,
             partition.last_fetched_epoch,
-            partition.log_start_offset,
         )
         for topic in request.topics
         for partition in topic.partitions
