@@ -45,6 +45,10 @@ class MetadataLogError(Exception):
     """The folder is in use, full, or does not hold what its own marks promise."""
 
 
+class MetadataLogFullError(MetadataLogError):
+    """The disk had no room. Nothing has happened, and the log can be used as before."""
+
+
 class HardState(msgspec.Struct, frozen=True, array_like=True):
     """Raft's persistent state (Raft, figure 2), with the commit index as a hint for a faster
     start.
@@ -355,7 +359,9 @@ class MetadataLog:
                 yield transaction
         except (lmdb.Error, OSError) as error:
             # The transaction is aborted and the fields are as before: what failed has not happened.
-            raise MetadataLogError(f"the metadata log in {self._directory}: {error}") from error
+            is_full = isinstance(error, lmdb.DiskError | lmdb.MapFullError)
+            fault = MetadataLogFullError if is_full else MetadataLogError
+            raise fault(f"the metadata log in {self._directory}: {error}") from error
 
     def _load(self, transaction: lmdb.Transaction, key: bytes, kind: type[Mark]) -> Mark | None:
         value = transaction.get(key, db=self._marks)

@@ -65,6 +65,9 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: int = 1 << 30
     segment_bytes_min: int = 1 << 20
     """A topic's segment.bytes below this does not roll the segment all partitions share."""
+    segment_dead_bytes_max: int = 4 << 20
+    """The active segment is sealed, so that its file can be given back, when this much of it and at
+    least half can be read no more: its partitions were deleted, or their log starts have passed."""
     segment_map_bytes: int = 0
     """Virtual size of a segment's memory map; 0 takes twice `segment_bytes` plus room for the
     largest turn. It costs address space, not memory or disk."""

@@ -30,6 +30,7 @@ from storage.layout import OWNER_LOCK_NAME, STATUS_NAME, unlink_segment
 from storage.maintenance import Maintenance
 from storage.partition_log import PartitionLog
 from storage.producers import ProducerState, describe_producers, is_expired
+from storage.retention import live_bytes
 from storage.sealing import current_row, roll_deadline_ms, seal
 from storage.segment import Extent, Segment
 from storage.settings import NEVER, LogSettings, StoreOptions
@@ -84,6 +85,8 @@ class Store:
         """Partitions whose catalog row lags behind in ways that may wait, such as settings."""
         self._segment: Segment
         self._active_bytes = 0
+        self._dead_bytes = 0
+        """Of those in the active segment: what can be read no more."""
         self._unchecked_map_bytes = 0
         self._roll_deadline_ms = NEVER
         self._is_roll_due = False
@@ -190,7 +193,9 @@ class Store:
             self._flusher.forget(log)
             self._dirty_rows.discard(number)
             self.status.clear(number)
-            self._dead[number] = log.active_extent(segment_id)
+            self._dead[number] = extent = log.active_extent(segment_id)
+            if extent is not None:
+                self._note_dead_bytes(live_bytes(extent, log.log_start_offset))
         self._free_numbers()
 
     def set_settings(self, number: int, settings: LogSettings) -> None:
@@ -262,6 +267,10 @@ class Store:
                 change.put_partition(msgspec.structs.replace(row, log_start_offset=offset))
         for number, offset in moves.items():
             log = self._logs[number]
+            extent = log.active_extent(self._segment.segment_id)
+            if extent is not None:
+                before = live_bytes(extent, log.log_start_offset)
+                self._note_dead_bytes(before - live_bytes(extent, offset))
             log.log_start_offset = offset
             log.epochs.truncate_start(offset)
             self.status.set(number, LOG_START_OFFSET, offset)
@@ -413,7 +422,7 @@ class Store:
         if is_empty:
             unlink_segment(self.directory, old.segment_id)
         self._segment = new
-        self._active_bytes = self._unchecked_map_bytes = 0
+        self._active_bytes = self._dead_bytes = self._unchecked_map_bytes = 0
         self._is_roll_due = self._must_roll_now = False
         self._roll_deadline_ms = NEVER
         for log in self._logs.values():
@@ -435,6 +444,12 @@ class Store:
         information = self._segment.lmdb.info()
         used_bytes = information["last_pgno"] * self._segment.environment.page_size
         return used_bytes >= information["map_size"] // 4 * 3
+
+    def _note_dead_bytes(self, byte_count: int) -> None:
+        """A file gives nothing back while it is written: seal it when it is worth it."""
+        self._dead_bytes += byte_count
+        enough = max(self.options.segment_dead_bytes_max, self._active_bytes // 2)
+        self._is_roll_due |= self._dead_bytes >= enough
 
     def _note_roll_deadline(self, log: PartitionLog) -> None:
         if log.active_batches:
@@ -522,8 +537,12 @@ class Store:
                     change.put_partition(
                         msgspec.structs.replace(row, log_end_offset=log.log_end_offset)
                     )
+        dead_bytes = 0
         for number in opening.numbers_in(segment) - self._logs.keys():
-            self._dead[number] = opening.dead_extent(segment, number)
+            self._dead[number] = dead = opening.dead_extent(segment, number)
+            if dead is not None:
+                dead_bytes += dead.byte_count
+        self._active_bytes = dead_bytes
         for number in range(catalog.numbers_end):
             if number not in self._logs:
                 self.status.clear(number)
@@ -533,7 +552,11 @@ class Store:
             log.high_watermark = log.flushed_offset = log.log_end_offset
             self._write_status(log)
             self._active_bytes += log.active_bytes
+            extent = log.active_extent(segment.segment_id)
+            if extent is not None:
+                dead_bytes += extent.byte_count - live_bytes(extent, log.log_start_offset)
             self._note_roll_deadline(log)
+        self._note_dead_bytes(dead_bytes)
         self.expire_producers(now_ms)
         self._maintenance = Maintenance(
             catalog, self._logs, move_log_starts=self.move_log_starts, options=self.options

@@ -39,7 +39,7 @@ from node.config import NodeConfig
 from node.controller.bootstrap import bootstrap_records, registration
 from node.observability import ChildLink, configure_logging
 from protocol.errors import ApiError, ErrorCode
-from storage.metadata_log import MetadataLog
+from storage.metadata_log import MetadataLog, MetadataLogError, MetadataLogFullError
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +88,8 @@ class ControllerProcess:
         self._unsynced: list[bytes] = []
         self._followers: dict[bytes, _Follower] = {}
         self._waiting: list[_Waiting] = []
+        self._incarnation_id = uuid.uuid4().bytes
+        self._is_full = False
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._bring_up()
@@ -114,6 +116,8 @@ class ControllerProcess:
             ready = dict(self._poller.poll(timeout_ms))
             if self._socket in ready:
                 self._turn()
+            elif not self._is_registered():
+                self._register()
             self._answer()
             is_stopping = self._supervisor.poll()
         self._log.close()
@@ -137,15 +141,23 @@ class ControllerProcess:
         return controller
 
     def _bring_up(self) -> None:
-        """Make a new cluster's first records, and register this node's present start."""
+        """Make a new cluster's first records, and register this node's present start.
+
+        On a full disk the registration of an earlier start does: clients shall be able to read.
+        """
         if self.image.offset == 0:
             self._apply(bootstrap_records(self._config))
-        self._apply(
-            self._controller.handle(
-                registration(self._config, uuid.uuid4().bytes), _now_ms()
-            ).records
-        )
+        self._register()
+        if self._config.node_id not in self.image.brokers:
+            raise MetadataLogError("there is no room on the disk to register this node")
+
+    def _register(self) -> None:
+        command = registration(self._config, self._incarnation_id)
+        self._apply(self._controller.handle(command, _now_ms()).records)
         self._persist()
+
+    def _is_registered(self) -> bool:
+        return self.image.brokers[self._config.node_id].incarnation_id == self._incarnation_id
 
     def _apply(self, records: Sequence[Record]) -> None:
         """Apply one command's records, so that the next is decided on top of them.
@@ -163,13 +175,30 @@ class ControllerProcess:
             return
         self._unsynced = []
         base = self._log.last_index
-        self._log.append(entries, term=TERM)
+        try:
+            self._log.append(entries, term=TERM)
+        except MetadataLogFullError as error:
+            self._take_back(error)
+            return
+        self._is_full = False
         message = MetadataRecords(base, tuple(entries))
         for identity in list(self._followers):
             self._send(identity, [message])
         self._entries_since_snapshot += len(entries)
         if self._entries_since_snapshot >= SNAPSHOT_ENTRIES:
             self._snapshot()
+
+    def _take_back(self, error: MetadataLogFullError) -> None:
+        """What was decided since the last sync has not happened: be as the log is, and say so."""
+        if not self._is_full:
+            self._is_full = True
+            log.error("no room: commands are refused until there is some (%s)", error)
+        self._controller = self._load()
+        refused = [waiting for waiting in self._waiting if waiting.offset > self.image.offset]
+        self._waiting = [waiting for waiting in self._waiting if waiting not in refused]
+        code, text = ErrorCode.KAFKA_STORAGE_ERROR, "There is no room on the controller's disk."
+        for waiting in refused:
+            self._send(waiting.identity, [Submitted(waiting.answer.request_id, code, b"", text)])
 
     def _snapshot(self) -> None:
         index = self._log.last_index

@@ -39,7 +39,9 @@ from protocol.types import ZERO_UUID
 log = logging.getLogger(__name__)
 
 GROUP_TOPIC: Final = "__consumer_offsets"
-CREATE_TIMEOUT_MS: Final = 10_000
+CREATE_TIMEOUT_MS: Final = 1_000
+"""How long clients wait for the topic's creation; they ask again, and what they have asked for
+behind it on the same connection, such as fetches, goes on."""
 
 
 class Asker(Protocol):

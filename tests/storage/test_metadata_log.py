@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.metadata_log import HardState, LogEntry, MetadataLog, MetadataLogError
+from storage.metadata_log import (
+    HardState,
+    LogEntry,
+    MetadataLog,
+    MetadataLogError,
+    MetadataLogFullError,
+)
 
 APPENDER = """
 import sys
@@ -109,7 +115,7 @@ def test_a_second_opener_is_refused(folder: Path) -> None:
 def test_a_full_map_refuses_the_append_and_keeps_what_was_there(folder: Path) -> None:
     log = MetadataLog.open(folder, map_bytes=1 << 20)
     log.append([b"kept"], term=1)
-    with pytest.raises(MetadataLogError):
+    with pytest.raises(MetadataLogFullError):
         log.append([bytes(2 << 20)], term=1)
     assert log.last_index == 1
     log.append([b"next"], term=1)

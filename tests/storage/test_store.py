@@ -5,6 +5,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from protocol.errors import ErrorCode
 from storage.catalog import Catalog
@@ -336,6 +337,60 @@ def test_the_segment_is_rolled_when_its_oldest_data_reach_segment_ms(tmp_path: P
     second = store.catalog.active_segment_id
     roll_at(store, NOW_MS + 10_000)
     assert store.catalog.active_segment_id == second, "an empty segment has no age"
+    store.close()
+
+
+def tend(store: Store, now_ms: int) -> None:
+    """Do all that is due, as the owner does between turns, and wait for the helper thread."""
+    for _ in range(2):
+        store.sync_due(now_ms)
+        store._flusher._syncer.wait()
+    for _ in store.maintenance(now_ms) or ():
+        pass
+
+
+def segment_files(directory: Path) -> set[str]:
+    return {path.name for path in directory.glob("segment-*.mdb")}
+
+
+def test_a_segment_that_is_mostly_of_deleted_partitions_is_sealed_and_given_back(
+    tmp_path: Path,
+) -> None:
+    options = replace(OPTIONS, segment_dead_bytes_max=100_000, retention_check_interval_ms=10)
+    store = open_store(tmp_path, options)
+    kept, gone = create(store, 0), create(store, 1)
+    append_now(store, kept, batch_of(1, size=1_000))
+    append_now(store, gone, batch_of(1, size=99_000))
+    first = segment_files(tmp_path)
+    store.delete_partition(gone)
+    tend(store, NOW_MS)
+    assert segment_files(tmp_path) == first, "this is too little to begin a new file for"
+    also_gone = create(store, 2)
+    append_now(store, also_gone, batch_of(1, size=10_000))
+    store.delete_partition(also_gone)
+    tend(store, NOW_MS)
+    tend(store, NOW_MS + 10)
+    assert not segment_files(tmp_path) & first
+    assert offsets_of(read_all(StoreReader(tmp_path), kept)) == [0]
+    store.close()
+
+
+def test_what_lies_below_the_log_start_in_the_active_segment_counts_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    options = replace(OPTIONS, segment_dead_bytes_max=100_000)
+    store = open_store(tmp_path, options)
+    number = create(store)
+    append_now(store, number, *(batch_of(1, size=30_000) for _ in range(5)))
+    store.delete_records(number, 3)
+    store.close()
+    before = segment_files(tmp_path)
+    store = open_store(tmp_path, options)
+    tend(store, NOW_MS)
+    assert segment_files(tmp_path) == before
+    store.delete_records(number, 4)
+    tend(store, NOW_MS)
+    assert segment_files(tmp_path) > before
     store.close()
 
 
