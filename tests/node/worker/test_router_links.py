@@ -1,0 +1,390 @@
+"""A worker's end of the bus over real sockets, rings and bells; the routers are driven by hand."""
+
+import select
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import pytest
+import zmq
+
+from node.bus.arena import Arena
+from node.bus.bell import Bell, Ringer
+from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from node.bus.messages import (
+    Advanced,
+    Appended,
+    DeleteRecords,
+    RouterGreeting,
+    ToRouter,
+    WorkerGreeting,
+)
+from node.bus.ring import HEADER_BYTES, RingReader, RingWriter
+from node.worker.router_links import RouterLinks
+from node.worker.turns import Request, RouterState
+from tests.support.waiting import wait_until
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+WORKER = b"worker-3"
+INCARNATION = 99
+RING_BYTES = 64 << 10
+
+
+class Router:
+    """One router: its door, its arena with two rings, and its bell."""
+
+    def __init__(self, context: Context, folder: Path, index: int = 0) -> None:
+        self._folder, self._index = folder, index
+        self._socket = bind_endpoint(context, ipc_address(folder, f"router-{index}"))
+        self._decode = msgspec.msgpack.Decoder(list[ToRouter]).decode
+        self.bell = Bell(folder / f"router-{index}.bell")
+        self.arena = Arena.create(folder / f"router-{index}.arena", 4 << 20)
+        self.requests = RingWriter(self._ring(0))
+        self.replies = RingReader(self._ring(1))
+        self.ringer: Ringer | None = None
+
+    def _ring(self, number: int) -> memoryview:
+        memory = self.arena.view[number * RING_BYTES : (number + 1) * RING_BYTES]
+        memory[:HEADER_BYTES] = bytes(HEADER_BYTES)
+        return memory
+
+    def hear_greeting(self) -> WorkerGreeting | None:
+        """A greeting that has come over the socket, the only thing that may."""
+        for identity, payload in drain_with_identity(self._socket):
+            assert identity == WORKER
+            (greeting,) = self._decode(payload)
+            assert isinstance(greeting, WorkerGreeting)
+            return greeting
+        return None
+
+    def answer_greeting(self, greeting: WorkerGreeting, incarnation: int = 1) -> None:
+        self.ringer = Ringer.open(Path(greeting.bell_path))
+        answer = RouterGreeting(
+            str(self._folder / f"router-{self._index}.bell"),
+            str(self._folder / f"router-{self._index}.arena"),
+            0,
+            RING_BYTES,
+            RING_BYTES,
+            incarnation,
+        )
+        self._socket.send_multipart((WORKER, encode([answer])))
+
+    def ask(self, *requests: Request) -> None:
+        """Put requests into the ring as one message."""
+        assert self.requests.write(encode(list(requests)))
+
+    def hear(self) -> list[ToRouter]:
+        """The next message in the ring of replies."""
+        payload = wait_until(self.replies.read, what="a reply is in the ring")
+        assert payload is not None
+        return self._decode(payload)
+
+    def is_rung(self) -> bool:
+        return bool(select.select([self.bell], [], [], 0)[0])
+
+    def close(self) -> None:
+        self._socket.close(0)
+        self.bell.close()
+
+
+class Bus:
+    """A worker's links and the routers around them."""
+
+    def __init__(self, folder: Path, router_count: int = 1) -> None:
+        self.context: Context = zmq.Context()
+        self.folder = folder
+        self.routers = [Router(self.context, folder, index) for index in range(router_count)]
+        self.links = RouterLinks(
+            self.context, folder, router_count=router_count, worker=3, incarnation=INCARNATION
+        )
+        for router in self.routers:
+            self.meet(router)
+
+    def meet(self, router: Router, incarnation: int = 1) -> None:
+        """Let worker and router find each other, and the first request through."""
+
+        def greeting() -> WorkerGreeting | None:
+            self.links.receive()
+            return router.hear_greeting()
+
+        heard = wait_until(greeting, what="the worker greets")
+        assert heard is not None
+        assert (heard.worker, heard.incarnation) == (3, INCARNATION)
+        router.answer_greeting(heard, incarnation)
+        router.ask(request(0))
+
+        def has_come() -> bool:
+            self.links.receive()
+            return numbers(self.links.read()) == [0]
+
+        wait_until(has_come, what="the worker has opened its rings")
+
+    def replace_router(self, index: int = 0) -> Router:
+        """The router dies and another one takes its place."""
+        self.routers[index].close()
+        self.routers[index] = Router(self.context, self.folder, index)
+        return self.routers[index]
+
+    def states(self) -> list[RouterState]:
+        """Every router's state, as it comes with its requests."""
+        for index, router in enumerate(self.routers):
+            router.ask(request(1000 + index))
+        return [state for state, _ in self.links.read()]
+
+    def close(self) -> None:
+        self.links.close()
+        for router in self.routers:
+            router.close()
+        self.context.term()
+
+
+@pytest.fixture
+def bus(tmp_path: Path) -> Iterator[Bus]:
+    bus = Bus(tmp_path)
+    yield bus
+    bus.close()
+
+
+@pytest.fixture
+def wide_bus(tmp_path: Path) -> Iterator[Bus]:
+    bus = Bus(tmp_path, router_count=2)
+    yield bus
+    bus.close()
+
+
+def request(number: int) -> DeleteRecords:
+    return DeleteRecords(number, 0, 0, 0)
+
+
+def numbers(requests: list[tuple[RouterState, Request]]) -> list[int]:
+    return [message.request_id for _, message in requests]
+
+
+def test_a_worker_greets_and_maps_the_memory_it_is_told_of(bus: Bus) -> None:
+    (router,) = bus.routers
+    router.arena.view[2 << 20 : (2 << 20) + 5] = b"bytes"
+    router.ask(request(1))
+    ((state, _),) = bus.links.read()
+    assert state.arena is not None
+    assert bytes(state.arena[2 << 20 : (2 << 20) + 5]) == b"bytes"
+
+
+def test_requests_come_in_order_and_many_messages_at_a_time(bus: Bus) -> None:
+    (router,) = bus.routers
+    router.ask(request(1), request(2))
+    router.ask(request(3))
+    assert numbers(bus.links.read()) == [1, 2, 3]
+    assert bus.links.read() == []
+
+
+def test_one_router_cannot_keep_a_worker_from_the_others(wide_bus: Bus) -> None:
+    """A turn takes a bounded number of messages from each."""
+    first, second = wide_bus.routers
+    for number in range(500):
+        first.ask(request(number))
+    second.ask(request(900))
+    turn = numbers(wide_bus.links.read())
+    assert 900 in turn
+    assert len(turn) < 500
+    while more := numbers(wide_bus.links.read()):
+        turn += more
+    turn.remove(900)
+    assert turn == list(range(500))
+
+
+def test_replies_go_to_the_router_that_is_owed_them_in_one_message(wide_bus: Bus) -> None:
+    first, second = wide_bus.states()
+    first.replies += [Appended(1, 0, 10), Appended(2, 0, 11)]
+    second.replies.append(Appended(1, 0, 20))
+    wide_bus.links.send_replies()
+    assert wide_bus.routers[0].hear() == [Appended(1, 0, 10), Appended(2, 0, 11)]
+    assert wide_bus.routers[1].hear() == [Appended(1, 0, 20)]
+    wide_bus.links.send_replies()
+    assert [router.replies.read() for router in wide_bus.routers] == [None, None]
+
+
+def test_a_notice_reaches_every_router_with_its_replies(wide_bus: Bus) -> None:
+    first, _ = wide_bus.states()
+    first.replies.append(Appended(1, 0, 10))
+    wide_bus.links.broadcast(Advanced(0, (7,)))
+    wide_bus.links.send_replies()
+    assert wide_bus.routers[0].hear() == [Appended(1, 0, 10), Advanced(0, (7,))]
+    assert wide_bus.routers[1].hear() == [Advanced(0, (7,))]
+
+
+def test_a_slow_router_is_waited_for_and_gets_everything(bus: Bus) -> None:
+    (state,) = bus.states()
+    replies = [Appended(number, 87, -1, error_message="x" * 1_000) for number in range(400)]
+    assert len(encode(replies)) > 4 * RING_BYTES
+    state.replies.extend(replies)
+    heard: list[ToRouter] = []
+
+    def listen() -> None:
+        while len(heard) < len(replies):
+            heard.extend(bus.routers[0].hear())
+
+    listener = threading.Thread(target=listen)
+    listener.start()
+    bus.links.send_replies()
+    listener.join(10)
+    assert not listener.is_alive()
+    assert heard == replies
+
+
+def test_a_router_that_is_gone_is_not_waited_for(bus: Bus) -> None:
+    (state,) = bus.states()
+    bus.routers[0].bell.close()
+    state.replies.extend(
+        Appended(number, 87, -1, error_message="x" * 1_000) for number in range(400)
+    )
+    bus.links.send_replies()
+    assert state.replies == []
+    bus.routers[0].bell = Bell(bus.folder / "unused.bell")
+
+
+# -- sleeping --------------------------------------------------------------------------------------
+
+
+def is_woken(links: RouterLinks) -> bool:
+    return bool(select.select([links.bell], [], [], 10)[0])
+
+
+def test_a_sleeping_worker_is_rung_for(bus: Bus) -> None:
+    (router,) = bus.routers
+    assert bus.links.fall_asleep()
+    router.ask(request(1))
+    assert router.requests.must_ring()
+    assert router.ringer is not None
+    assert router.ringer.ring()
+    assert is_woken(bus.links)
+    bus.links.wake_up()
+    bus.links.receive()
+    assert numbers(bus.links.read()) == [1]
+    assert not select.select([bus.links.bell], [], [], 0)[0], "the ringing was taken in"
+
+
+def test_a_worker_that_is_awake_is_left_in_peace(bus: Bus) -> None:
+    (router,) = bus.routers
+    assert bus.links.fall_asleep()
+    bus.links.wake_up()
+    router.ask(request(1))
+    assert not router.requests.must_ring()
+
+
+def test_a_worker_does_not_fall_asleep_over_a_request(wide_bus: Bus) -> None:
+    for router in wide_bus.routers:
+        router.ask(request(1))
+        assert not wide_bus.links.fall_asleep()
+        wide_bus.links.wake_up()
+        assert numbers(wide_bus.links.read()) == [1]
+    assert wide_bus.links.fall_asleep()
+
+
+def test_a_sleeping_router_is_rung_for_and_one_that_is_awake_is_not(bus: Bus) -> None:
+    (router,) = bus.routers
+    (state,) = bus.states()
+    state.replies.append(Appended(1))
+    bus.links.send_replies()
+    assert not router.is_rung()
+    router.hear()
+    assert router.replies.fall_asleep()
+    state.replies.append(Appended(2))
+    bus.links.send_replies()
+    assert router.is_rung()
+
+
+@pytest.mark.parametrize("last_count", [0, 1, 5])
+def test_what_is_there_is_had_at_once(bus: Bus, last_count: int) -> None:
+    bus.routers[0].ask(request(1), request(2))
+    assert numbers(bus.links.wait_awake(last_count)) == [1, 2]
+
+
+def test_after_a_single_request_the_next_one_is_looked_for_and_found(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asks_late(read_count: int) -> float:
+        if read_count == 3:
+            bus.routers[0].ask(request(7))
+        return read_count * 1e-9
+
+    clock = Clock(asks_late)
+    monkeypatch.setattr("node.worker.router_links.time.perf_counter", clock)
+    for last_count in (0, 2):
+        assert bus.links.wait_awake(last_count) == []
+    assert clock.read_count == 0, "many are in flight or none: no reason to look"
+    assert numbers(bus.links.wait_awake(1)) == [7]
+
+
+def test_a_look_in_vain_ends(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(lambda read_count: read_count * 1e-5)
+    monkeypatch.setattr("node.worker.router_links.time.perf_counter", clock)
+    assert bus.links.wait_awake(1) == []
+    assert 1 < clock.read_count < 1_000
+
+
+class Clock:
+    """A clock of the test: its time is a function of how often it was read."""
+
+    def __init__(self, time_at: Callable[[int], float]) -> None:
+        self.read_count = 0
+        self._time_at = time_at
+
+    def __call__(self) -> float:
+        self.read_count += 1
+        return self._time_at(self.read_count)
+
+
+# -- deaths ----------------------------------------------------------------------------------------
+
+
+def test_without_a_router_nothing_is_read_and_nothing_kept(tmp_path: Path) -> None:
+    context: Context = zmq.Context()
+    links = RouterLinks(context, tmp_path, router_count=2, worker=3, incarnation=1)
+    assert links.read() == []
+    assert links.fall_asleep()
+    links.wake_up()
+    links.broadcast(Advanced(0, (1,)))
+    links.send_replies()
+    links.receive()
+    links.close()
+    context.term()
+
+
+def test_a_router_that_started_anew_is_greeted_and_served_from_its_own_rings(bus: Bus) -> None:
+    (old_state,) = bus.states()
+    old_arena = old_state.arena
+    router = bus.replace_router()
+    bus.meet(router, incarnation=2)
+    router.ask(request(5))
+    ((state, message),) = bus.links.read()
+    assert message.request_id == 5
+    assert state.arena is not None
+    assert state.arena is not old_arena
+    state.replies.append(Appended(5))
+    bus.links.send_replies()
+    assert router.hear() == [Appended(5)]
+
+
+def test_what_was_owed_to_a_dead_router_is_not_told_to_its_successor(bus: Bus) -> None:
+    (state,) = bus.states()
+    router = bus.replace_router()
+    state.replies.append(Appended(1))
+    bus.links.send_replies()
+    bus.meet(router, incarnation=2)
+    bus.links.send_replies()
+    assert router.replies.read() is None
+
+
+def test_a_reconnection_of_the_same_router_goes_on_in_the_same_rings(bus: Bus) -> None:
+    (router,) = bus.routers
+    router.ask(request(1))
+    assert numbers(bus.links.read()) == [1]
+    router.ask(request(2))
+    router.answer_greeting(WorkerGreeting(3, INCARNATION, str(bus.folder / "worker-3.bell")))
+    link = next(iter(bus.links.sockets))
+    assert link.poll(10_000)
+    bus.links.receive()
+    router.ask(request(3))
+    assert numbers(bus.links.read()) == [2, 3]
