@@ -1,0 +1,397 @@
+"""The controller as a process of its own: decided, on the disk, published, carried out, answered.
+
+The other processes of the node are played over real sockets.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+import msgspec
+import pytest
+import zmq
+
+from cluster.controller.commands import (
+    AllocateProducerIds,
+    Command,
+    CommandReply,
+    ConfigOperation,
+    CreateTopics,
+    IncrementalAlterConfigs,
+    NewTopic,
+    ProducerIdsReply,
+    ResourceOperations,
+    TopicsReply,
+    decode_reply,
+    encode_command,
+)
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from node.bus.endpoint import Link, drain, encode, ipc_address
+from node.bus.messages import (
+    Applied,
+    Follow,
+    FromController,
+    MetadataRecords,
+    MetadataSnapshot,
+    Submit,
+    Submitted,
+    ToController,
+)
+from node.bus.metadata_feed import apply_metadata
+from node.child import python_command
+from node.config import NodeConfig
+from protocol.errors import ErrorCode
+from storage.metadata_log import MetadataLog
+from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+T = TypeVar("T")
+FAR_MS = 2**62
+SNAPSHOT_ENTRIES = 40
+STALE = AllocateProducerIds(0, -5)
+"""A command that is refused at once, whatever the followers do."""
+
+
+class Follower:
+    """A process of the node. It carries metadata out only when it is told to."""
+
+    def __init__(self, context: Context, config: NodeConfig, name: str) -> None:
+        self.name = name
+        self.image = MetadataImage.empty()
+        self.heard: list[FromController] = []
+        self.answers: dict[int, Submitted] = {}
+        self._link = Link(context, ipc_address(config.run_folder, "controller"), name.encode())
+        self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
+        self._next_id = 0
+
+    def follow(self, offset: int | None = None, *, cluster_id: str = "") -> None:
+        """Greet a controller that has just come or come back."""
+        wait_until(self._link.take_connected, what=f"{self.name} is connected")
+        have = self.image.offset if offset is None else offset
+        self.send(Follow(self.name, 1, have, cluster_id))
+
+    def join(self) -> None:
+        """Greet, and carry out what there is."""
+        self.follow()
+        self.catch_up()
+        self.apply()
+
+    def send(self, *messages: ToController) -> None:
+        self._link.socket.send(encode(list(messages)))
+
+    def listen(self) -> None:
+        """Take in what has come."""
+        for payload in drain(self._link.socket):
+            for message in self._decode(payload):
+                if isinstance(message, Submitted):
+                    self.answers[message.request_id] = message
+                    continue
+                self.heard.append(message)
+                image = apply_metadata(self.image, message)
+                assert image is not None, "entries are missing"
+                self.image = image
+
+    def until(self, condition: Callable[[], T], what: str) -> T:
+        def holds() -> T:
+            self.listen()
+            return condition()
+
+        return wait_until(holds, what=what)
+
+    def catch_up(self, offset: int | None = None) -> None:
+        """Wait for metadata: any, or up to an offset."""
+        before = len(self.heard)
+        self.until(
+            lambda: len(self.heard) > before if offset is None else self.image.offset >= offset,
+            f"{self.name} hears of metadata",
+        )
+
+    def apply(self) -> None:
+        """Say that all that was heard is carried out."""
+        self.send(Applied(self.name, self.image.offset))
+
+    def submit(self, *commands: Command, deadline_ms: int = FAR_MS) -> list[int]:
+        """Send commands as one message; their request ids."""
+        first = self._next_id + 1
+        self._next_id += len(commands)
+        ids = list(range(first, self._next_id + 1))
+        self.send(
+            *(
+                Submit(request_id, encode_command(command), deadline_ms)
+                for request_id, command in zip(ids, commands, strict=True)
+            )
+        )
+        return ids
+
+    def answer(self, request_id: int) -> Submitted:
+        """The answer to a command, when it has come."""
+        return self.until(lambda: self.answers.get(request_id), f"answer {request_id}")  # type: ignore[return-value]  # truthy
+
+    def do(self, command: Command) -> CommandReply:
+        """Have a command carried out, with this follower as the only one."""
+        (request_id,) = self.submit(command)
+        before = self.image.offset
+
+        def is_answered() -> bool:
+            nonlocal before
+            if self.image.offset != before:
+                before = self.image.offset
+                self.apply()
+            return request_id in self.answers
+
+        self.until(is_answered, f"answer {request_id}")
+        answer = self.answers[request_id]
+        assert answer.error_code == ErrorCode.NONE, answer
+        return decode_reply(answer.reply)
+
+    def is_answered(self, request_id: int) -> bool:
+        """Whether the controller has answered a command by now: a whole turn later it would have.
+
+        Two commands that are refused at once show that the turn is over.
+        """
+        for _ in range(2):
+            (probe,) = self.submit(STALE)
+            assert self.answer(probe).error_code == ErrorCode.STALE_BROKER_EPOCH
+        return request_id in self.answers
+
+    def close(self) -> None:
+        self._link.close()
+
+
+class House:
+    """A controller process, its folder, and those who follow it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = node_config(folder)
+        self.context: Context = zmq.Context()
+        self.followers: list[Follower] = []
+        self._config_path = self.config.run_folder / "config.json"
+        self.config.save_json(self._config_path)
+        self.process = self._start()
+
+    def _start(self) -> ChildProcess:
+        # The module's main, with a smaller bound: 20,000 entries take their time.
+        program = (
+            "from node.controller import process;"
+            f"process.SNAPSHOT_ENTRIES = {SNAPSHOT_ENTRIES};"
+            "process.main()"
+        )
+        command = [sys.executable, "-P", "-c", program, str(self._config_path)]
+        assert python_command("x")[:2] == command[:2]
+        process = ChildProcess(command, self.config.run_folder / "controller.log")
+        process.wait_until_ready()
+        return process
+
+    def follower(self, name: str) -> Follower:
+        follower = Follower(self.context, self.config, name)
+        self.followers.append(follower)
+        return follower
+
+    def leave(self, follower: Follower) -> None:
+        """The process dies."""
+        self.followers.remove(follower)
+        follower.close()
+
+    def restart(self, *, kills: bool) -> None:
+        if kills:
+            self.process.kill()
+        else:
+            assert self.process.stop() == 0
+        self.process = self._start()
+
+    def close(self) -> None:
+        for follower in self.followers:
+            follower.close()
+        self.process.kill()
+        self.context.destroy(0)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(tmp_path)
+    yield house
+    house.close()
+
+
+def topics(*numbers: int, attempt: int = 0) -> CreateTopics:
+    """Topics with ids of this attempt: the same command again would be known by them."""
+    return CreateTopics(
+        tuple(NewTopic(f"t{n}", (attempt << 32 | n).to_bytes(16), 1, 1) for n in numbers)
+    )
+
+
+def names(image: MetadataImage) -> list[str]:
+    return sorted(image.topics_by_name)
+
+
+def codes(reply: CommandReply) -> list[int]:
+    assert isinstance(reply, TopicsReply)
+    return [result.error_code for result in reply.results]
+
+
+def test_a_new_cluster_has_its_id_and_this_node(house: House) -> None:
+    router = house.follower("router-0")
+    router.join()
+    (first,) = router.heard
+    assert isinstance(first, MetadataSnapshot)
+    assert router.image.cluster_id == CLUSTER_ID
+    assert list(router.image.brokers) == [0]
+
+
+def test_a_command_is_answered_when_every_follower_has_carried_it_out(house: House) -> None:
+    router, worker = house.follower("router-0"), house.follower("worker-0")
+    router.join()
+    worker.join()
+    (request_id,) = router.submit(topics(1))
+    router.catch_up()
+    worker.catch_up()
+    assert names(router.image) == names(worker.image) == ["t1"]
+    assert not router.is_answered(request_id)
+    router.apply()
+    assert not router.is_answered(request_id), "the worker has not made the partition yet"
+    worker.apply()
+    assert codes(decode_reply(router.answer(request_id).reply)) == [ErrorCode.NONE]
+
+
+def test_commands_of_one_message_are_decided_each_on_top_of_the_one_before(house: House) -> None:
+    router = house.follower("router-0")
+    router.join()
+    first, second, third = router.submit(topics(1), topics(1, attempt=1), topics(2, 1, attempt=2))
+    router.catch_up()
+    router.apply()
+    replies = [decode_reply(router.answer(number).reply) for number in (first, second, third)]
+    exists = ErrorCode.TOPIC_ALREADY_EXISTS
+    assert [codes(reply) for reply in replies] == [[ErrorCode.NONE], [exists], [0, exists]]
+
+
+def test_a_refused_command_is_answered_at_once_and_changes_nothing(house: House) -> None:
+    router, idle = house.follower("router-0"), house.follower("worker-0")
+    router.join()
+    idle.follow()
+    before = router.image.offset
+    (request_id,) = router.submit(STALE)
+    answer = router.answer(request_id)
+    assert (answer.error_code, answer.reply) == (ErrorCode.STALE_BROKER_EPOCH, b"")
+    router.listen()
+    assert router.image.offset == before
+
+
+def test_a_command_is_not_waited_for_beyond_its_deadline(house: House) -> None:
+    """It has been carried out by the controller all the same."""
+    router, idle = house.follower("router-0"), house.follower("worker-0")
+    router.join()
+    idle.join()
+    (request_id,) = router.submit(topics(1), deadline_ms=1)
+    answer = router.answer(request_id)
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    router.catch_up(router.image.offset)
+    router.until(lambda: names(router.image) == ["t1"], "the topic is there")
+
+
+def test_a_follower_that_comes_back_is_told_what_it_missed(house: House) -> None:
+    router, worker = house.follower("router-0"), house.follower("worker-0")
+    router.join()
+    worker.join()
+    had = worker.image
+    house.leave(worker)
+    (request_id,) = router.submit(topics(1))
+    router.catch_up()
+    router.apply()
+    again = house.follower("worker-0")
+    again.image = had
+    again.join()
+    (message,) = again.heard
+    assert isinstance(message, MetadataRecords)
+    assert message.base_offset == had.offset
+    assert names(again.image) == ["t1"]
+    assert codes(decode_reply(router.answer(request_id).reply)) == [ErrorCode.NONE]
+
+
+def test_a_process_of_another_cluster_is_neither_served_nor_waited_for(house: House) -> None:
+    stranger, router = house.follower("worker-7"), house.follower("router-0")
+    stranger.follow(cluster_id="another-cluster")
+    router.join()
+    assert codes(router.do(topics(1))) == [ErrorCode.NONE]
+    stranger.listen()
+    assert stranger.heard == []
+    assert "another-cluster" in house.process.log.read_text()
+
+
+def test_a_process_of_our_cluster_is_served(house: House) -> None:
+    worker = house.follower("worker-0")
+    worker.follow(cluster_id=CLUSTER_ID)
+    worker.catch_up()
+    assert worker.image.cluster_id == CLUSTER_ID
+
+
+@pytest.mark.parametrize("kills", [True, False], ids=["killed", "stopped"])
+def test_what_was_answered_is_there_after_a_restart(house: House, kills: bool) -> None:
+    router = house.follower("router-0")
+    router.join()
+    router.do(topics(1, 2))
+    retention = ResourceOperations(
+        ConfigResourceType.TOPIC, "t1", (ConfigOperation("retention.ms", 0, "5"),)
+    )
+    router.do(IncrementalAlterConfigs((retention,)))
+    ids = router.do(AllocateProducerIds(0, router.image.brokers[0].broker_epoch))
+    assert isinstance(ids, ProducerIdsReply)
+    before = router.image
+    house.restart(kills=kills)
+    router.join()
+    assert names(router.image) == ["t1", "t2"]
+    assert router.image.configs.of(ConfigResourceType.TOPIC, "t1") == {"retention.ms": "5"}
+    epoch = router.image.brokers[0].broker_epoch
+    assert epoch > before.brokers[0].broker_epoch, "every start registers the node anew"
+    again = router.do(AllocateProducerIds(0, epoch))
+    assert isinstance(again, ProducerIdsReply)
+    assert again.first >= ids.first + ids.count
+    fresh = house.follower("worker-0")
+    fresh.join()
+    assert fresh.image.has_same_content(router.image)
+
+
+def test_a_long_log_becomes_a_snapshot_and_is_loaded_from_it(house: House) -> None:
+    router = house.follower("router-0")
+    router.join()
+    early = router.image
+    for number in range(1, SNAPSHOT_ENTRIES + 10):
+        router.do(topics(number))
+    late = router.image
+    house.process.kill()
+    log = MetadataLog.open(house.config.metadata_folder)
+    mark = log.snapshot
+    assert mark is not None
+    assert early.offset < mark.index <= late.offset
+    assert log.first_index == mark.index + 1, "what is in the snapshot is not in the log"
+    assert log.last_index - mark.index < SNAPSHOT_ENTRIES
+    log.close()
+    house.restart(kills=True)
+
+    # Who was there before the snapshot gets it; who was there later gets the rest.
+    fresh, behind, near = (house.follower(f"worker-{index}") for index in range(3))
+    behind.image, near.image = early, late
+    for follower in (fresh, behind, near):
+        follower.join()
+    assert isinstance(fresh.heard[0], MetadataSnapshot)
+    assert isinstance(behind.heard[0], MetadataSnapshot)
+    assert isinstance(near.heard[0], MetadataRecords)
+    assert near.heard[0].base_offset == late.offset
+    wanted = sorted(f"t{number}" for number in range(1, SNAPSHOT_ENTRIES + 10))
+    for follower in (fresh, behind, near):
+        assert names(follower.image) == wanted
+        assert follower.image.has_same_content(near.image)
+
+
+def test_who_knows_more_than_the_log_is_set_right(house: House) -> None:
+    """The controller's disk has lost something: what it says now is what is true."""
+    router = house.follower("router-0")
+    router.join()
+    ahead = house.follower("worker-0")
+    ahead.follow(offset=router.image.offset + 1_000)
+    ahead.catch_up()
+    assert isinstance(ahead.heard[0], MetadataSnapshot)
+    assert ahead.image.offset == router.image.offset

@@ -1,0 +1,113 @@
+"""One process of a node, started alone and spoken to as its supervisor does.
+
+Metadata and requests go over the bus, from whoever plays the other processes; this is the line on
+which a child says that it is ready, hands over its metrics and is told to stop.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from node.child import child_environment
+from node.config import NodeConfig, load
+from node.data_folder import adopt_identity
+from node.observability import (
+    LINK_KIND,
+    MESSAGE_BYTES_MAX,
+    Collect,
+    Ready,
+    Report,
+    Stop,
+    ToChild,
+    decode_from_child,
+    encode_link,
+)
+
+DEADLINE_S = 20.0
+CLUSTER_ID = "cluster-of-the-test"
+
+
+def node_config(folder: Path, **options: str) -> NodeConfig:
+    """The configuration of a node whose folders are all in `folder`; keys with `_` for `.`."""
+    keys = {key.replace("_", "."): value for key, value in options.items()}
+    settings = {
+        "data": str(folder / "data"),
+        "run": str(folder / "run"),
+        "cluster.id": CLUSTER_ID,
+        "profile": "dev",
+        "listeners": "127.0.0.1:0",
+        **keys,
+    }
+    config = load(environment={}, options=settings)
+    config.data_folder.mkdir(parents=True, exist_ok=True)
+    config.run_folder.mkdir(parents=True, exist_ok=True)
+    return adopt_identity(config, formats=True)
+
+
+class ChildProcess:
+    """A running child. Its log goes to `log`."""
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, LINK_KIND)
+        self._link.settimeout(DEADLINE_S)
+        with theirs, log.open("ab") as file:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=file,
+                pass_fds=(theirs.fileno(),),
+                env=child_environment(theirs.fileno()),
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_ready(self) -> dict[str, str | int | dict[str, int]]:
+        """What it says when it can do its work; the details it gives."""
+        while True:
+            message = self._receive()
+            if isinstance(message, Ready):
+                return message.details
+
+    def metrics(self) -> dict[str, float]:
+        """Its metrics now, without labels: what has several is summed up."""
+        self._send(Collect())
+        found: dict[str, float] = {}
+        while True:
+            message = self._receive()
+            if isinstance(message, Report):
+                for sample in message.samples:
+                    found[sample.name] = found.get(sample.name, 0) + sample.value
+                if message.is_last:
+                    return found
+
+    def stop(self) -> int:
+        """Tell it to stop; its exit code."""
+        self._send(Stop())
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, if it still runs."""
+        if self._process.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+        self.wait()
+
+    def wait(self) -> int:
+        """Its exit code, when it has ended."""
+        code = self._process.wait(DEADLINE_S)
+        self._link.close()
+        return code
+
+    def _send(self, message: ToChild) -> None:
+        self._link.send(encode_link(message))
+
+    def _receive(self) -> object:
+        payload = self._link.recv(MESSAGE_BYTES_MAX)
+        assert payload, f"the process has ended:\n{self.log.read_text()}"
+        return decode_from_child(payload)
