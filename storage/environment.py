@@ -7,13 +7,19 @@ socket: whoever needs the page keeps the environment.
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import lmdb
 
+from storage.layout import lock_path
+
 READERS_MAX = 1024
 """Slots of the reader table: every process uses one per concurrent read transaction."""
+
+_LOCK_ROOM_BYTES = 4096
+"""Its header and the first sixty readers: more than there are processes."""
 
 _OPEN: WeakValueDictionary[tuple[int, int], "Environment"] = WeakValueDictionary()
 
@@ -90,6 +96,8 @@ def open_environment(
         if not create:
             raise StorageError(f"{path.name}: no such file") from None
     try:
+        if create:
+            _make_lock_room(path)
         environment = lmdb.open(
             str(path),
             subdir=False,
@@ -124,6 +132,20 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
     except OSError as error:
         raise StorageError(f"{directory.name}: {error}") from error
+
+
+def _make_lock_room(path: Path) -> None:
+    """Have the disk hold the first page of the lock file, which LMDB maps and writes to: without
+    a block for it that is SIGBUS and not an error."""
+    descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, _LOCK_ROOM_BYTES)
+    except OSError:
+        with suppress(OSError):
+            lock_path(path).unlink()
+        raise
+    finally:
+        os.close(descriptor)
 
 
 def _identity(path: Path) -> tuple[int, int]:

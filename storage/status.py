@@ -44,6 +44,7 @@ WATCH = 6
 ACTIVE_BYTES = 7
 
 ROUTERS_MAX = 8
+_NO_DESCRIPTOR = -1
 
 
 class Role(IntEnum):
@@ -57,8 +58,10 @@ class Role(IntEnum):
 class StatusTable:
     """The mapped table. `create` for the owner, `open` for readers; both may set what is theirs."""
 
-    def __init__(self, mapping: mmap.mmap) -> None:
+    def __init__(self, mapping: mmap.mmap, descriptor: int = _NO_DESCRIPTOR) -> None:
         self._mapping = mapping
+        self._descriptor = descriptor
+        self._room_bytes = 0
         self._bytes = memoryview(mapping)
         self.words = self._bytes.cast("q")
         """All words; a slot's start at `base(number)`. For the owner's and readers' hot paths."""
@@ -76,15 +79,17 @@ class StatusTable:
             # The file is sparse: only slots in use take space, and it never shrinks under a reader.
             if os.fstat(descriptor).st_size < size:
                 os.ftruncate(descriptor, size)
+            os.posix_fallocate(descriptor, 0, _HEAD_BYTES)
             mapping = mmap.mmap(descriptor, 0)
-        finally:
+        except OSError as error:
             os.close(descriptor)
+            raise StorageError(f"{path.name}: {error}") from error
         words = memoryview(mapping).cast("q")
         used = words[_SLOTS_AT] if words[_MAGIC_AT] == _MAGIC else 0
         words[_SLOTS_AT] = max(slot_count, used)
         words[_MAGIC_AT] = _MAGIC
         words.release()
-        return cls(mapping)
+        return cls(mapping, descriptor)
 
     @classmethod
     def open(cls, path: Path) -> "StatusTable":
@@ -116,6 +121,20 @@ class StatusTable:
         """Tell readers to look at the catalog again; by the owner, after its commit."""
         with self._barrier:
             self.words[_GENERATION_AT] += 1
+
+    def make_room(self, slot_count: int) -> None:
+        """Have the disk hold the first `slot_count` slots; by the owner, before it writes to them:
+        a write to a mapped page that a full disk has no block for is not an error but SIGBUS.
+        Raises StorageError."""
+        end = _HEAD_BYTES + (slot_count << _SLOT_SHIFT) * 8
+        if end <= self._room_bytes:
+            return
+        end = -(-end // _HEAD_BYTES) * _HEAD_BYTES
+        try:
+            os.posix_fallocate(self._descriptor, self._room_bytes, end - self._room_bytes)
+        except OSError as error:
+            raise StorageError(f"the status table: {error}") from error
+        self._room_bytes = end
 
     @staticmethod
     def base(number: int) -> int:
@@ -197,3 +216,5 @@ class StatusTable:
         self.words.release()
         self._bytes.release()
         self._mapping.close()
+        if self._descriptor != _NO_DESCRIPTOR:
+            os.close(self._descriptor)

@@ -155,6 +155,7 @@ class Store:
                     number = change.new_number()
                     if number >= self.status.slot_count:
                         raise StorageError(f"all {self.status.slot_count} slots are in use")
+                    self.status.make_room(number + 1)
                     epochs = ((new.leader_epoch, 0),) if new.leader_epoch >= 0 else ()
                     row = PartitionRow(
                         number, *new[:3], settings=new.settings, leader_epochs=epochs
@@ -543,6 +544,7 @@ class Store:
             if dead is not None:
                 dead_bytes += dead.byte_count
         self._active_bytes = dead_bytes
+        self.status.make_room(catalog.numbers_end)
         for number in range(catalog.numbers_end):
             if number not in self._logs:
                 self.status.clear(number)

@@ -1,11 +1,14 @@
 """Environments are open once per process and as long as somebody holds them."""
 
 import gc
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from storage.environment import StorageError, open_environment, sync_directory
+from tests.support.disks import small_disk
 
 
 def test_everybody_in_a_process_gets_the_same_environment(tmp_path: Path) -> None:
@@ -71,3 +74,29 @@ def test_a_synced_environment_has_no_stale_readers(tmp_path: Path) -> None:
     environment.sync()
     assert environment.clear_stale_readers() == 0
     sync_directory(tmp_path)
+
+
+CREATOR = """
+import sys
+from pathlib import Path
+from storage.environment import StorageError, open_environment
+
+try:
+    open_environment(Path(sys.argv[1]), map_bytes=1 << 20, database_count=1, create=True)
+except StorageError as error:
+    print("refused", error)
+"""
+
+
+def test_a_file_for_which_the_disk_has_no_room_is_refused_and_kills_nobody(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        disk.fill()
+        # LMDB maps its lock file: writing to a page without a block would be SIGBUS.
+        made = subprocess.run(
+            [sys.executable, "-c", CREATOR, str(disk.folder / "new.mdb")],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert made.stdout.startswith("refused new.mdb: [Errno 28]")
+        assert {path.name for path in disk.folder.iterdir()} == {"ballast"}

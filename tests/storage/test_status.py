@@ -17,6 +17,7 @@ from storage.status import (
     Role,
     StatusTable,
 )
+from tests.support.disks import small_disk
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -143,3 +144,21 @@ def test_no_wake_up_is_lost_between_two_processes(tmp_path: Path) -> None:
         assert watcher.stdout.readline() == f"{rounds}\n"
         watcher.stdin.close()
         assert watcher.wait(timeout=10) == 0
+
+
+def test_slots_for_which_the_disk_has_no_room_are_refused_before_they_are_written(
+    tmp_path: Path,
+) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        table = StatusTable.create(disk.folder / "status", 1 << 14)
+        table.make_room(64)
+        disk.fill()
+        table.make_room(64)
+        table.set(63, LOG_END_OFFSET, 7)
+        with pytest.raises(StorageError, match="No space left"):
+            table.make_room(65)
+        disk.empty()
+        table.make_room(65)
+        table.set(64, LOG_END_OFFSET, 8)
+        assert (table.log_end_offset(63), table.log_end_offset(64)) == (7, 8)
+        table.close()

@@ -1,0 +1,60 @@
+"""A small disk that can be filled to the last byte: a file system in memory, mounted for a test."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+_CHUNK = 4096
+
+
+class SmallDisk:
+    """A mounted file system. `fill` takes what is left of it, `empty` gives that back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._ballast = folder / "ballast"
+
+    @property
+    def free_bytes(self) -> int:
+        """What can still be written."""
+        status = os.statvfs(self.folder)
+        return status.f_bavail * status.f_frsize
+
+    def fill(self, *, leave_bytes: int = 0) -> None:
+        """Write until only `leave_bytes` are left."""
+        with self._ballast.open("ab", buffering=0) as ballast:
+            while self.free_bytes > leave_bytes:
+                ballast.write(bytes(_CHUNK))
+
+    def empty(self) -> None:
+        """Give back what `fill` took."""
+        self._ballast.unlink(missing_ok=True)
+
+
+@contextmanager
+def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
+    """A disk of that size at `folder`, which is made. Skips the test where it cannot be mounted."""
+    folder.mkdir(parents=True)
+    mount = shutil.which("mount")
+    if mount is None or os.getuid() != 0:
+        pytest.skip("needs to mount a file system, which only root may do")
+    options = f"size={size_bytes}"
+    command = [mount, "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a file system: {mounted.stderr.strip()}")
+    try:
+        yield SmallDisk(folder)
+    finally:
+        # Processes that have just been killed may hold it for a moment.
+        wait_until(
+            lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0,
+            what="the small disk can be unmounted",
+        )
