@@ -1,0 +1,32 @@
+"""What the processes of a node use: memory and processor time, as the kernel counts them."""
+
+from collections.abc import Mapping
+
+import msgspec
+import psutil
+
+from node.embedded import EmbeddedBroker
+from node.supervisor import STATE_NAME, NodeState
+
+
+def pids_of(node: EmbeddedBroker) -> dict[str, int]:
+    """Every process of the node by name, the supervisor too."""
+    state = msgspec.json.decode((node.data / STATE_NAME).read_bytes(), type=NodeState)
+    return {"supervisor": state.pid, **state.children}
+
+
+def resident_mib(pids: Mapping[str, int]) -> dict[str, float]:
+    """Resident memory of each; pages that several share count for each of them."""
+    return {name: psutil.Process(pid).memory_info().rss / (1 << 20) for name, pid in pids.items()}
+
+
+def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
+    """Processor time of each since its start, in user and kernel mode."""
+    times = {name: psutil.Process(pid).cpu_times() for name, pid in pids.items()}
+    return {name: time.user + time.system for name, time in times.items()}
+
+
+def in_words(values: Mapping[str, float], unit: str) -> str:
+    """`total unit (name value, ...)` with two decimals."""
+    parts = ", ".join(f"{name} {value:.2f}" for name, value in values.items())
+    return f"{sum(values.values()):.2f} {unit} ({parts})"

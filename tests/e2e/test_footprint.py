@@ -1,0 +1,50 @@
+"""How soon a node answers, and how little it needs while nobody asks anything of it.
+
+The figures are printed. Asserted are bounds several times wider than what is promised, since other
+things run on the machine as well.
+"""
+
+import time
+
+import pytest
+
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.e2e.conftest import Report, StartNode
+from tests.e2e.processes import cpu_seconds, in_words, pids_of, resident_mib
+from tests.support.wire import WireClient
+
+START_S_PROMISED = 1.0
+RESIDENT_MIB_PROMISED = 150.0
+IDLE_CPU_PROMISED = 0.01
+WATCHED_S = 10.0
+SLACK = 5
+
+
+def test_a_new_node_answers_metadata_soon(start_node: StartNode, report: Report) -> None:
+    begin = time.monotonic()
+    node = start_node()
+    with WireClient(node.bootstrap_servers) as wire:
+        answer = wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+    took_s = time.monotonic() - begin
+    assert answer.brokers
+    report(f"from nothing to the first answered Metadata {took_s:.2f} s")
+    assert took_s < START_S_PROMISED * SLACK
+
+
+@pytest.mark.slow
+def test_an_idle_node_needs_little_memory_and_next_to_no_processor(
+    start_node: StartNode, report: Report
+) -> None:
+    node = start_node()
+    with WireClient(node.bootstrap_servers) as wire:
+        wire.ask(MetadataRequest(topics=[]), 12, MetadataResponse)
+        pids = pids_of(node)
+        before, began_at = cpu_seconds(pids), time.monotonic()
+        assert wire.is_silent(WATCHED_S)
+        after, watched_s = cpu_seconds(pids), time.monotonic() - began_at
+    shares = {name: 100 * (after[name] - before[name]) / watched_s for name in pids}
+    resident = resident_mib(pids)
+    report(f"idle: {in_words(resident, 'MiB resident')}")
+    report(f"idle: {in_words(shares, '% of a core')}")
+    assert sum(resident.values()) < RESIDENT_MIB_PROMISED * SLACK
+    assert sum(shares.values()) < 100 * IDLE_CPU_PROMISED * SLACK
