@@ -115,6 +115,7 @@ class Turn:
 
     __slots__ = (
         "_checkpoint_batches",
+        "_journal",
         "_logs",
         "_on_end",
         "_results",
@@ -127,6 +128,7 @@ class Turn:
         "needs_new_segment",
         "now_ms",
         "put_bytes",
+        "small_values",
     )
 
     def __init__(
@@ -148,6 +150,9 @@ class Turn:
         self.failure: str | None = None
         self.now_ms = now_ms
         self.put_bytes = 0
+        self.small_values: list[bytes] = []
+        """What the segment's journal, if it has one, is to get of this turn."""
+        self._journal = segment.journal
         self.needs_new_segment = False
         self.has_ended = False
 
@@ -229,8 +234,10 @@ class Turn:
         if self.failure is None and transaction is not None:
             try:
                 self._write_checkpoints(transaction)
+                if self.small_values and self._journal is not None:
+                    self._journal.reserve(self.small_values)
                 transaction.commit()
-            except lmdb.Error as error:
+            except (lmdb.Error, StorageError) as error:
                 self._fail(error)
         if self.failure is not None:
             self.abort(self.failure)
@@ -399,6 +406,8 @@ class Turn:
             stamp = STAMP.pack(number, self._turn, log_end_before)
             value = b"".join((stamp, arena[start : start + size]))
             is_new = transaction.put(key, value, True, False)
+            if size < self._segment.large_value_size and self._journal is not None:
+                self.small_values.append(value)
         assert is_new, f"partition {number} already has a batch at {base_offset}"
         self.put_bytes += size
 
@@ -427,7 +436,7 @@ class Turn:
             log.log_start_offset,
         )
 
-    def _fail(self, error: lmdb.Error) -> AppendResult:
+    def _fail(self, error: lmdb.Error | StorageError) -> AppendResult:
         """The transaction is lost: what came before in the turn goes down with it at `commit`."""
         # A full map, and an environment that could not write its meta page and gave itself up, are
         # both left behind by going on in another segment.

@@ -1,15 +1,22 @@
 """Durability: when what was committed reaches the disk.
 
-After each turn the flusher decides from the store's durability and the partitions' flush.messages
-and flush.ms whether the turn must wait for the disk, or by when the disk must have it. What may
-wait is synced by the syncer's thread, beside the owner's loop. Owned and called by one store.
+After each turn the flusher decides from the segment and the partitions' flush.messages and flush.ms
+whether the turn must wait for the disk, or by when the disk must have it. What may wait is synced
+by the syncer's thread, beside the owner's loop. Owned and called by one store.
+
+What was synced once must not be lost by what is not synced yet. LMDB writes turn t only to pages
+that were freed in turn t - 2 or before, so to none that the tree of turn t - 1 uses, and to the
+meta page that does not lead to that tree. Hence a segment whose every turn is synced before the
+next one begins (durability `commit`) always has its last synced tree on the disk. One that is
+synced now and then has not: turn t may write over pages of a synced turn t - 2. It has a journal
+(journal.py), and a segment that has none is synced with every turn.
 """
 
 from storage.append import Turn
 from storage.environment import StorageError
 from storage.partition_log import PartitionLog
 from storage.segment import Segment
-from storage.settings import NEVER, Durability, StoreOptions
+from storage.settings import NEVER, StoreOptions
 from storage.syncer import Syncer
 
 
@@ -18,7 +25,6 @@ class Flusher:
     kernel then gave up: `failure` says so for good, until the store is opened again."""
 
     def __init__(self, options: StoreOptions) -> None:
-        self._is_by_commit = options.durability is Durability.COMMIT
         self._interval_ms = options.sync_interval_ms
         self._syncer = Syncer()
         self._presynced_segment_id = -1
@@ -31,7 +37,14 @@ class Flusher:
     def after_turn(self, turn: Turn, segment: Segment) -> bool:
         """A turn was committed. True if it is on disk now; else it will be by its deadline.
         Raises StorageError."""
-        must_sync = self._is_by_commit
+        journal = segment.journal
+        must_sync = journal is None
+        if journal is not None and turn.small_values:
+            try:
+                journal.add(turn.small_values)
+            except StorageError as error:
+                self.failure = str(error)
+                raise
         flush_ms = self._interval_ms
         for log in turn.grown_logs():
             settings = log.settings
@@ -56,7 +69,7 @@ class Flusher:
         """Whether the thread has synced this segment since this was first asked, so that one more
         sync is short. Raises StorageError."""
         self._poll()
-        if self._is_by_commit:
+        if segment.journal is None:
             return True
         if self._syncer.is_busy:
             return False
@@ -68,6 +81,7 @@ class Flusher:
 
     def sync(self, segment: Segment) -> None:
         """Sync and wait for it. Raises StorageError."""
+        self._write_journal(segment)
         try:
             segment.sync()
         except StorageError as error:
@@ -86,7 +100,16 @@ class Flusher:
         """Wait for the sync under way and end the thread."""
         self._syncer.close()
 
+    def _write_journal(self, segment: Segment) -> None:
+        if segment.journal is not None:
+            try:
+                segment.journal.write()
+            except StorageError as error:
+                self.failure = str(error)
+                raise
+
     def _request(self, segment: Segment) -> None:
+        self._write_journal(segment)
         self.deadline_ms = NEVER
         self._syncer.request(segment)
 

@@ -31,6 +31,7 @@ NUMBER_MAX = 2**32 - 1
 
 _SEGMENT_PREFIX = "segment-"
 _SEGMENT_SUFFIX = ".mdb"
+_JOURNAL_PREFIX = "journal-"
 
 
 def store_index(topic_id: bytes, partition: int, store_count: int) -> int:
@@ -57,14 +58,19 @@ def lock_path(path: Path) -> Path:
     return path.with_name(path.name + "-lock")
 
 
+def journal_path(directory: Path, segment_id: int) -> Path:
+    """The journal of an active segment, if it has one."""
+    return directory / f"{_JOURNAL_PREFIX}{segment_id:08d}"
+
+
 def segment_ids(directory: Path) -> list[int]:
     """The ids of all segment files in the folder, known to the catalog or not, ascending."""
-    ids = [
-        int(digits)
-        for path in directory.glob(f"{_SEGMENT_PREFIX}*{_SEGMENT_SUFFIX}")
-        if (digits := path.name[len(_SEGMENT_PREFIX) : -len(_SEGMENT_SUFFIX)]).isdigit()
-    ]
-    return sorted(ids)
+    return _ids(directory, _SEGMENT_PREFIX, _SEGMENT_SUFFIX)
+
+
+def journal_ids(directory: Path) -> list[int]:
+    """The ids of the segments of which there is a journal in the folder, ascending."""
+    return _ids(directory, _JOURNAL_PREFIX, "")
 
 
 def unlink_segment(directory: Path, segment_id: int) -> None:
@@ -73,3 +79,18 @@ def unlink_segment(directory: Path, segment_id: int) -> None:
     path = segment_path(directory, segment_id)
     path.unlink(missing_ok=True)
     lock_path(path).unlink(missing_ok=True)
+    unlink_journal(directory, segment_id)
+
+
+def unlink_journal(directory: Path, segment_id: int) -> None:
+    """Remove a segment's journal: the segment is sealed, or synced with every turn."""
+    journal_path(directory, segment_id).unlink(missing_ok=True)
+
+
+def _ids(directory: Path, prefix: str, suffix: str) -> list[int]:
+    ids = [
+        int(digits)
+        for path in directory.glob(f"{prefix}*{suffix}")
+        if (digits := path.name[len(prefix) : len(path.name) - len(suffix)]).isdigit()
+    ]
+    return sorted(ids)

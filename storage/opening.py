@@ -10,6 +10,7 @@ If the machine went down with the active segment open, the segment is examined f
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import lmdb
 
@@ -18,6 +19,8 @@ from protocol.records import CONTROL, BatchHeader
 from storage.append import Turn
 from storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
 from storage.cursors import batches_from
+from storage.environment import sync_directory
+from storage.journal import Journal
 from storage.layout import (
     EPOCH_KEY,
     KEY,
@@ -25,15 +28,18 @@ from storage.layout import (
     NUMBER_MAX,
     OFFSET,
     STAMP_SIZE,
+    journal_ids,
+    journal_path,
     segment_ids,
     segment_path,
+    unlink_journal,
     unlink_segment,
 )
 from storage.partition_log import PartitionLog
 from storage.producers import ProducerEntry
 from storage.recovery import Examination
 from storage.segment import Extent, Segment
-from storage.settings import StoreOptions
+from storage.settings import Durability, StoreOptions
 from storage.validation import AppendOrigin, unpack_header
 
 _SALVAGE_TURN_BYTES = 2 << 20
@@ -169,11 +175,52 @@ def dead_extent(segment: Segment, number: int) -> Extent | None:
 
 
 def remove_orphans(catalog: Catalog) -> None:
-    """Unlink segment files that the catalog does not know: left by a kill between making a file
-    and naming it, or between forgetting and unlinking one."""
+    """Unlink segment files that the catalog does not know and journals of sealed segments: left by
+    a kill between making a file and naming it, or between forgetting and unlinking one."""
     for segment_id in segment_ids(catalog.directory):
         if segment_id not in catalog.segments:
             unlink_segment(catalog.directory, segment_id)
+    for segment_id in journal_ids(catalog.directory):
+        if segment_id != catalog.active_segment_id:
+            unlink_journal(catalog.directory, segment_id)
+
+
+def needs_journal(options: StoreOptions) -> bool:
+    """Whether turns are committed that are not synced (durability.py says why it matters)."""
+    return options.durability is not Durability.COMMIT
+
+
+def create_active_segment(directory: Path, segment_id: int, options: StoreOptions) -> Segment:
+    """A new, empty segment with its journal, both on disk. Raises StorageError, and leaves nothing
+    behind then."""
+    try:
+        segment = Segment.create(directory, segment_id, map_bytes=options.map_bytes())
+        if needs_journal(options):
+            segment.journal = Journal.create(directory, segment_id)
+        segment.sync()
+        sync_directory(directory)
+    except BaseException:
+        unlink_segment(directory, segment_id)
+        raise
+    return segment
+
+
+def reopen_active_segment(
+    directory: Path, segment_id: int, options: StoreOptions, *, was_closed: bool
+) -> Segment:
+    """The segment that the last owner wrote, all of it on disk. After a kill it comes without a
+    journal, for what the owner had collected is lost. Raises StorageError."""
+    segment = Segment.open(directory, segment_id, read_only=False)
+    segment.environment.clear_stale_readers()
+    if not was_closed:
+        segment.sync()
+    elif needs_journal(options):
+        segment.journal = Journal.reopen(directory, segment_id)
+    if not needs_journal(options):
+        # It would lack what is appended from here on, and must not be gone on with after that.
+        unlink_journal(directory, segment_id)
+        sync_directory(directory)
+    return segment
 
 
 def examine_active_segment(catalog: Catalog, options: StoreOptions, now_ms: int) -> None:
@@ -190,7 +237,8 @@ def examine_active_segment(catalog: Catalog, options: StoreOptions, now_ms: int)
     for number, row in catalog.partitions.items():
         log_ends[number] = row.log_end_offset
     if path.exists():
-        examination = Examination(path, log_ends=log_ends)
+        journal = journal_path(catalog.directory, old_id)
+        examination = Examination(path, log_ends=log_ends, journal=journal)
         if examination.is_whole:
             return
         batches = examination.salvaged_batches()

@@ -4,8 +4,10 @@ Only a power loss (or a kernel crash) tears a segment: what a killed process has
 the operating system and stays whole. So `may_be_torn` asks whether the machine is still the one
 that the store was last open on, and nothing is checked if it is. Otherwise `examine` walks the
 file's trees and checks every batch, without LMDB, for a torn file would take the process down with
-it; and if something does not hold, or the tree knows less than the pages do, `salvage_batches`
-hands out what is left.
+it; and if something does not hold, or the tree knows less than the pages and the journal do,
+`salvaged_batches` hands out what is left. What was synced once is always left: large batches in
+overflow pages, which are not used again, small ones in the journal (journal.py says why the leaf
+pages that have them do not suffice).
 
 A segment that passed is used as it is, but never written again: its list of free pages was not
 proven. The store seals it and goes on in a new one. Called by Store.open.
@@ -15,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from storage.journal import map_journal
 from storage.layout import KEY, KEY_SIZE
 from storage.pages import Meta, PageError, PageFile
 from storage.salvage import Salvage, Truncation, whole_value
@@ -52,7 +55,8 @@ class Examination:
     """A segment file after a power loss. Valid as long as nobody writes the file.
 
     `log_ends` are the partitions' log end offsets at the segment's creation, 0 for those that are
-    not in it. `truncations` are those that happened in it since.
+    not in it. `truncations` are those that happened in it since. `journal` is where its journal is,
+    if it has one.
     """
 
     def __init__(
@@ -61,11 +65,12 @@ class Examination:
         *,
         log_ends: Mapping[int, int],
         truncations: Mapping[int, Sequence[Truncation]] | None = None,
+        journal: Path | None = None,
     ) -> None:
         self._pages = PageFile.open(path)
         self._log_ends = log_ends
         self._truncations = truncations or {}
-        self._salvage = Salvage(self._pages)
+        self._salvage = Salvage(self._pages, map_journal(journal) if journal else memoryview(b""))
         self.fault: str | None = None
         """Why the file must not be used as it is; None if it may."""
         try:
@@ -113,7 +118,7 @@ class Examination:
             beyond = self._salvage.chain(number, start, self._truncations.get(number, ()))
             if beyond:
                 end_offset = beyond[-1].end_offset
-                return f"partition {number} goes on to {end_offset} in pages the tree does not know"
+                return f"partition {number} goes on to {end_offset} that the tree does not know"
         return None
 
     def salvaged_batches(self) -> Iterator[SalvagedBatch]:

@@ -2,9 +2,10 @@
 
 A batch proves itself: its stamp names partition and log end before it, its header has a known form
 and its CRC covers the rest. It is found without any tree, by looking at every page of the file: big
-values stand at the head of an overflow run, small ones in the nodes of leaf pages. Pages of past
-transactions are found too, so a batch may turn up more than once, and so may batches that a
-follower truncated or a failed turn wrote. `chain` sorts that out.
+values stand at the head of an overflow run, small ones in the nodes of leaf pages and, if there is
+a journal, once more in that. Pages of past transactions are found too, so a batch may turn up more
+than once, and so may batches that a follower truncated or a failed turn wrote. `chain` sorts that
+out.
 
 The one promise: what `chain` returns for a partition is its log from the known end on, without a
 gap and without a batch whose CRC is wrong, up to the first batch that is lost. Called by
@@ -17,14 +18,17 @@ from typing import NamedTuple
 
 from protocol.errors import ProtocolError
 from protocol.records import batch_size, is_crc_valid, read_header
+from storage.journal import frames
 from storage.layout import KEY, KEY_SIZE, STAMP, STAMP_SIZE
 from storage.pages import LEAF, OVERFLOW, PAGE_HEAD_SIZE, PageError, PageFile
 
 _FIELDS = 6
+_NO_JOURNAL = memoryview(b"")
 
 
 class Found(NamedTuple):
-    """A whole batch of some partition in the file: `view[position:position + size]`.
+    """A whole batch of some partition, `size` bytes at `position` of the pages and, behind them,
+    the journal.
 
     Offsets are [base_offset, end_offset); `log_end_before` is where the log ended before it was
     appended, so `base_offset - log_end_before` offsets were left out on purpose.
@@ -32,9 +36,9 @@ class Found(NamedTuple):
 
     log_end_before: int
     turn: int
+    position: int
     base_offset: int
     end_offset: int
-    position: int
     size: int
 
 
@@ -69,11 +73,12 @@ def whole_value(
 
 
 class Salvage:
-    """All whole batches of a file, by partition number. Rows are kept flat: a segment of small
-    batches has millions."""
+    """All whole batches of a file and its journal, by partition number. Rows are kept flat: a
+    segment of small batches has millions."""
 
-    def __init__(self, pages: PageFile) -> None:
+    def __init__(self, pages: PageFile, journal: memoryview = _NO_JOURNAL) -> None:
         self._pages = pages
+        self._journal = journal
         self._rows: dict[int, array[int]] = {}
 
     @property
@@ -81,11 +86,16 @@ class Salvage:
         return sorted(self._rows)
 
     def scan(self) -> None:
-        """Looks at every page of the file."""
+        """Looks at every page of the file, and into the journal."""
         pages = self._pages
         number = 0
         while number < pages.page_count:
             number += self._look_at(number)
+        journal_at = len(pages.view)
+        for at, end in frames(self._journal):
+            while (value := whole_value(self._journal[at:end], is_exact=False)) is not None:
+                self._note(value, journal_at + at)
+                at += STAMP_SIZE + value[5]
 
     def _look_at(self, number: int) -> int:
         """Takes the batches of one page; returns how many pages it accounts for. A run is passed
@@ -111,15 +121,19 @@ class Salvage:
         value = whole_value(content, is_exact=key is not None)
         if value is None or (key is not None and KEY.unpack(key) != (value[0], value[3])):
             return False
+        self._note(value, position)
+        return True
+
+    def _note(self, value: tuple[int, int, int, int, int, int], position: int) -> None:
         number, turn, log_end_before, base_offset, end_offset, size = value
         rows = self._rows.get(number)
         if rows is None:
             rows = self._rows[number] = array("q")
-        rows.extend((log_end_before, turn, base_offset, end_offset, position + STAMP_SIZE, size))
-        return True
+        rows.extend((log_end_before, turn, position + STAMP_SIZE, base_offset, end_offset, size))
 
     def found(self, number: int) -> list[Found]:
-        """Every sighting of a batch of the partition, sorted by log end before it and turn."""
+        """Every sighting of a batch of the partition, sorted by log end before it and turn; those
+        in the journal, which has nothing of turns that failed, after those in pages."""
         rows = self._rows.get(number, array("q"))
         columns = [rows[at::_FIELDS] for at in range(_FIELDS)]
         return sorted(map(Found._make, zip(*columns, strict=True)))
@@ -146,4 +160,7 @@ class Salvage:
 
     def batch(self, found: Found) -> memoryview:
         """The record batch, without its stamp, as a view of the file."""
-        return self._pages.view[found.position : found.position + found.size]
+        view, at = self._pages.view, found.position
+        if at >= len(view):
+            view, at = self._journal, at - len(view)
+        return view[at : at + found.size]

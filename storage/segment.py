@@ -27,6 +27,7 @@ from typing import NamedTuple
 import lmdb
 
 from storage.environment import Environment, StorageError, open_environment
+from storage.journal import Journal
 from storage.layout import (
     EPOCH_KEY,
     KEY,
@@ -90,6 +91,7 @@ class Segment:
         "environment",
         "epochs",
         "extents",
+        "journal",
         "large_value_size",
         "lmdb",
         "producers",
@@ -108,6 +110,8 @@ class Segment:
         self.aborted = environment.database("aborted")
         self.producers = environment.database("producers")
         self.extents = environment.database("extents")
+        self.journal: Journal | None = None
+        """Of an active segment whose turns need not be synced one by one (durability.py)."""
 
     @classmethod
     def create(cls, directory: Path, segment_id: int, *, map_bytes: int) -> "Segment":
@@ -138,8 +142,11 @@ class Segment:
         return self.lmdb.begin(self.batches, write=True)
 
     def sync(self) -> None:
-        """fdatasync: everything committed before is on disk afterwards. Safe in another thread."""
+        """fdatasync: everything committed before is on disk afterwards, and so is what was written
+        to the journal. Safe in another thread. Raises StorageError."""
         self.environment.sync()
+        if self.journal is not None:
+            self.journal.sync()
 
     def file_bytes(self) -> int:
         """Size of the file."""

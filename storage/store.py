@@ -25,8 +25,8 @@ from storage import opening, recovery
 from storage.append import Turn, write_checkpoint
 from storage.catalog import Catalog, PartitionRow, SegmentRow, SegmentState
 from storage.durability import Flusher
-from storage.environment import StorageError, sync_directory
-from storage.layout import OWNER_LOCK_NAME, STATUS_NAME, unlink_segment
+from storage.environment import StorageError
+from storage.layout import OWNER_LOCK_NAME, STATUS_NAME, unlink_journal, unlink_segment
 from storage.maintenance import Maintenance
 from storage.partition_log import PartitionLog
 from storage.producers import ProducerState, describe_producers, is_expired
@@ -394,6 +394,8 @@ class Store:
             self._flusher.close()
             if self._flusher.failure is None:
                 self._keep_checkpoints()
+                if self._segment.journal is not None:
+                    self._segment.journal.trim()
                 self._segment.sync()
                 self._keep_rows()
                 with self.catalog.change() as change:
@@ -408,10 +410,8 @@ class Store:
         old = self._segment
         self._flusher.sync(old)
         new_id = self.catalog.next_segment_id()
-        new = Segment.create(self.directory, new_id, map_bytes=self.options.map_bytes())
+        new = opening.create_active_segment(self.directory, new_id, self.options)
         try:
-            new.sync()
-            sync_directory(self.directory)
             with self.catalog.change() as change:
                 is_empty = not seal(
                     change, self.catalog, old, logs=self._logs, dead=self._dead, now_ms=now_ms
@@ -422,6 +422,8 @@ class Store:
             raise
         if is_empty:
             unlink_segment(self.directory, old.segment_id)
+        else:
+            unlink_journal(self.directory, old.segment_id)
         self._segment = new
         self._active_bytes = self._dead_bytes = self._unchecked_map_bytes = 0
         self._is_roll_due = self._must_roll_now = False
@@ -504,8 +506,9 @@ class Store:
     def _recover(self, now_ms: int) -> None:
         catalog = self.catalog
         boot_id = recovery.boot_id()
+        was_closed = catalog.property_of("clean") != "0"
         may_be_torn = recovery.may_be_torn(
-            was_closed=catalog.property_of("clean") != "0",
+            was_closed=was_closed,
             boot_id_then=catalog.property_of("boot_id") or "",
             boot_id_now=boot_id,
         )
@@ -515,12 +518,11 @@ class Store:
         active_id = catalog.active_segment_id
         if active_id is None:
             active_id = catalog.next_segment_id()
-            segment = Segment.create(self.directory, active_id, map_bytes=self.options.map_bytes())
-            segment.sync()
-            sync_directory(self.directory)
+            segment = opening.create_active_segment(self.directory, active_id, self.options)
         else:
-            segment = Segment.open(self.directory, active_id, read_only=False)
-            segment.environment.clear_stale_readers()
+            segment = opening.reopen_active_segment(
+                self.directory, active_id, self.options, was_closed=was_closed
+            )
         self._segment = segment
         self._logs = opening.load_logs(catalog)
         opening.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
@@ -567,6 +569,10 @@ class Store:
         self.status.raise_generation()
         if may_be_torn:
             self.roll(now_ms)
+        elif opening.needs_journal(self.options) and segment.journal is None:
+            # Only a new segment can get one. Until there is room for it every turn is synced.
+            self._is_roll_due = self._must_roll_now = True
+            self._roll_when_synced(now_ms)
 
 
 def _lock(directory: Path) -> int:

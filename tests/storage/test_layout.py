@@ -26,17 +26,22 @@ def test_files_have_their_names(tmp_path: Path) -> None:
     path = layout.segment_path(tmp_path, 42)
     assert path.name == "segment-00000042.mdb"
     assert layout.lock_path(path).name == "segment-00000042.mdb-lock"
+    assert layout.journal_path(tmp_path, 42).name == "journal-00000042"
 
 
-def test_segment_files_are_listed_and_removed_with_their_locks(tmp_path: Path) -> None:
+def test_segment_files_are_listed_and_removed_with_their_locks_and_journals(tmp_path: Path) -> None:
     for segment_id in (7, 123_456_789_012, 2):
         path = layout.segment_path(tmp_path, segment_id)
         path.touch()
         layout.lock_path(path).touch()
+        layout.journal_path(tmp_path, segment_id).touch()
     (tmp_path / "segment-x.mdb").touch()
     (tmp_path / "catalog.mdb").touch()
     assert layout.segment_ids(tmp_path) == [2, 7, 123_456_789_012]
     layout.unlink_segment(tmp_path, 7)
     layout.unlink_segment(tmp_path, 7)
     assert layout.segment_ids(tmp_path) == [2, 123_456_789_012]
-    assert len(list(tmp_path.iterdir())) == 6
+    assert layout.journal_ids(tmp_path) == [2, 123_456_789_012]
+    layout.unlink_journal(tmp_path, 2)
+    assert layout.journal_ids(tmp_path) == [123_456_789_012]
+    assert len(list(tmp_path.iterdir())) == 7

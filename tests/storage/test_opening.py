@@ -16,7 +16,7 @@ from storage.layout import segment_path
 from storage.partition_log import PartitionLog
 from storage.reader import StoreReader
 from storage.segment import Segment
-from storage.settings import StoreOptions
+from storage.settings import Durability, StoreOptions
 from storage.store import Store
 from storage.validation import AppendOrigin
 from tests.support.stores import (
@@ -57,7 +57,11 @@ def test_a_store_that_was_killed_knows_what_it_knew(
     tmp_path: Path, checkpoint_batches: int
 ) -> None:
     options = StoreOptions(
-        segment_map_bytes=64 << 20, status_slots=64, checkpoint_batches=checkpoint_batches
+        # With it the active segment stays the active one, and all of it is read.
+        durability=Durability.COMMIT,
+        segment_map_bytes=64 << 20,
+        status_slots=64,
+        checkpoint_batches=checkpoint_batches,
     )
     store = open_store(tmp_path, options)
     numbers = [create(store, partition) for partition in range(4)]

@@ -4,7 +4,8 @@ import random
 from pathlib import Path
 
 from protocol.records import Record, build_batch
-from storage.layout import STAMP, segment_path
+from storage.journal import Journal, map_journal
+from storage.layout import STAMP, journal_path, segment_path
 from storage.pages import PageFile
 from storage.salvage import Salvage, Truncation, whole_value
 from storage.segment import Segment
@@ -91,3 +92,23 @@ def test_a_copy_of_a_segment_inside_a_batch_is_not_taken_for_pages(tmp_path: Pat
     salvage = salvage_of(tmp_path, (2, 0, outer))
     assert salvage.numbers == [2]
     assert [bytes(salvage.batch(found)) for found in salvage.found(2)] == [outer]
+
+
+def test_a_batch_that_no_page_has_is_taken_from_the_journal(tmp_path: Path) -> None:
+    first, second = batch_of("first", base_offset=0), batch_of("second", base_offset=1)
+    failed = batch_of("failed", base_offset=1, count=2)
+    segment = Segment.create(tmp_path, 1, map_bytes=1 << 20)
+    write_turn(segment, 1, before=0, batch=first)
+    write_turn(segment, 1, before=1, batch=failed)
+    with segment.begin() as transaction:
+        turn = transaction.id()
+    journal = Journal.create(tmp_path, 1)
+    # The turn that a page tells of has failed; another one of that number was committed.
+    journal.add([bytes(value_of(second, turn=turn, before=1))])
+    journal.add([bytes(value_of(batch_of("third", base_offset=2), turn=turn + 1, before=2))])
+    journal.write()
+    pages = PageFile.open(segment_path(tmp_path, 1))
+    salvage = Salvage(pages, map_journal(journal_path(tmp_path, 1)))
+    salvage.scan()
+    batches = [bytes(salvage.batch(found)) for found in salvage.chain(1, 0)]
+    assert batches == [first, second, batch_of("third", base_offset=2)]

@@ -508,7 +508,7 @@ def test_a_roll_that_fails_leaves_the_old_segment_in_use(
         raise StorageError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.store.sync_directory", refuse)
+        patch.setattr("storage.opening.sync_directory", refuse)
         with pytest.raises(StorageError):
             store.roll(NOW_MS)
     assert store.catalog.active_segment_id == active

@@ -2,6 +2,7 @@
 
 import random
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,6 +103,18 @@ def tear(history: History, dice: random.Random) -> bytes:
         length = dice.choice([16, 64, PAGE])
         torn[at : at + length] = dice.choice([bytes(length), dice.randbytes(length)])
     return bytes(torn)
+
+
+def mix_versions(versions: Sequence[bytes], dice: random.Random) -> bytes:
+    """A file as the disk may have it, of whose versions the first was synced and the kernel has the
+    last: every page is there in any of them, those that were never written out are zeros."""
+    length = len(dice.choice(versions)) if dice.random() < 0.3 else len(versions[-1])
+    loss = dice.choice([0.0, 0.1, 0.5, 0.9])
+    mixed = bytearray()
+    for at in range(0, max(length, len(versions[0])), PAGE):
+        version = dice.choice(versions) if dice.random() < loss else versions[-1]
+        mixed += version[at : at + PAGE].ljust(PAGE, b"\0")
+    return bytes(mixed)
 
 
 def survivors(history: History, torn: bytes) -> dict[int, list[Written]]:

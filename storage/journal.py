@@ -1,0 +1,152 @@
+"""The journal: a second copy of the active segment's small batches, in the order of their turns.
+
+LMDB uses a page again two turns after it was freed. Between two syncs it may so write over a leaf
+page of the last synced tree while that page's new copy is not on the disk yet, and a power loss
+then takes small batches that were on the disk before. (Large ones stand in overflow pages, which
+are never freed.) So small values are also appended here, to a file that is never overwritten, and
+one sync covers both files: what was synced once stays on the disk, whatever LMDB does later.
+
+Only recovery after a power loss reads it (salvage.py). So it need not have what is not synced:
+values are collected and written many at a time, at the latest when a sync begins. A kill takes what
+was collected, but not what the segment has; the store then syncs and seals the segment, for a
+sealed one is not written any more and needs no journal.
+
+The file is a row of frames, each a head and the values of one write:
+
+    magic u32, length u32, CRC-32C of the values u32, values (stamp and batch, one behind the other)
+
+Called by the flusher (durability.py), which belongs to the store's owner; `sync` may run in the
+syncer's thread.
+"""
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+
+from protocol.checksum import crc32c
+from storage.environment import StorageError
+from storage.layout import journal_path
+
+_HEAD = Struct("<III")
+_MAGIC = 0x4A524E4C
+_WRITE_BYTES = 64 << 10
+_RESERVE_BYTES = 1 << 20
+
+
+class Journal:
+    """The journal of one segment, open for appending. The file is closed with the last reference,
+    as segments are: the syncer's thread may still be at it."""
+
+    def __init__(self, path: Path, descriptor: int, end: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._end = end
+        self._reserved_end = end
+        self._collected: list[bytes] = []
+        self._collected_bytes = 0
+
+    def __del__(self) -> None:
+        with suppress(OSError):
+            os.close(self._descriptor)
+
+    @classmethod
+    def create(cls, directory: Path, segment_id: int) -> "Journal":
+        """A new one for a new segment. The caller syncs the folder. Raises StorageError."""
+        path = journal_path(directory, segment_id)
+        try:
+            return cls(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644), 0)
+        except OSError as error:
+            raise StorageError(f"{path.name}: {error}") from error
+
+    @classmethod
+    def reopen(cls, directory: Path, segment_id: int) -> "Journal | None":
+        """The one that was left by `trim`, to go on with; None if there is none. It is no use after
+        a kill: nobody knows then what is missing in it. Raises StorageError."""
+        path = journal_path(directory, segment_id)
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+            return cls(path, descriptor, os.fstat(descriptor).st_size)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise StorageError(f"{path.name}: {error}") from error
+
+    def reserve(self, values: Sequence[bytes]) -> None:
+        """Take the space on the disk that `values` will need, so that a full disk refuses a turn
+        before its commit and never loses a value after it. Raises StorageError."""
+        end = self._end + _HEAD.size + self._collected_bytes + sum(map(len, values))
+        if end > self._reserved_end:
+            size = end - self._reserved_end + _RESERVE_BYTES
+            try:
+                os.posix_fallocate(self._descriptor, self._reserved_end, size)
+            except OSError as error:
+                raise StorageError(f"{self._path.name}: {error}") from error
+            self._reserved_end += size
+
+    def add(self, values: Sequence[bytes]) -> None:
+        """Collect the small values of a turn that was committed. Raises StorageError."""
+        self._collected += values
+        self._collected_bytes += sum(map(len, values))
+        if self._collected_bytes >= _WRITE_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write what was collected; to be called before a sync. Raises StorageError."""
+        if not self._collected:
+            return
+        content = b"".join(self._collected)
+        frame = [_HEAD.pack(_MAGIC, len(content), crc32c(content)), content]
+        size = _HEAD.size + len(content)
+        try:
+            written = os.pwritev(self._descriptor, frame, self._end)
+        except OSError as error:
+            raise StorageError(f"{self._path.name}: {error}") from error
+        if written != size:
+            raise StorageError(f"{self._path.name}: {written} of {size} bytes were written")
+        self._end += size
+        self._collected.clear()
+        self._collected_bytes = 0
+
+    def sync(self) -> None:
+        """fdatasync: what was written before is on disk afterwards. Raises StorageError."""
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise StorageError(f"{self._path.name}: {error}") from error
+
+    def trim(self) -> None:
+        """Write, and give back what was reserved: `reopen` goes on at the file's end then. Raises
+        StorageError."""
+        self.write()
+        try:
+            os.ftruncate(self._descriptor, self._end)
+        except OSError as error:
+            raise StorageError(f"{self._path.name}: {error}") from error
+        self._reserved_end = self._end
+
+
+def map_journal(path: Path) -> memoryview:
+    """The file's bytes, none if there is no file. The map goes away with the last view of it."""
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except FileNotFoundError:
+        return memoryview(b"")
+
+
+def frames(view: memoryview) -> Iterator[tuple[int, int]]:
+    """[start, end) of the values of each frame, up to the first that is not whole: all before the
+    last sync are."""
+    at = 0
+    while at + _HEAD.size <= len(view):
+        magic, length, crc = _HEAD.unpack_from(view, at)
+        start, end = at + _HEAD.size, at + _HEAD.size + length
+        if magic != _MAGIC or end > len(view) or crc32c(view[start:end]) != crc:
+            return
+        yield start, end
+        at = end

@@ -1,0 +1,259 @@
+"""The second copy of small batches: what is in it, what is left of it, and when there is one."""
+
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from storage.environment import StorageError
+from storage.journal import Journal, frames, map_journal
+from storage.layout import STAMP, journal_ids, journal_path, segment_ids
+from storage.settings import Durability, StoreOptions
+from storage.store import Store
+from tests.support.stores import (
+    NOW_MS,
+    append,
+    append_now,
+    as_stored,
+    batch_of,
+    create,
+    open_store,
+)
+
+INTERVAL = StoreOptions(status_slots=64, segment_map_bytes=64 << 20)
+COMMIT = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, durability=Durability.COMMIT)
+
+
+def contents_of(path: Path) -> list[bytes]:
+    view = map_journal(path)
+    return [bytes(view[start:end]) for start, end in frames(view)]
+
+
+def abandon(store: Store) -> None:
+    """Leave the store as a kill would: nothing written down, only the lock let go."""
+    os.close(store._lock)
+    store._lock = os.open(os.devnull, os.O_RDONLY)
+
+
+def active_of(store: Store) -> int:
+    assert store.catalog.active_segment_id is not None
+    return store.catalog.active_segment_id
+
+
+def test_what_was_written_comes_back_in_frames(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, 1)
+    path = journal_path(tmp_path, 1)
+    assert contents_of(path) == []
+    for values in ([b"first", b"second"], [b"third"]):
+        journal.reserve(values)
+        journal.add(values)
+    assert contents_of(path) == [], "nothing is written before a sync asks for it"
+    journal.write()
+    journal.write()
+    journal.add([b"fourth"])
+    journal.write()
+    journal.sync()
+    assert contents_of(path) == [b"firstsecondthird", b"fourth"]
+
+
+def test_much_is_written_without_being_asked_for(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, 1)
+    for _ in range(99):
+        journal.reserve([bytes(1_000)])
+        journal.add([bytes(1_000)])
+    assert [len(content) for content in contents_of(journal_path(tmp_path, 1))] == [66_000]
+
+
+def test_of_a_torn_file_the_frames_before_the_tear_are_left(tmp_path: Path) -> None:
+    dice = random.Random(1)
+    journal = Journal.create(tmp_path, 1)
+    values = [dice.randbytes(30) for _ in range(3)]
+    for value in values:
+        journal.add([value])
+        journal.write()
+    content = journal_path(tmp_path, 1).read_bytes()
+    size = len(content) // 3
+    for at in range(len(content)):
+        changed = bytearray(content)
+        changed[at] ^= 1
+        for torn in (content[:at], bytes(changed)):
+            found = [torn[start:end] for start, end in frames(memoryview(torn))]
+            assert found == values[: at // size]
+
+
+def test_a_trimmed_journal_is_gone_on_with(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path, 1)
+    journal.reserve([b"before"])
+    journal.add([b"before"])
+    journal.trim()
+    path = journal_path(tmp_path, 1)
+    assert path.stat().st_size < 100
+    again = Journal.reopen(tmp_path, 1)
+    assert again is not None
+    again.reserve([b"after"])
+    again.add([b"after"])
+    again.write()
+    assert contents_of(path) == [b"before", b"after"]
+    assert Journal.reopen(tmp_path, 2) is None
+    assert contents_of(journal_path(tmp_path, 2)) == []
+
+
+def test_a_folder_that_cannot_be_written_is_told_as_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="journal-00000001"):
+        Journal.create(tmp_path / "missing", 1)
+
+
+def test_small_batches_are_in_the_journal_once_they_are_synced_and_large_ones_are_not(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    small, large = batch_of(size=100), batch_of(size=5_000)
+    append_now(store, number, small, large, small)
+    store.sync_due(NOW_MS + INTERVAL.sync_interval_ms)
+    (content,) = contents_of(journal_path(tmp_path, active_of(store)))
+    value_size = STAMP.size + len(small)
+    assert len(content) == 2 * value_size
+    assert content[STAMP.size : value_size] == as_stored(small, 0)
+    assert content[value_size + STAMP.size :] == as_stored(small, 2)
+    store.close()
+
+
+def test_a_disk_without_room_for_the_journal_refuses_the_turn_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+
+    def refuse(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", refuse)
+        turn = store.begin(NOW_MS)
+        result = append(turn, number, batch_of())
+        with pytest.raises(StorageError, match="No space"):
+            turn.commit()
+        assert result.error_code is ErrorCode.KAFKA_STORAGE_ERROR
+        assert append_now(store, number, batch_of(size=5_000)) == [0]
+    assert append_now(store, number, batch_of()) == [1]
+    store.close()
+    store = open_store(tmp_path, INTERVAL)
+    assert append_now(store, number, batch_of()) == [2]
+    store.close()
+
+
+def test_a_store_that_was_closed_goes_on_in_its_segment_and_journal(tmp_path: Path) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    append_now(store, number, batch_of())
+    active_id = active_of(store)
+    store.close()
+    store = open_store(tmp_path, INTERVAL)
+    append_now(store, number, batch_of())
+    assert active_of(store) == active_id
+    store.close()
+    batches = b"".join(contents_of(journal_path(tmp_path, active_id)))
+    assert len(batches) == 2 * (STAMP.size + len(batch_of()))
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_segment_whose_journal_is_missing_or_not_complete_is_sealed(
+    tmp_path: Path, is_killed: bool
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    append_now(store, number, batch_of())
+    old_id = active_of(store)
+    if is_killed:
+        abandon(store)
+    else:
+        store.close()
+        journal_path(tmp_path, old_id).unlink()
+    store = open_store(tmp_path, INTERVAL)
+    assert active_of(store) > old_id
+    assert segment_ids(tmp_path) == [old_id, active_of(store)]
+    assert journal_ids(tmp_path) == [active_of(store)]
+    assert append_now(store, number, batch_of()) == [1]
+    store.close()
+
+
+def test_while_no_segment_with_a_journal_can_be_made_every_turn_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    append_now(store, number, batch_of())
+    abandon(store)
+
+    def refuse(*_: object) -> Journal:
+        raise StorageError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "create", refuse)
+        store = open_store(tmp_path, INTERVAL)
+        old_id = active_of(store)
+        turn = store.begin(NOW_MS)
+        append(turn, number, batch_of())
+        assert turn.commit().synced
+        assert segment_ids(tmp_path) == [old_id]
+    turn = store.begin(NOW_MS)
+    append(turn, number, batch_of())
+    assert not turn.commit().synced
+    assert active_of(store) != old_id
+    store.close()
+
+
+def test_commit_durability_has_no_journal_and_does_not_trust_one_afterwards(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    append_now(store, number, batch_of())
+    first_id = active_of(store)
+    store.close()
+    store = open_store(tmp_path, COMMIT)
+    append_now(store, number, batch_of())
+    assert active_of(store) == first_id
+    assert journal_ids(tmp_path) == []
+    store.roll(NOW_MS)
+    append_now(store, number, batch_of())
+    second_id = active_of(store)
+    assert journal_ids(tmp_path) == []
+    abandon(store)
+    store = open_store(tmp_path, COMMIT)
+    assert active_of(store) == second_id, "what is synced with every turn need not be sealed"
+    store.close()
+    store = open_store(tmp_path, INTERVAL)
+    assert journal_ids(tmp_path) == [active_of(store)] != [second_id]
+    assert append_now(store, number, batch_of()) == [3]
+    store.close()
+
+
+def test_a_journal_goes_with_the_sealing_of_its_segment_and_a_left_one_with_the_next_opening(
+    tmp_path: Path,
+) -> None:
+    store = open_store(tmp_path, INTERVAL)
+    number = create(store)
+    append_now(store, number, batch_of())
+    sealed_id = active_of(store)
+    store.roll(NOW_MS)
+    assert journal_ids(tmp_path) == [active_of(store)]
+    store.close()
+    journal_path(tmp_path, sealed_id).touch()
+    store = open_store(tmp_path, INTERVAL)
+    assert journal_ids(tmp_path) == [active_of(store)]
+    store.close()
+
+
+def test_a_journals_file_is_closed_with_its_last_reference(tmp_path: Path) -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    journal = Journal.create(tmp_path, 1)
+    before = opened()
+    del journal
+    assert opened() == before - 1
