@@ -7,6 +7,11 @@ topics and in versions that number them.
 from collections.abc import Mapping
 
 from node.router.handlers.fetch import handle_fetch
+from protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import (
     FetchPartition,
@@ -15,9 +20,10 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from protocol.records import TRANSACTIONAL
 from tests.support.controller_room import topic_id
 from tests.support.router_room import RouterRoom
-from tests.support.stores import offsets_of, split_batches
+from tests.support.stores import NOW_MS, batch_of, offsets_of, split_batches
 
 NEWEST = 18
 NUMBERS = {"t": 1, "other": 2}
@@ -80,3 +86,25 @@ def bytes_of(data: PartitionData) -> bytes:
 
 def bases(data: PartitionData) -> list[int]:
     return offsets_of(split_batches(bytes_of(data)))
+
+
+def transactional(count: int, sequence: int, producer_id: int = 7) -> bytes:
+    """A batch in a transaction that stays open."""
+    return batch_of(
+        count,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        attributes=TRANSACTIONAL,
+    )
+
+
+def end_transaction(room: RouterRoom, kind: ControlType, producer_id: int = 7) -> None:
+    """Write the marker that ends a producer's transaction in partition 0 of `t`."""
+    marker = build_end_transaction_batch(
+        EndTransactionMarker(kind, 0),
+        timestamp_ms=NOW_MS,
+        producer_id=producer_id,
+        producer_epoch=0,
+    )
+    room.append("t", marker, is_client=False)

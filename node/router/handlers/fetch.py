@@ -43,6 +43,8 @@ class _Round:
     ends: list[tuple[StoreReader, int, int, int]] = field(default_factory=list)
     record_bytes: int = 0
     has_error: bool = False
+    has_more: bool = False
+    """Some partition gave less than it has: its segment ended, or a limit was reached."""
     holds: list[object] = field(default_factory=list)
     leaders: set[int] = field(default_factory=set)
     """Whom those shall ask who asked us in vain."""
@@ -68,6 +70,7 @@ async def handle_fetch(
         if (
             turn.record_bytes >= request.min_bytes
             or turn.has_error
+            or turn.has_more
             or remaining_ms <= 0
             or not turn.ends
         ):
@@ -195,6 +198,7 @@ def _fill(
     if is_committed_only:
         data.aborted_transactions = []
     left = bytes_max - turn.record_bytes
+    reached = offset
     if offset < limit and (left > 0 or turn.record_bytes == 0):
         result = reader.read(
             number,
@@ -205,6 +209,7 @@ def _fill(
         )
         if result.buffers:
             turn.record_bytes += result.byte_count
+            reached = result.next_offset
             data.records = result.buffers
             if result.hold is not None:
                 turn.holds.append(result.hold)
@@ -215,8 +220,9 @@ def _fill(
                     )
                     for aborted in reader.aborted_transactions(number, offset, result.next_offset)
                 ]
-            if version < 4:
-                return _convert_down(data, version, offset)
+    turn.has_more |= reached < limit and turn.record_bytes > 0
+    if version < 4 and reached > offset:
+        return _convert_down(data, version, offset)
     return ErrorCode.NONE
 
 

@@ -12,11 +12,7 @@ from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.fetch import handle_fetch
 from node.worker.turns import RouterState
 from protocol.compression import Codec
-from protocol.control_records import (
-    ControlType,
-    EndTransactionMarker,
-    build_end_transaction_batch,
-)
+from protocol.control_records import ControlType
 from protocol.errors import ErrorCode
 from protocol.legacy_records import iter_messages
 from protocol.messages.fetch import (
@@ -28,7 +24,6 @@ from protocol.messages.fetch import (
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
-from protocol.records import TRANSACTIONAL
 from tests.support.controller_room import topic_id
 from tests.support.fetching import (
     NEWEST,
@@ -36,10 +31,12 @@ from tests.support.fetching import (
     answers,
     bases,
     bytes_of,
+    end_transaction,
     fetch,
     one,
     order,
     request,
+    transactional,
 )
 from tests.support.router_room import Pending, RouterRoom
 from tests.support.stores import NOW_MS, batch_of
@@ -63,26 +60,6 @@ def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom
     room.follow()
     yield room
     room.close()
-
-
-def transactional(count: int, sequence: int, producer_id: int = 7) -> bytes:
-    return batch_of(
-        count,
-        producer_id=producer_id,
-        producer_epoch=0,
-        base_sequence=sequence,
-        attributes=TRANSACTIONAL,
-    )
-
-
-def end_transaction(room: RouterRoom, kind: ControlType, producer_id: int = 7) -> None:
-    marker = build_end_transaction_batch(
-        EndTransactionMarker(kind, 0),
-        timestamp_ms=NOW_MS,
-        producer_id=producer_id,
-        producer_epoch=0,
-    )
-    room.append("t", marker, is_client=False)
 
 
 # -- which batches ---------------------------------------------------------------------------------
@@ -374,6 +351,22 @@ def test_a_fetch_waits_until_it_has_the_bytes_it_asked_for(room: RouterRoom) -> 
     assert [bases(found[0]), bases(found[1])] == [[0], [0]]
 
 
+def test_a_fetch_does_not_wait_for_what_is_there_already(room: RouterRoom) -> None:
+    """An answer ends where a segment does; who wants more bytes than that has them next time."""
+    batch = batch_of(1, size=1_000)
+    room.append("t", batch)
+    store, _ = room.place("t")
+    room.partitions.stores[store].roll(NOW_MS)
+    room.append("t", batch)
+    asked = {"min_bytes": 2 * len(batch), "max_wait_ms": 60_000}
+    first = room.hand_in(handle_fetch, request({0: 0}, **asked), NEWEST)  # type: ignore[arg-type]  # ints
+    assert bases(answers(first.response())[0]) == [0]
+    waiting(room, request({0: 1}, **asked))  # type: ignore[arg-type]  # ints
+    room.append("t", batch, partition=1)
+    small = request({0: 1, 1: 0}, max_bytes=len(batch), **asked)  # type: ignore[arg-type]  # ints
+    assert room.hand_in(handle_fetch, small, NEWEST).is_done, "no more than that may ever come"
+
+
 def test_what_there_is_comes_when_the_time_is_up(room: RouterRoom) -> None:
     room.append("t", batch_of(2))
     pending = waiting(room, request({0: 0}, min_bytes=1 << 20, max_wait_ms=20))
@@ -401,9 +394,7 @@ def test_a_fetch_that_wants_nothing_or_has_no_time_does_not_wait(
 
 
 def test_a_fetch_of_nothing_does_not_wait(room: RouterRoom) -> None:
-    pending = room.hand_in(handle_fetch, request({}, max_wait_ms=60_000), NEWEST)
-    assert pending.is_done
-    assert pending.response().responses == []
+    assert room.call(handle_fetch, request({}, max_wait_ms=60_000), NEWEST).responses == []
 
 
 def test_a_waiting_fetch_hears_that_its_topic_is_gone(room: RouterRoom) -> None:
