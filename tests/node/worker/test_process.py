@@ -1,0 +1,370 @@
+"""The worker as a process: alone with a controller that is played, and in a node that loses it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import pytest
+import zmq
+
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from cluster.metadata.records import (
+    ClusterCreated,
+    PartitionsAdded,
+    Record,
+    TopicCreated,
+    TopicDeleted,
+    encode_records,
+)
+from cluster.metadata.snapshot import image_records
+from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from node.bus.messages import (
+    Applied,
+    Follow,
+    FromController,
+    MetadataRecords,
+    MetadataSnapshot,
+    ToController,
+)
+from node.child import python_command
+from node.embedded import EmbeddedBroker
+from node.router.logs import Logs
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.messages.fetch import FetchResponse
+from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from storage.settings import StoreOptions
+from storage.store import Store
+from tests.conformance.dialogue import (
+    FETCH,
+    append,
+    batch_of,
+    create_topic,
+    fetch,
+    fetch_request,
+    partitions_of,
+    produce,
+    unique,
+    values_of,
+)
+from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
+
+pytestmark = pytest.mark.e2e
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+WORKER = "worker-0"
+
+
+# -- with a controller that is played --------------------------------------------------------------
+
+
+class House:
+    """A worker process and the controller's end of its bus."""
+
+    def __init__(self, folder: Path) -> None:
+        self.config = node_config(folder)
+        self._context: Context = zmq.Context()
+        self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
+        self._unread: list[ToController] = []
+        self._config_path = self.config.run_folder / "config.json"
+        self.config.save_json(self._config_path)
+        self._socket = self._bind()
+        self.worker = self.start_worker()
+        self.logs = Logs(self.config.stores_folder, self.config.store_count)
+        self.image = MetadataImage.empty()
+
+    def _bind(self) -> "zmq.Socket[bytes]":
+        return bind_endpoint(self._context, ipc_address(self.config.run_folder, "controller"))
+
+    def start_worker(self) -> ChildProcess:
+        command = python_command("node.worker.process", str(self._config_path), "0")
+        return ChildProcess(command, self.config.run_folder / "worker.log")
+
+    def replace_controller(self) -> None:
+        self._socket.close(0)
+        self._unread.clear()
+        self._socket = self._bind()
+
+    def hear(self) -> ToController:
+        """The worker's next message."""
+
+        def has_come() -> bool:
+            for identity, payload in drain_with_identity(self._socket):
+                assert identity == WORKER.encode()
+                self._unread.extend(self._decode(payload))
+            return bool(self._unread)
+
+        wait_until(has_come, what="the worker speaks")
+        return self._unread.pop(0)
+
+    def say(self, *messages: FromController) -> None:
+        self._socket.send_multipart((WORKER.encode(), encode(list(messages))))
+
+    def decide(self, *records: Record) -> MetadataRecords:
+        """One more entry of the log."""
+        base = self.image.offset
+        delta = MetadataDelta(self.image)
+        for record in records:
+            delta.replay(record)
+        self.image = delta.apply(base + 1)
+        return MetadataRecords(base, (encode_records(records),))
+
+    def snapshot(self) -> MetadataSnapshot:
+        return MetadataSnapshot(self.image.offset, (encode_records(image_records(self.image)),))
+
+    def greet(self) -> None:
+        """Take the worker in: it hears all there is and carries it out."""
+        assert isinstance(self.hear(), Follow)
+        self.say(self.snapshot())
+        assert self.hear() == Applied(WORKER, self.image.offset)
+
+    def has_partitions(self, topic_id: bytes, count: int) -> list[bool]:
+        return [self.logs.locate(topic_id, number) is not None for number in range(count)]
+
+    def close(self) -> None:
+        self.logs.close()
+        self.worker.kill()
+        self._socket.close(0)
+        self._context.term()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    house = House(tmp_path)
+    house.decide(ClusterCreated(CLUSTER_ID))
+    yield house
+    house.close()
+
+
+def topic_id(number: int) -> bytes:
+    return number.to_bytes(16)
+
+
+def topic(number: int, partitions: int = 3) -> tuple[Record, ...]:
+    state = PartitionImage(replicas=(0,), in_sync_replicas=(0,), leader=0, leader_epoch=1)
+    return (
+        TopicCreated(f"t{number}", topic_id(number)),
+        PartitionsAdded(topic_id(number), 0, (state,) * partitions),
+    )
+
+
+def test_a_worker_says_where_it_belongs_and_is_ready_when_its_stores_are_in_step(
+    house: House,
+) -> None:
+    house.decide(*topic(1))
+    follow = house.hear()
+    assert isinstance(follow, Follow)
+    assert (follow.process, follow.offset, follow.cluster_id) == (WORKER, 0, CLUSTER_ID)
+    house.say(house.snapshot())
+    assert house.hear() == Applied(WORKER, 2)
+    house.worker.wait_until_ready()
+    assert house.has_partitions(topic_id(1), 3) == [True] * 3
+    assert house.worker.metrics()["odradek_partitions"] == 3
+
+
+def test_metadata_is_carried_out_when_the_worker_says_so(house: House) -> None:
+    house.greet()
+    house.say(house.decide(*topic(1)), house.decide(*topic(2, 1)))
+    assert house.hear() == Applied(WORKER, 3)
+    assert house.has_partitions(topic_id(1), 3) == [True] * 3
+    assert house.has_partitions(topic_id(2), 1) == [True]
+    house.say(house.decide(TopicDeleted(topic_id(1))))
+    assert house.hear() == Applied(WORKER, 4)
+    house.logs.forget_topic(topic_id(1), 3)
+    assert house.has_partitions(topic_id(1), 3) == [False] * 3
+    assert house.worker.metrics()["odradek_partitions"] == 1
+
+
+def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_stands(
+    house: House,
+) -> None:
+    house.greet()
+    missed, late = house.decide(*topic(1)), house.decide(*topic(2))
+    house.say(late)
+    follow = house.hear()
+    assert isinstance(follow, Follow)
+    assert follow.offset == 1
+    house.say(missed, late)
+    assert house.hear() == Applied(WORKER, 3)
+    house.replace_controller()
+    again = house.hear()
+    assert isinstance(again, Follow)
+    assert (again.offset, again.incarnation) == (3, follow.incarnation)
+
+
+def test_a_worker_that_died_drops_what_was_deleted_meanwhile(house: House) -> None:
+    house.greet()
+    house.say(house.decide(*topic(1), *topic(2)))
+    assert house.hear() == Applied(WORKER, 2)
+    house.worker.kill()
+    house.decide(TopicDeleted(topic_id(1)))
+    house.decide(*topic(3))
+    house.worker = house.start_worker()
+    follow = house.hear()
+    assert isinstance(follow, Follow)
+    assert follow.offset == 0, "a new process knows nothing"
+    house.say(house.snapshot())
+    assert house.hear() == Applied(WORKER, 4)
+    house.logs.forget_topic(topic_id(1), 3)
+    found = [house.has_partitions(topic_id(number), 3)[0] for number in (1, 2, 3)]
+    assert found == [False, True, True]
+
+
+def test_a_worker_that_is_told_to_stop_leaves_its_stores_closed(house: House) -> None:
+    house.greet()
+    house.say(house.decide(*topic(1)))
+    assert house.hear() == Applied(WORKER, 2)
+    house.worker.wait_until_ready()
+    assert house.worker.stop() == 0
+    assert "stores are closed" in house.worker.log.read_text()
+    held = 0
+    for index in range(house.config.store_count):
+        # Somebody else may own them now.
+        store = Store.open(house.config.stores_folder / str(index), StoreOptions(), 0)
+        held += len(store.partitions())
+        store.close()
+    assert held == 3
+
+
+# -- in a real node --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    with EmbeddedBroker(tmp_path_factory.mktemp("worker")) as broker:
+        yield broker
+
+
+@pytest.fixture
+def wire(broker: EmbeddedBroker) -> Iterator[WireClient]:
+    with WireClient(broker.bootstrap_servers) as wire:
+        yield wire
+
+
+@pytest.fixture
+def name(wire: WireClient) -> str:
+    name = unique("topic")
+    assert create_topic(wire, name, 2).error_code == ErrorCode.NONE
+    return name
+
+
+def all_values(wire: WireClient, name: str, partition: int = 0) -> list[bytes | None]:
+    """What a consumer reads that begins at 0; an answer may end where a segment does."""
+    values: list[bytes | None] = []
+    while True:
+        data = fetch(wire, name, len(values), partition=partition)
+        assert data.error_code == ErrorCode.NONE
+        if len(values) == data.high_watermark:
+            return values
+        more = values_of(data)
+        assert more
+        values += more
+
+
+def test_a_killed_worker_answers_again_with_all_that_was_acknowledged(
+    broker: EmbeddedBroker, wire: WireClient, name: str
+) -> None:
+    for number in range(20):
+        append(wire, name, b"%d" % number)
+    broker.kill_worker()
+    # The very same connection goes on: the router waits for the next worker.
+    assert produce(wire, name, batch_of(b"during")).error_code in (
+        ErrorCode.NONE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    )
+    broker.wait_until_ready()
+    append(wire, name, b"after")
+    values = all_values(wire, name)
+    assert values[:20] == [b"%d" % number for number in range(20)]
+    assert values[-1] == b"after"
+
+
+def test_a_producer_goes_on_after_its_worker_was_killed(
+    broker: EmbeddedBroker, wire: WireClient, name: str
+) -> None:
+    def send(sequence: int) -> tuple[int, int]:
+        batch = batch_of(b"x", producer_id=4_711, producer_epoch=0, base_sequence=sequence)
+        result = produce(wire, name, batch)
+        return result.error_code, result.base_offset
+
+    assert [send(sequence) for sequence in range(3)] == [(0, 0), (0, 1), (0, 2)]
+    broker.kill_worker()
+    broker.wait_until_ready()
+    assert send(2) == (ErrorCode.NONE, 2), "a duplicate, as before"
+    assert send(4)[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(3) == (ErrorCode.NONE, 3)
+
+
+def test_a_long_poll_outlives_the_worker(
+    broker: EmbeddedBroker, wire: WireClient, name: str
+) -> None:
+    wire.post(fetch_request(name, {0: 0}, max_wait_ms=60_000), FETCH)
+    broker.kill_worker()
+    broker.wait_until_ready()
+    with WireClient(broker.bootstrap_servers) as other:
+        append(other, name, b"news")
+    assert values_of(partitions_of(wire.receive(FetchResponse))[0]) == [b"news"]
+
+
+def test_a_setting_of_a_topic_holds_as_soon_as_it_is_set(wire: WireClient, name: str) -> None:
+    batch = batch_of(b"x" * 2_000)
+    assert produce(wire, name, batch).error_code == ErrorCode.NONE
+    config = IncrementalAlterableConfig(name="max.message.bytes", config_operation=0, value="1000")
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsResource(
+                resource_type=ConfigResourceType.TOPIC, resource_name=name, configs=[config]
+            )
+        ]
+    )
+    (answer,) = wire.ask(request, 1, IncrementalAlterConfigsResponse).responses
+    assert answer.error_code == ErrorCode.NONE
+    assert produce(wire, name, batch).error_code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_topic_of_an_old_name_is_empty(wire: WireClient, name: str) -> None:
+    append(wire, name, b"old")
+    request = DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000)
+    (deleted,) = wire.ask(request, 5, DeleteTopicsResponse).responses
+    assert deleted.error_code == ErrorCode.NONE
+    assert create_topic(wire, name, 2).error_code == ErrorCode.NONE
+    assert append(wire, name, b"new") == 0
+    assert values_of(fetch(wire, name, 0)) == [b"new"]
+
+
+def test_a_topic_that_is_created_while_the_worker_is_away_can_be_used_soon(
+    broker: EmbeddedBroker, wire: WireClient
+) -> None:
+    broker.kill_worker()
+    created = unique("orphan")
+    assert create_topic(wire, created).error_code == ErrorCode.NONE
+
+    def is_written() -> bool:
+        result = produce(wire, created, batch_of(b"x"))
+        assert result.error_code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER), result
+        return result.error_code == ErrorCode.NONE
+
+    wait_until(is_written, what="the topic takes records")
+    broker.wait_until_ready()
+
+
+def test_a_node_that_is_stopped_and_started_has_everything(
+    broker: EmbeddedBroker, name: str
+) -> None:
+    with WireClient(broker.bootstrap_servers) as wire:
+        append(wire, name, b"a", b"b")
+        append(wire, name, b"c", partition=1)
+    broker.restart()
+    with WireClient(broker.bootstrap_servers) as wire:
+        assert all_values(wire, name) == [b"a", b"b"]
+        assert all_values(wire, name, 1) == [b"c"]
+        assert append(wire, name, b"d") == 2
