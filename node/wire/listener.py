@@ -104,11 +104,14 @@ class Sweeper:
 
     def _sweep(self) -> None:
         wire = self._wire
-        wire.now_ms = now_ms = int(wire.loop.time() * 1000)
+        # Whatever has happened since the last round bears that round's time, so that is when we
+        # judge it from: nobody is called idle for having been busy between two rounds.
+        last_ms = wire.now_ms
         for connection in list(wire.connections.values()):
-            reason = connection.overdue(now_ms)
+            reason = connection.overdue(last_ms)
             if reason is not None:
                 self._put_out(connection, reason)
+        wire.now_ms = int(wire.loop.time() * 1000)
         wire.arena.trim()
         self._timer = wire.loop.call_later(self._period_s, self._sweep)
 

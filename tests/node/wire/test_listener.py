@@ -111,6 +111,22 @@ def test_an_idle_client_is_put_out_and_a_waiting_one_is_not(world: World) -> Non
     world.run(scenario())
 
 
+def test_a_client_that_was_busy_between_two_rounds_is_not_idle(world: World) -> None:
+    async def scenario() -> None:
+        world.answer = echo
+        world.settings.connections_idle_ms_max = 5
+        busy = await world.connect()
+        sweeper = Sweeper(world.wire, period_s=0.05)
+        before = world.wire.now_ms
+        while world.wire.now_ms < before + 200:
+            await busy.send(b"hello")
+            assert await busy.receive() == b"hello"
+        assert await busy.is_closed_by_peer()
+        sweeper.stop()
+
+    world.run(scenario())
+
+
 @pytest.mark.parametrize("raw", [b"", b"\0\0", struct.pack(">i", 50_000) + b"half"])
 def test_a_half_open_client_is_put_out(
     world: World, raw: bytes, caplog: pytest.LogCaptureFixture
