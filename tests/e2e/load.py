@@ -28,6 +28,7 @@ BURST = 8
 PACE_S = 0.004
 COMMIT_EVERY = 200
 KEYS = 64
+LEAVE_S = 10.0
 _NEWS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 
 
@@ -166,6 +167,12 @@ class Reader(threading.Thread):
             if message is not None:
                 self._take(message)
         self._commit()
+        # confluent-kafka has been seen to wait for ever in close(), with the interpreter's lock in
+        # its hands, when it had to call back from there; so the partitions are given back before.
+        self._consumer.unsubscribe()
+        deadline = time.monotonic() + LEAVE_S
+        while self._readings and time.monotonic() < deadline:
+            self._consumer.poll(0.1)
         self._consumer.close()
 
     def stop(self) -> None:
