@@ -73,9 +73,10 @@ def compress(
 ) -> bytes:
     """Compress in Kafka's framing; `Codec.NONE` only copies.
 
-    `level` is in the codec's own range: gzip -1 or 1 to 9, lz4 1 to 17 (above 12 as 12), zstd any that
-    the library knows; snappy has none. Without it gzip and zstd take Kafka's defaults, lz4 its fast mode.
-    `is_format_0` writes the LZ4 header checksum the way clients of message format 0 expect it.
+    `level` is in the codec's own range: gzip -1 or 1 to 9, lz4 1 to 17 (above 12 as 12), zstd any
+    that the library knows; snappy has none. Without it gzip and zstd take Kafka's defaults, lz4 its
+    fast mode. `is_format_0` writes the LZ4 header checksum the way clients of message format 0
+    expect it.
     """
     match codec:
         case Codec.NONE:

@@ -68,9 +68,16 @@ def bench(tmp_path: Path) -> _Bench:
     return _Bench(tmp_path)
 
 
-def _batch(*values: bytes, **options: int) -> bytes:
+def _batch(
+    *values: bytes, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1
+) -> bytes:
     records = [Record(offset, NOW_MS, None, value, ()) for offset, value in enumerate(values)]
-    return build_batch(records, **options)
+    return build_batch(
+        records,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+    )
 
 
 def test_appends_of_one_turn_get_their_offsets_in_order(bench: _Bench) -> None:
