@@ -62,7 +62,9 @@ def test_topics_are_created_described_and_deleted(admin: AdminClient) -> None:
     assert (
         only(admin.create_topics([NewTopic(name, 3, 1, config={"retention.ms": "1000"})])) is None
     )
-    assert name in admin.list_topics(timeout=TIMEOUT_S).topics
+    wait_until(
+        lambda: name in admin.list_topics(timeout=TIMEOUT_S).topics, what="the topic is shown"
+    )
     assert code_of(admin.create_topics([NewTopic(name, 3, 1)])) == KafkaError.TOPIC_ALREADY_EXISTS
     described = only(admin.describe_topics(TopicCollection([name])))
     assert (described.name, len(described.partitions), described.is_internal) == (name, 3, False)
