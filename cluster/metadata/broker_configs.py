@@ -308,7 +308,7 @@ _LOGS: Final = (
         "interval",
         "What an acknowledged append has survived: 'interval' the broker's process, and within a"
         " second the machine; 'commit' the machine, as it is on the disk before the answer.",
-        enforced_by="storage.durability",
+        enforced_by="storage.opening",
         limit=DURABILITY,
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
