@@ -18,7 +18,7 @@ import zmq
 
 encode = msgspec.msgpack.Encoder().encode
 
-_PEER_LOST_MS = 0
+_LINGER_MS = 0
 _RECONNECT_MS = 10
 _RECONNECT_MS_MAX = 200
 
@@ -37,7 +37,7 @@ def bind_endpoint(context: "zmq.Context[zmq.Socket[bytes]]", address: str) -> "z
     """A ROUTER socket: a returning peer takes its old identity over, a missing one is an error on
     send."""
     socket = context.socket(zmq.ROUTER)
-    socket.setsockopt(zmq.LINGER, _PEER_LOST_MS)
+    socket.setsockopt(zmq.LINGER, _LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -58,7 +58,7 @@ class Link:
         self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, identity: bytes
     ) -> None:
         self.socket = context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.LINGER, _PEER_LOST_MS)
+        self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self.socket.setsockopt(zmq.SNDHWM, 0)
         self.socket.setsockopt(zmq.RCVHWM, 0)
         self.socket.setsockopt(zmq.IDENTITY, identity)

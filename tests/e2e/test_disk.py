@@ -214,7 +214,7 @@ def test_retention_by_time_keeps_what_is_young_and_gives_the_disk_back(
     produce(node, "by-time", [("new", b"kept")])
     wait_until(lambda: watermarks(node, "by-time") == (1000, 1001), timeout_s=WAIT_S)
     assert read_all(node, "by-time") == [(1000, "new", b"kept")]
-    wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="the disk has its room back")
+    wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="its files are gone")
 
 
 def test_retention_by_size_keeps_as_much_as_was_asked_for(start_node: StartNode) -> None:
@@ -230,7 +230,7 @@ def test_retention_by_size_keeps_as_much_as_was_asked_for(start_node: StartNode)
     # Whole batches go, and at least so many bytes stay.
     assert 2 * MIB <= (high - low) * 10_000 * 1.01 < 4 * MIB
     assert [offset for offset, _, _ in read_all(node, "by-size")] == list(range(low, high))
-    wait_until(lambda: disk_mib(node) < 8, timeout_s=WAIT_S, what="the disk has its room back")
+    wait_until(lambda: disk_mib(node) < 8, timeout_s=WAIT_S, what="its files are gone")
 
 
 def test_retention_is_changed_while_the_node_runs(start_node: StartNode) -> None:
@@ -270,7 +270,7 @@ def test_delete_records_moves_the_start_for_good(start_node: StartNode) -> None:
     node.start()
     assert watermarks(node, "cut") == (990, 1000)
     assert [offset for offset, _, _ in read_all(node, "cut")] == list(range(990, 1000))
-    wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="the disk has its room back")
+    wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="its files are gone")
 
 
 @pytest.mark.slow
@@ -330,7 +330,7 @@ def test_compaction_keeps_the_last_value_of_each_key(start_node: StartNode, repo
 
 
 @pytest.mark.slow
-def test_the_disk_of_a_deleted_topic_is_given_back(start_node: StartNode, report: Report) -> None:
+def test_the_files_of_a_deleted_topic_are_removed(start_node: StartNode, report: Report) -> None:
     node = start_node()
     node.create_topic("big")
     node.create_topic("small")
@@ -341,8 +341,8 @@ def test_the_disk_of_a_deleted_topic_is_given_back(start_node: StartNode, report
     admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
     admin.delete_topics(["big"])["big"].result(30)
     begin = time.monotonic()
-    wait_until(lambda: disk_mib(node) < 4, timeout_s=120, what="the disk has its room back")
-    report(f"{before:.0f} MiB of a deleted topic came back after {time.monotonic() - begin:.0f} s")
+    wait_until(lambda: disk_mib(node) < 4, timeout_s=120, what="its files are gone")
+    report(f"{before:.0f} MiB of files were gone after {time.monotonic() - begin:.0f} s")
     assert read_all(node, "small") == [(0, "kept", b"kept")]
 
 
