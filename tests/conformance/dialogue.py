@@ -303,6 +303,10 @@ class Cluster:
         """A new connection; the caller closes it."""
         return WireClient(self.bootstrap)
 
+    def new_topic_of_any_age(self, partitions: int = 1) -> str:
+        """A new topic that keeps records of 1970, which retention by time would take any moment."""
+        return self.new_topic(partitions, {"retention.ms": "-1"})
+
     def new_topic(
         self,
         partitions: int = 1,

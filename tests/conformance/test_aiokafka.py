@@ -110,7 +110,7 @@ def test_a_record_that_is_too_large_is_refused(cluster: Cluster) -> None:
 
 def test_a_consumer_looks_around(cluster: Cluster) -> None:
     """Offsets by time, positions, seeking, pausing, and an offset that is out of range."""
-    topic = cluster.new_topic(2)
+    topic = cluster.new_topic_of_any_age(2)
     even, odd = TopicPartition(topic, 0), TopicPartition(topic, 1)
 
     async def test() -> None:

@@ -152,9 +152,8 @@ def test_records_are_deleted(admin: AdminClient, cluster: Cluster, topic: str) -
     )
 
 
-def test_offsets_are_listed_by_every_specification(
-    admin: AdminClient, cluster: Cluster, topic: str
-) -> None:
+def test_offsets_are_listed_by_every_specification(admin: AdminClient, cluster: Cluster) -> None:
+    topic = cluster.new_topic_of_any_age()
     stamps = [1000, 5000, 3000]
     records: list[Record] = [{"value": b"x", "timestamp": stamp} for stamp in stamps]
     send_all(new_producer(cluster), topic, records)

@@ -222,7 +222,7 @@ def test_keys_stay_in_their_partition_over_many_partitions(
 def test_a_producer_may_choose_partition_and_timestamp(
     cluster: Cluster, new_consumer: NewConsumer
 ) -> None:
-    topic = cluster.new_topic(5)
+    topic = cluster.new_topic_of_any_age(5)
     records: list[Record] = [
         {"value": b"%d" % index, "partition": index, "timestamp": 1000 * index}
         for index in range(1, 5)
@@ -295,7 +295,7 @@ def has_position(consumer: Consumer, topic: str, producer: Producer) -> bool:
 
 
 def test_offsets_are_found_by_time(cluster: Cluster, new_consumer: NewConsumer) -> None:
-    topic = cluster.new_topic(2)
+    topic = cluster.new_topic_of_any_age(2)
     producer = new_producer(cluster, compression_type="lz4", linger_ms=20)
     records: list[Record] = [
         {"value": b"%d" % number, "partition": 0, "timestamp": 10_000 + number * 10}

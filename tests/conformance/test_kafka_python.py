@@ -143,7 +143,7 @@ def test_producing_creates_a_topic(client: NewClient) -> None:
 
 def test_a_consumer_looks_around(client: NewClient, cluster: Cluster) -> None:
     """Offsets by time, positions, seeking."""
-    topic = cluster.new_topic(2)
+    topic = cluster.new_topic_of_any_age(2)
     producer = client(KafkaProducer, linger_ms=10, compression_type="lz4")
     for number in range(100):
         producer.send(topic, b"%d" % number, partition=number % 2, timestamp_ms=1000 + number)

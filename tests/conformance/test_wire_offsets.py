@@ -38,6 +38,12 @@ LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
 
 
+@pytest.fixture
+def topic(cluster: Cluster) -> str:
+    """A new topic with one partition, whose records may be of 1970."""
+    return cluster.new_topic_of_any_age()
+
+
 def delete_records(
     wire: WireClient, topic: str, offset: int, *, partition: int = 0
 ) -> DeleteRecordsPartitionResult:

@@ -86,6 +86,12 @@ def topic(kafka: Run) -> Iterator[str]:
 
 
 @pytest.fixture
+def keeps_old_records(kafka: Run, topic: str) -> None:
+    """Lets a test write records of 1970, which the default retention would take any moment."""
+    assert kafka("config", "set", "topic", topic, "retention.ms=-1").exit_code == 0
+
+
+@pytest.fixture
 def group_name() -> str:
     """A group id that nobody has."""
     return f"cli-group-{uuid4().hex[:12]}"

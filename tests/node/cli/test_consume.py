@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
-def filled(kafka: Run, topic: str) -> str:
+def filled(kafka: Run, topic: str, keeps_old_records: None) -> str:
     """A topic with 10 records in partition 0 and 2 in partition 1, a second apart from 1000."""
     for number in range(10):
         kafka("produce", topic, f"a{number}", "-p", "0", "--timestamp", str(1000 * (number + 1)))

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture
-def group(kafka: Run, topic: str, group_name: str) -> str:
+def group(kafka: Run, topic: str, keeps_old_records: None, group_name: str) -> str:
     """A group that is behind the five records of partition 0, and has no members."""
     for number in range(5):
         kafka("produce", topic, f"v{number}", "-p", "0", "--timestamp", str(1000 * (number + 1)))

@@ -10,6 +10,7 @@ from tests.node.cli.conftest import Run
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.usefixtures("keeps_old_records")
 def test_ends_are_exclusive_and_a_time_without_records_is_minus_one(
     kafka: Run, topic: str, bootstrap: str
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_file_as_one_record(kafka: Run, topic: str, tmp_path: Path) -> None:
     assert base64.b64decode(str(record["value_base64"])) == blob
 
 
+@pytest.mark.usefixtures("keeps_old_records")
 def test_json_lines_keep_partition_and_time_when_asked(kafka: Run, topic: str) -> None:
     lines = [
         {"value": {"id": 1}, "key": "k", "partition": 2, "timestamp": 1234},

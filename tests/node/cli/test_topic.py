@@ -71,6 +71,7 @@ def test_partitions_are_added_and_never_removed(kafka: Run, topic: str) -> None:
     assert "INVALID_PARTITIONS" in fewer.stderr
 
 
+@pytest.mark.usefixtures("keeps_old_records")
 def test_offsets_show_where_a_partition_begins_ends_and_was(kafka: Run, topic: str) -> None:
     for timestamp in ("1000", "2000", "3000"):
         kafka("produce", topic, "v", "-p", "1", "--timestamp", timestamp)
