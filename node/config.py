@@ -32,6 +32,7 @@ from node.config_sources import (
     from_mapping,
     merge,
 )
+from node.processors import Placement, placement_of_node
 from storage.settings import Durability
 
 T = TypeVar("T")
@@ -43,6 +44,7 @@ DEFAULT_STORE_COUNT = 8
 _PROFILES = ("dev", "standard")
 _SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
+_PLACEMENTS = ("split", "shared")
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LOG_FORMATS = ("auto", "text", "json")
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
@@ -107,6 +109,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     store_count: int = 0
     profile: str = "standard"
     durability: Durability = Durability.INTERVAL
+    processor_placement: str = "split"
     arena_bytes: int = 1 << 30
     log_level: str = "INFO"
     log_format: str = "auto"
@@ -134,6 +137,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             node["advertised.listeners"] = ",".join(advertised)
         profile = _DEV_CONFIGS if self.profile == "dev" else {}
         return profile | self.static_configs | node
+
+    def placement(self) -> Placement | None:
+        """The processors of routers and workers; None where each process may use any."""
+        if self.processor_placement == "shared":
+            return None
+        return placement_of_node(router_count=self.router_count, worker_count=self.worker_count)
 
     @property
     def data_folder(self) -> Path:
@@ -237,6 +246,7 @@ class _Reader:
             store_count=self._take("stores", _count(1, STORE_COUNT_MAX), 0),
             profile=profile,
             durability=Durability(self._choice("durability", tuple(Durability), "interval")),
+            processor_placement=self._choice("processor.placement", _PLACEMENTS, "split"),
             arena_bytes=self._take("arena.bytes", _arena_bytes, 256 << 20 if is_dev else 1 << 30),
             log_level=self._choice("log.level", _LOG_LEVELS, "INFO"),
             log_format=self._choice("log.format", _LOG_FORMATS, "auto"),

@@ -6,7 +6,7 @@ for. So only who waits for a single message looks, and who looked in vain leaves
 twice as many each time.
 """
 
-LOOK_S = 0.00006
+LOOK_S = 0.00012
 """How long a look lasts: what a worker needs for a turn of one small append."""
 _SKIPPED_MAX = 64
 

@@ -145,7 +145,7 @@ class Fanout:
     ) -> Reply[Answer]:
         """Append the batches that lie in the arena. The caller keeps them there until the answer.
 
-        `may_scratch_before`: nobody but the store's worker touches the sixteen bytes before them.
+        `may_scratch_before`: nobody but the store's writer touches the sixteen bytes before them.
         """
         self._next_id = request_id = self._next_id + 1
         return self._request(
@@ -162,10 +162,6 @@ class Fanout:
                 may_scratch_before,
             ),
         )
-
-    def is_same_worker(self, store: int, other: int) -> bool:
-        """Whether two stores belong to one worker."""
-        return store % len(self._workers) == other % len(self._workers)
 
     def append_bytes(
         self,
@@ -240,10 +236,13 @@ class Fanout:
             self._release(block)
             reply.resolve(Failed(message.request_id, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return reply
+        is_idle = not worker.pending and worker.is_reachable
         worker.pending[message.request_id] = _Pending(
             reply, self._loop.time() + REQUEST_TIMEOUT_S, block
         )
         worker.queue.append(message)
+        if is_idle:
+            self._send_queue(worker)
         if not self._is_flush_due:
             self._is_flush_due = True
             self._loop.call_soon(self._flush)
@@ -254,8 +253,9 @@ class Fanout:
     def _flush(self) -> None:
         self._is_flush_due = False
         for worker in self._workers:
-            if worker.queue and worker.is_reachable:
-                self._send_queue(worker)
+            if worker.is_reachable:
+                if worker.queue:
+                    self._send_queue(worker)
                 if len(worker.pending) == 1 and not self._is_looking:
                     self._look_for_the_answer()
 

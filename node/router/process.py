@@ -27,6 +27,7 @@ from node.bus.arena import Arena
 from node.bus.endpoint import ipc_address
 from node.config import NodeConfig
 from node.observability import ChildLink, configure_logging
+from node.processors import settle
 from node.router.authorizer import Authorizer
 from node.router.context import Services
 from node.router.controller_link import ControllerLink
@@ -219,6 +220,9 @@ def main() -> None:
     index = int(sys.argv[2])
     configure_logging(config, f"router-{index}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    placement = config.placement()
+    if placement is not None:
+        settle(placement.routers)
 
     async def serve() -> None:
         with ChildLink.connect(config, f"router-{index}") as supervisor:

@@ -11,6 +11,8 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,6 +31,7 @@ from node.bus.messages import (
 from node.bus.metadata_feed import apply_metadata
 from node.config import NodeConfig
 from node.observability import ChildLink, configure_logging
+from node.processors import settle
 from node.worker.housekeeping import Housekeeping
 from node.worker.partitions import Partitions
 from node.worker.router_links import RouterLinks
@@ -50,7 +53,13 @@ _LOOK_AROUND_S = 0.005
 class WorkerProcess:
     """See the module's docstring."""
 
-    def __init__(self, config: NodeConfig, index: int, supervisor: ChildLink) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        index: int,
+        supervisor: ChildLink,
+        settle_helper: Callable[[], None] | None,
+    ) -> None:
         self._config = config
         self._index = index
         self._supervisor = supervisor
@@ -80,7 +89,7 @@ class WorkerProcess:
             worker=index,
             incarnation=self._incarnation,
         )
-        self._turns = Turns(self._partitions, self._routers.broadcast)
+        self._turns = Turns(self._partitions, self._routers.broadcast, settle_helper)
         self._controller = Link(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
@@ -92,7 +101,9 @@ class WorkerProcess:
             *supervisor.sockets,
         ):
             self._poller.register(socket, zmq.POLLIN)
-        self._poller.register(self._routers.bell, zmq.POLLIN)
+        self._bell = self._routers.bell.fileno()
+        self._poller.register(self._bell, zmq.POLLIN)
+        self._look_due = 0.0
         self._register_metrics()
 
     def run(self) -> None:
@@ -145,8 +156,13 @@ class WorkerProcess:
         wait_ms = min(self._housekeeping.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
         if not self._routers.fall_asleep():
             wait_ms = 0
-        self._poller.poll(max(0, wait_ms))
+        ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
+        if len(ready) == 1 and ready[0][0] == self._bell and time.monotonic() < self._look_due:
+            # Requests and nothing else: they have waited for us to wake up already.
+            self._routers.bell.quiet()
+            return
+        self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
         if self._controller.take_connected():
             self._follow()
@@ -221,12 +237,18 @@ def main() -> None:
     config = NodeConfig.load_json(Path(sys.argv[1]))
     index = int(sys.argv[2])
     configure_logging(config, f"worker-{index}")
+    settle_helper = None
+    placement = config.placement()
+    if placement is not None:
+        # Large turns are helped where the router waits for their answers.
+        settle_helper = partial(settle, placement.routers)
+        settle(placement.workers)
     # What was imported stays, and requests leave no circles behind: the collector need not look
     # at thousands of waiting requests again and again (a third of all CPU with 2,000 long polls).
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     with ChildLink.connect(config, f"worker-{index}") as supervisor:
-        WorkerProcess(config, index, supervisor).run()
+        WorkerProcess(config, index, supervisor, settle_helper).run()
     sys.stderr.flush()
     os._exit(0)
 

@@ -1,14 +1,19 @@
-"""One turn of a worker: everything that has arrived is decided, written with one commit, then
-answered.
+"""One turn of a worker: everything that has arrived is decided, written with one commit a store,
+then answered.
 
 Appends of all partitions of a store share a transaction; a turn whose bytes pass the bound is
 committed in the middle and goes on. Nothing is answered before its commit. If a commit fails (disk
 full), every append of it is answered KAFKA_STORAGE_ERROR and the store is as it was before the
 turn.
+
+A turn with many bytes for several stores is carried out by two threads: copying into the page
+cache is most of its cost, and LMDB lets go of the interpreter for that. Each store is one thread's
+alone for the length of the turn, and the turn ends when both have.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from node.bus.messages import (
     Advanced,
@@ -22,6 +27,7 @@ from node.bus.messages import (
     RecordsDeleted,
     ToRouter,
 )
+from node.worker.helper import Helper
 from node.worker.partitions import Partitions
 from protocol.errors import ErrorCode
 from storage.append import AppendResult, Turn
@@ -31,6 +37,9 @@ from storage.validation import AppendOrigin
 
 COMMIT_BYTES_MAX = 2 << 20
 """Above this a commit's dirty pages no longer fit the caches, and each byte costs more."""
+
+HELPED_BYTES_MIN = 64 << 10
+"""What the helper must have to do at least: waking it costs as much as a few dozen KiB."""
 
 Request = Append | AppendBytes | DeleteRecords | DescribeProducers
 
@@ -53,7 +62,80 @@ class _Open:
 
 
 class Turns:
-    """Carries requests out against the stores. `broadcast(message)` reaches every router."""
+    """Carries requests out against the stores. `broadcast(message)` reaches every router.
+
+    `settle_helper` is called once in the helper thread, to choose its processors; without it there
+    is no helper.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        broadcast: Callable[[ToRouter], None],
+        settle_helper: Callable[[], None] | None = None,
+    ) -> None:
+        self._lane = _Lane(partitions, broadcast)
+        self._helped_lane = _Lane(partitions, broadcast)
+        self._helper = Helper(settle_helper) if settle_helper is not None else None
+
+    @property
+    def appended_bytes(self) -> int:
+        """Bytes of batches committed."""
+        return self._lane.appended_bytes + self._helped_lane.appended_bytes
+
+    @property
+    def appended_count(self) -> int:
+        """Appends committed."""
+        return self._lane.appended_count + self._helped_lane.appended_count
+
+    @property
+    def failed_count(self) -> int:
+        """Appends that the disk did not take."""
+        return self._lane.failed_count + self._helped_lane.failed_count
+
+    def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
+        """Carry the requests out, commit, and leave the replies with their routers."""
+        helper = self._helper
+        if helper is None or len(requests) == 1:
+            self._lane.run(requests, now_ms)
+            return
+        helped_stores = _share_of_helper(requests)
+        if not helped_stores:
+            self._lane.run(requests, now_ms)
+            return
+        helped = [each for each in requests if each[1].store in helped_stores]
+        others = [each for each in requests if each[1].store not in helped_stores]
+        helper.start(partial(self._helped_lane.run, helped, now_ms))
+        try:
+            self._lane.run(others, now_ms)
+        finally:
+            helper.wait()
+
+    def notify(self, index: int, numbers: Iterable[int]) -> None:
+        """Tell the routers of those partitions that somebody watches; the watch is taken."""
+        self._lane.notify(index, numbers)
+
+
+def _share_of_helper(requests: Iterable[tuple[RouterState, Request]]) -> set[int]:
+    """The stores whose requests the helper takes: about half of the bytes, or none."""
+    sizes: dict[int, int] = {}
+    for _, request in requests:
+        if type(request) is Append:
+            sizes[request.store] = sizes.get(request.store, 0) + request.length
+    total = sum(sizes.values())
+    if len(sizes) < 2 or total < 2 * HELPED_BYTES_MIN:
+        return set()
+    share: set[int] = set()
+    rest = total // 2
+    for store in sorted(sizes, key=sizes.__getitem__):
+        if sizes[store] <= rest:
+            share.add(store)
+            rest -= sizes[store]
+    return share if total // 2 - rest >= HELPED_BYTES_MIN else set()
+
+
+class _Lane:
+    """One thread's part of a turn: requests in order, each store's commit at the end."""
 
     def __init__(self, partitions: Partitions, broadcast: Callable[[ToRouter], None]) -> None:
         self._partitions = partitions
@@ -64,7 +146,7 @@ class Turns:
         self.failed_count = 0
 
     def run(self, requests: Iterable[tuple[RouterState, Request]], now_ms: int) -> None:
-        """Carry the requests out, commit, and leave the replies with their routers."""
+        """See Turns.run."""
         for router, request in requests:
             store = self._partitions.stores.get(request.store)
             if store is None:
@@ -148,6 +230,8 @@ class Turns:
             for router, request_id, _ in opened.waiting:
                 router.replies.append(Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
+        # First those who wait for records: who appended waits less for having been told second.
+        self.notify(index, advanced)
         for router, request_id, result in opened.waiting:
             router.replies.append(
                 Appended(
@@ -162,7 +246,6 @@ class Turns:
             )
         self.appended_bytes += opened.byte_count
         self.appended_count += len(opened.waiting)
-        self.notify(index, advanced)
 
     def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
         if request.store in self._open:

@@ -149,9 +149,6 @@ class DirectFanout:
             AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
         )
 
-    def is_same_worker(self, store: int, other: int) -> bool:
-        return store % self._room.worker_count == other % self._room.worker_count
-
     def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
         return self._request(DeleteRecords(self._id(), store, number, offset))
 
@@ -222,13 +219,10 @@ class RouterRoom:
         brokers: int = 1,
         static: Mapping[str, str] | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
-        worker_count: int = 1,
     ) -> None:
-        """`loop` is for requests that wait; the caller closes it. `worker_count` is what the
-        router believes; one does the work of all."""
+        """`loop` is for requests that wait; the caller closes it."""
         self.static = dict(static or {})
         self.now_ms = 1_000_000
-        self.worker_count = worker_count
         self.arena = memoryview(bytearray(ARENA_BYTES))
         self._arena_used = FRAME_GAP
         self._loop = loop

@@ -139,9 +139,9 @@ def _append(
         return services.fanout.append_bytes(
             store=store, number=number, batches=batches, is_client=True, acks=acks, version=version
         )
-    # The bytes before ours may be the tail of the partition before: then its worker must be ours
-    # too.
-    may_scratch_before = not stores or services.fanout.is_same_worker(store, stores[-1])
+    # The bytes before ours may be the tail of the partition before: then whoever writes that one
+    # must write ours too, and stores are what workers and their threads divide.
+    may_scratch_before = not stores or store == stores[-1]
     stores.append(store)
     return services.fanout.append_reference(
         store=store,

@@ -153,22 +153,28 @@ def _append(fanout: Fanout, store: int, payload: bytes) -> Reply[Answer]:
     return fanout.append_bytes(store=store, number=5, batches=payload)
 
 
-def test_requests_of_one_turn_leave_in_one_message_to_the_store_s_worker(tmp_path: Path) -> None:
+def test_the_first_request_leaves_at_once_and_the_rest_of_the_turn_in_one_message(
+    tmp_path: Path,
+) -> None:
+    """So that the store's worker wakes up while the others are still being read."""
+
     async def main() -> None:
         async with _bus(tmp_path, []) as (fanout, context, address):
             peers = [_Peer(context, address, index) for index in (0, 1)]
             greeting = await peers[0].greet(1)
             assert greeting.arena_path == str(tmp_path / "arena")
             await peers[1].greet(1)
-            replies = [_append(fanout, store, b"%d" % store) for store in (0, 1, 2)]
-            even = await peers[0].receive()
+            replies = [_append(fanout, store, b"%d" % store) for store in (0, 1, 2, 4)]
+            first = await peers[0].receive()
+            rest = await peers[0].receive()
             odd = await peers[1].receive()
-            assert [m.batches for m in even if isinstance(m, AppendBytes)] == [b"0", b"2"]
+            assert [m.batches for m in first if isinstance(m, AppendBytes)] == [b"0"]
+            assert [m.batches for m in rest if isinstance(m, AppendBytes)] == [b"2", b"4"]
             assert [m.batches for m in odd if isinstance(m, AppendBytes)] == [b"1"]
-            first, second = (m.request_id for m in even if isinstance(m, AppendBytes))
-            peers[0].send(Appended(second, 0, 20), Appended(first, 0, 10))
-            answers = [await _answer(replies[0]), await _answer(replies[2])]
-            assert [a.base_offset for a in answers if isinstance(a, Appended)] == [10, 20]
+            ids = [m.request_id for m in (*first, *rest) if isinstance(m, AppendBytes)]
+            peers[0].send(*(Appended(ids[at], 0, 10 * at) for at in (2, 0, 1)))
+            answers = [await _answer(replies[at]) for at in (0, 2, 3)]
+            assert [a.base_offset for a in answers if isinstance(a, Appended)] == [0, 10, 20]
             for peer in peers:
                 peer.close()
 

@@ -1,5 +1,7 @@
 """A worker's turn on real stores: one commit, answers after it, nothing from a full disk."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,14 +38,14 @@ NOW_MS = 1_700_000_000_000
 class _Bench:
     """One worker's turns with one router, whose arena is plain memory."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settle_helper: Callable[[], None] | None = None) -> None:
         self.partitions: Partitions = open_partitions(folder)
         self.partitions.follow(
             image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0, 0))
         )
         self.broadcast: list[ToRouter] = []
-        self.turns = Turns(self.partitions, self.broadcast.append)
-        self.router = RouterState(arena=memoryview(bytearray(1 << 16)))
+        self.turns = Turns(self.partitions, self.broadcast.append, settle_helper)
+        self.router = RouterState(arena=memoryview(bytearray(4 << 20)))
         self._used = 16
 
     def stage(self, request_id: int, partition: int, batch: bytes) -> Append:
@@ -56,6 +58,10 @@ class _Bench:
 
     def run(self, *requests: "Append | AppendBytes | DeleteRecords | DescribeProducers") -> None:
         self.turns.run([(self.router, request) for request in requests], NOW_MS)
+
+    def watch(self, partition: int) -> None:
+        store, number = place(self.partitions, TOPIC_ID, partition)
+        self.partitions.stores[store].status.set_watch(number)
 
     def take(self) -> list[ToRouter]:
         replies = list(self.router.replies)
@@ -119,7 +125,7 @@ def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) ->
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
         Append(1, store, number + 1000, 16, 100),
-        Append(2, store, number, (1 << 16) - 10, 100),
+        Append(2, store, number, len(bench.router.arena or b"") - 10, 100),
         Append(3, 99, 0, 16, 100),
     )
     codes = [r.error_code for r in bench.take() if isinstance(r, Failed)]
@@ -165,3 +171,59 @@ def test_duplicate_of_an_idempotent_batch_is_answered_with_its_first_offset(
     bench.run(bench.stage(1, 0, batch), bench.stage(2, 0, batch))
     answers = [r for r in bench.take() if isinstance(r, Appended)]
     assert [(a.error_code, a.base_offset) for a in answers] == [(0, 0), (0, 0)]
+
+
+def test_a_large_turn_for_several_stores_is_helped_with_and_answers_everything(
+    tmp_path: Path,
+) -> None:
+    """Offsets count up within each partition whoever writes it, and every answer is there."""
+    helped: list[int] = []
+    bench = _Bench(tmp_path, lambda: helped.append(threading.get_ident()))
+    large = bytes(40_000)
+    for partition in range(4):
+        bench.watch(partition)
+    requests = [
+        bench.stage(10 * partition + nth, partition, _batch(large, b"%d" % nth))
+        for nth in range(3)
+        for partition in range(4)
+    ]
+    stores = {request.store for request in requests}
+    assert len(stores) > 1, "else there is nothing to share"
+    bench.run(*requests)
+    assert len(helped) == 1
+    assert helped != [threading.get_ident()]
+    answers = {r.request_id: r for r in bench.take() if isinstance(r, Appended)}
+    assert answers.keys() == {request.request_id for request in requests}
+    for partition in range(4):
+        assert [answers[10 * partition + nth].base_offset for nth in range(3)] == [0, 2, 4]
+        assert all(answers[10 * partition + nth].error_code == 0 for nth in range(3))
+    told = {(m.store, n) for m in bench.broadcast if isinstance(m, Advanced) for n in m.numbers}
+    assert told == {place(bench.partitions, TOPIC_ID, partition) for partition in range(4)}
+    assert bench.turns.appended_count == 12
+    assert bench.turns.appended_bytes == sum(request.length for request in requests)
+    for partition in range(4):
+        store, number = place(bench.partitions, TOPIC_ID, partition)
+        reader = StoreReader(tmp_path / str(store))
+        found = reader.read(number, 0, max_bytes=1 << 20, end_offset=6)
+        assert found.next_offset == 6
+        reader.close()
+
+
+def test_a_store_s_own_order_is_kept_when_a_turn_is_shared(tmp_path: Path) -> None:
+    bench = _Bench(tmp_path, lambda: None)
+    large = bytes(100_000)
+    first = [bench.stage(partition, partition, _batch(large)) for partition in range(4)]
+    cuts = [
+        DeleteRecords(10 + request.request_id, request.store, request.number, -1)
+        for request in first
+    ]
+    bench.run(*first, *cuts)
+    cut = {r.request_id: r.low_watermark for r in bench.take() if isinstance(r, RecordsDeleted)}
+    assert cut == {10: 1, 11: 1, 12: 1, 13: 1}
+
+
+def test_small_turns_and_those_of_one_store_are_not_shared(tmp_path: Path) -> None:
+    bench = _Bench(tmp_path, lambda: pytest.fail("nobody needs help here"))
+    bench.run(*(bench.stage(nth, nth, _batch(b"small")) for nth in range(4)))
+    bench.run(*(bench.stage(nth, 0, _batch(bytes(100_000))) for nth in range(4)))
+    assert len([r for r in bench.take() if isinstance(r, Appended)]) == 8
