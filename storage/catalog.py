@@ -28,10 +28,19 @@ import lmdb
 import msgspec
 
 from storage.environment import StorageError, open_environment
-from storage.layout import CATALOG_NAME, KEY, NUMBER, segment_ids
+from storage.layout import CATALOG_NAME, KEY, NUMBER, RESERVE_NAME, segment_ids
+from storage.reserve import (
+    FILE_BYTES,
+    FileReserve,
+    RowReserve,
+    has_little_room,
+    is_full,
+    make_environment,
+)
 from storage.segment import Extent
 from storage.settings import LogSettings
 
+_DATABASES = ("partitions", "numbers", "segments", "extents", "producers", "properties")
 _DATABASE_COUNT = 8
 _TOPIC_KEY = Struct(">16sI")
 _SEGMENT_KEY = Struct(">Q")
@@ -82,8 +91,16 @@ class CatalogFile:
     of its own."""
 
     def __init__(self, directory: Path, *, map_bytes: int = 0, create: bool = False) -> None:
+        path = directory / CATALOG_NAME
+        if create and not path.exists():
+            try:
+                make_environment(
+                    path, map_bytes=map_bytes, databases=_DATABASES, reserve_in="properties"
+                )
+            except (lmdb.Error, OSError) as error:
+                raise StorageError(f"{path.name}: {error}") from error
         self.environment = open_environment(
-            directory / CATALOG_NAME,
+            path,
             map_bytes=map_bytes,
             database_count=_DATABASE_COUNT,
             create=create,
@@ -203,6 +220,9 @@ class Catalog:
             *(segment_id + 1 for segment_id in self.segments),
             1,
         )
+        self._rows_reserve = RowReserve(self.file.lmdb, self.file.properties)
+        self._files_reserve = FileReserve(directory / RESERVE_NAME, FILE_BYTES)
+        self.keep_reserves()
         self.change_count = 0
         """Changes committed so far: what was planned from the catalog holds while it stands."""
         self.on_change: Callable[[], None] = _nothing
@@ -220,14 +240,30 @@ class Catalog:
         return self.file.property_of(name)
 
     def next_segment_id(self) -> int:
-        """A fresh id, larger than any that a row or a file ever had."""
+        """A fresh id, larger than any that a row or a file ever had. Whoever asks makes the file
+        next: on a full disk it finds the room that was kept back for that."""
+        self._files_reserve.spend_if_needed()
         self.segment_ids_end += 1
         return self.segment_ids_end - 1
 
+    def keep_reserves(self) -> None:
+        """Keep room back for a full disk where that is not done and the disk has plenty of it; to
+        be called now and then, costs nothing if there is nothing to do."""
+        self._rows_reserve.keep()
+        self._files_reserve.keep()
+
     @contextmanager
-    def change(self) -> "Iterator[CatalogChange]":
+    def change(self, *, may_spend: bool = True) -> "Iterator[CatalogChange]":
         """One atomic, synced change. If the block raises or the commit fails, nothing has changed,
-        neither on disk nor in memory. Raises StorageError."""
+        neither on disk nor in memory. Raises StorageError.
+
+        On a full disk it has the room that was kept back, unless it is one that only takes room
+        (not `may_spend`): that is refused.
+        """
+        if may_spend:
+            self._rows_reserve.spend_if_needed()
+        elif has_little_room(self.directory):
+            raise StorageError("catalog: the disk has no room left")
         try:
             transaction = self.file.lmdb.begin(write=True)
         except lmdb.Error as error:
@@ -240,6 +276,9 @@ class Catalog:
             transaction.abort()
             for revert in reversed(change.reverts):
                 revert()
+            if may_spend and is_full(error, self.file.environment.path):
+                # Fuller than it looked: the next try finds more.
+                self._rows_reserve.spend()
             if isinstance(error, lmdb.Error):
                 raise StorageError(f"catalog: {error}") from error
             raise

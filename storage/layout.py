@@ -10,6 +10,7 @@ from struct import Struct
 CATALOG_NAME = "catalog.mdb"
 STATUS_NAME = "status"
 OWNER_LOCK_NAME = "owner.lock"
+RESERVE_NAME = "reserve"
 
 KEY = Struct(">IQ")
 """Key of a batch: store-local partition number, base offset. Big-endian, so that the order of keys
@@ -56,6 +57,11 @@ def segment_path(directory: Path, segment_id: int) -> Path:
 def lock_path(path: Path) -> Path:
     """The lock table LMDB keeps beside an environment's file."""
     return path.with_name(path.name + "-lock")
+
+
+def reserve_path(path: Path) -> Path:
+    """The file whose room is kept back for an environment's file."""
+    return path.with_name(path.name + "-reserve")
 
 
 def journal_path(directory: Path, segment_id: int) -> Path:

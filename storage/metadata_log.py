@@ -26,6 +26,7 @@ import lmdb
 import msgspec
 
 from protocol.checksum import crc32c
+from storage.reserve import RowReserve, has_little_room, is_full, make_environment
 
 _KEY = struct.Struct(">QI")  # index, number of the piece
 _ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; stands before piece 0
@@ -105,6 +106,8 @@ class MetadataLog:
                     _KEY.unpack(cursor.key())[0] if cursor.last() else self._bounds.previous_index
                 )
         self._last_index: int = last
+        self._reserve = RowReserve(environment, self._marks)
+        self._reserve.keep()
         self._writer: SnapshotWriter | None = None
 
     @classmethod
@@ -123,8 +126,13 @@ class MetadataLog:
             raise MetadataLogError(f"{directory} is in use by another process") from error
         environment: lmdb.Environment | None = None
         try:
+            path = directory / "log.mdb"
+            if not path.exists():
+                make_environment(
+                    path, map_bytes=map_bytes, databases=("entries", "marks"), reserve_in="marks"
+                )
             environment = lmdb.open(
-                str(directory / "log.mdb"), subdir=False, map_size=map_bytes, max_dbs=2, lock=True
+                str(path), subdir=False, map_size=map_bytes, max_dbs=2, lock=True
             )
             log = cls(directory, lock_descriptor, environment)
             log._drop_stray_snapshots()
@@ -168,20 +176,30 @@ class MetadataLog:
         return self._snapshot
 
     def append(
-        self, payloads: Sequence[bytes], *, term: int = 0, hard_state: HardState | None = None
+        self,
+        payloads: Sequence[bytes],
+        *,
+        term: int = 0,
+        hard_state: HardState | None = None,
+        may_spend: bool = False,
     ) -> int:
         """Appends payloads of one term after the last entry; returns the new last index.
         Durable.
         """
         first = self._last_index + 1
         entries = [LogEntry(first + at, term, data) for at, data in enumerate(payloads)]
-        return self.append_entries(entries, hard_state=hard_state)
+        return self.append_entries(entries, hard_state=hard_state, may_spend=may_spend)
 
     def append_entries(
-        self, entries: Sequence[LogEntry], *, hard_state: HardState | None = None
+        self,
+        entries: Sequence[LogEntry],
+        *,
+        hard_state: HardState | None = None,
+        may_spend: bool = False,
     ) -> int:
         """Writes consecutive entries and the hard state in one durable commit; returns the last
-        index.
+        index. On a full disk entries are refused (MetadataLogFullError) but those that `may_spend`
+        the room kept back, which is for what gives room back: some hundred commits.
 
         An entry at or below `last_index` replaces the whole suffix from there (Raft 5.3). Whoever
         calls has compared terms: an entry that is already here must not be sent again, or what
@@ -191,6 +209,23 @@ class MetadataLog:
             first = entries[0].index
             assert self.first_index <= first <= self._last_index + 1, "entries leave a gap"
             assert all(entry.index == first + at for at, entry in enumerate(entries))
+            if may_spend:
+                self._reserve.spend_if_needed()
+            elif has_little_room(self._directory):
+                raise MetadataLogFullError(f"the metadata log in {self._directory}: no room left")
+        try:
+            self._write_entries(entries, hard_state)
+        except MetadataLogFullError:
+            if not (may_spend and self._reserve.spend()):
+                raise
+            self._write_entries(entries, hard_state)
+        if entries:
+            self._last_index = entries[-1].index
+        if hard_state is not None:
+            self._hard_state = hard_state
+        return self._last_index
+
+    def _write_entries(self, entries: Sequence[LogEntry], hard_state: HardState | None) -> None:
         with self._write() as transaction:
             if entries:
                 if entries[0].index <= self._last_index:
@@ -199,11 +234,11 @@ class MetadataLog:
                     self._put(transaction, entry)
             if hard_state is not None:
                 transaction.put(_HARD_STATE, msgspec.msgpack.encode(hard_state), db=self._marks)
-        if entries:
-            self._last_index = entries[-1].index
-        if hard_state is not None:
-            self._hard_state = hard_state
-        return self._last_index
+
+    def keep_reserve(self) -> None:
+        """Keep room back for a full disk if that is not done and the disk has plenty of it: some
+        commits, for when there is time."""
+        self._reserve.keep()
 
     def save_hard_state(self, hard_state: HardState) -> None:
         """Durable before it returns: a vote may be answered after this and not before."""
@@ -359,8 +394,8 @@ class MetadataLog:
                 yield transaction
         except (lmdb.Error, OSError) as error:
             # The transaction is aborted and the fields are as before: what failed has not happened.
-            is_full = isinstance(error, lmdb.DiskError | lmdb.MapFullError)
-            fault = MetadataLogFullError if is_full else MetadataLogError
+            has_no_room = isinstance(error, lmdb.MapFullError) or is_full(error, self._directory)
+            fault = MetadataLogFullError if has_no_room else MetadataLogError
             raise fault(f"the metadata log in {self._directory}: {error}") from error
 
     def _load(self, transaction: lmdb.Transaction, key: bytes, kind: type[Mark]) -> Mark | None:
@@ -420,7 +455,9 @@ class SnapshotWriter:
         return mark
 
     def abort(self) -> None:
-        self._file.close()
+        # What was not written yet may find the disk full.
+        with contextlib.suppress(OSError):
+            self._file.close()
         self._unfinished.unlink(missing_ok=True)
         self._log._writer = None
 

@@ -145,7 +145,7 @@ class Store:
         wanted = list(partitions)
         created: list[PartitionLog] = []
         if any((new.topic_id, new.partition) not in self.catalog.numbers for new in wanted):
-            with self.catalog.change() as change:
+            with self.catalog.change(may_spend=False) as change:
                 fresh: set[tuple[bytes, int]] = set()
                 for new in wanted:
                     identity = new.topic_id, new.partition
@@ -384,6 +384,7 @@ class Store:
         if now_ms >= self._expiration_check_ms:
             self._expiration_check_ms = now_ms + self.options.producer_id_expiration_check_ms
             self.expire_producers(now_ms)
+        self.catalog.keep_reserves()
         return self._maintenance.run(now_ms)
 
     def close(self) -> None:
@@ -425,6 +426,8 @@ class Store:
         else:
             unlink_journal(self.directory, old.segment_id)
         self._segment = new
+        # The last turn has the old one, whose room comes back when nobody has it.
+        self._turn = None
         self._active_bytes = self._dead_bytes = self._unchecked_map_bytes = 0
         self._is_roll_due = self._must_roll_now = False
         self._roll_deadline_ms = NEVER
@@ -462,7 +465,7 @@ class Store:
 
     def _keep_rows(self) -> None:
         if self._dirty_rows:
-            with self.catalog.change() as change:
+            with self.catalog.change(may_spend=False) as change:
                 for number in self._dirty_rows:
                     change.put_partition(current_row(self.catalog, self._logs[number]))
             self._dirty_rows.clear()

@@ -19,7 +19,13 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from cluster.controller.commands import decode_command, encode_reply
+from cluster.controller.commands import (
+    AlterConfigs,
+    DeleteTopics,
+    IncrementalAlterConfigs,
+    decode_command,
+    encode_reply,
+)
 from cluster.controller.controller import Controller
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import Record, decode_records, encode_records
@@ -39,7 +45,12 @@ from node.config import NodeConfig
 from node.controller.bootstrap import bootstrap_records, registration
 from node.observability import ChildLink, configure_logging
 from protocol.errors import ApiError, ErrorCode
-from storage.metadata_log import MetadataLog, MetadataLogError, MetadataLogFullError
+from storage.metadata_log import (
+    MetadataLog,
+    MetadataLogError,
+    MetadataLogFullError,
+    SnapshotWriter,
+)
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +58,9 @@ TERM = 1
 """A quorum of one elects itself once and for all."""
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
+_ROOM_MAKERS = (DeleteTopics, AlterConfigs, IncrementalAlterConfigs)
+"""What an operator does about a full disk has the room that was kept back: topics are deleted, or
+kept for a shorter time."""
 _PUBLISH_ENTRIES_MAX = 5_000
 _IDLE_POLL_MS = 1_000
 
@@ -86,6 +100,7 @@ class ControllerProcess:
             self._log.snapshot.index if self._log.snapshot is not None else 0
         )
         self._unsynced: list[bytes] = []
+        self._may_spend = False
         self._followers: dict[bytes, _Follower] = {}
         self._waiting: list[_Waiting] = []
         self._incarnation_id = uuid.uuid4().bytes
@@ -116,8 +131,8 @@ class ControllerProcess:
             ready = dict(self._poller.poll(timeout_ms))
             if self._socket in ready:
                 self._turn()
-            elif not self._is_registered():
-                self._register()
+            else:
+                self._look_around()
             self._answer()
             is_stopping = self._supervisor.poll()
         self._log.close()
@@ -156,6 +171,12 @@ class ControllerProcess:
         self._apply(self._controller.handle(command, _now_ms()).records)
         self._persist()
 
+    def _look_around(self) -> None:
+        """What can wait until nobody asks for anything."""
+        if not self._is_registered():
+            self._register()
+        self._log.keep_reserve()
+
     def _is_registered(self) -> bool:
         return self.image.brokers[self._config.node_id].incarnation_id == self._incarnation_id
 
@@ -170,13 +191,13 @@ class ControllerProcess:
 
     def _persist(self) -> None:
         """Put the turn's entries on the disk with one sync, then publish them."""
-        entries = self._unsynced
+        entries, may_spend = self._unsynced, self._may_spend
         if not entries:
             return
-        self._unsynced = []
+        self._unsynced, self._may_spend = [], False
         base = self._log.last_index
         try:
-            self._log.append(entries, term=TERM)
+            self._log.append(entries, term=TERM, may_spend=may_spend)
         except MetadataLogFullError as error:
             self._take_back(error)
             return
@@ -202,11 +223,18 @@ class ControllerProcess:
 
     def _snapshot(self) -> None:
         index = self._log.last_index
-        writer = self._log.begin_snapshot(index=index, term=TERM)
-        writer.write(encode_records(image_records(self.image)))
-        writer.commit()
-        self._log.truncate_prefix(index + 1)
         self._entries_since_snapshot = 0
+        writer: SnapshotWriter | None = None
+        try:
+            writer = self._log.begin_snapshot(index=index, term=TERM)
+            writer.write(encode_records(image_records(self.image)))
+            writer.commit()
+            self._log.truncate_prefix(index + 1)
+        except (MetadataLogError, OSError) as error:
+            # The log goes on without it, as long as it has room, and tries again later.
+            log.error("no snapshot of the metadata: %s", error)
+            if writer is not None:
+                writer.abort()
 
     # -- a turn ------------------------------------------------------------------------------------
 
@@ -224,13 +252,15 @@ class ControllerProcess:
         self._persist()
 
     def _submit(self, identity: bytes, message: Submit) -> None:
+        command = decode_command(message.command)
         try:
-            result = self._controller.handle(decode_command(message.command), _now_ms())
+            result = self._controller.handle(command, _now_ms())
         except ApiError as error:
             self._send(identity, [Submitted(message.request_id, error.code, b"", error.message)])
             return
         answer = Submitted(message.request_id, ErrorCode.NONE, encode_reply(result.reply))
         self._apply(result.records)
+        self._may_spend |= bool(result.records) and isinstance(command, _ROOM_MAKERS)
         self._waiting.append(_Waiting(identity, answer, self.image.offset, message.deadline_ms))
 
     def _follow(self, identity: bytes, message: Follow) -> None:

@@ -1,5 +1,6 @@
 """A small disk that can be filled to the last byte: a file system in memory, mounted for a test."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -53,8 +54,14 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
     try:
         yield SmallDisk(folder)
     finally:
-        # Processes that have just been killed may hold it for a moment.
+        # An exception that was caught may keep files open; a process that was killed does for a
+        # moment.
+        gc.collect()
         wait_until(
-            lambda: subprocess.run(["umount", str(folder)], check=False).returncode == 0,
+            lambda: (
+                not subprocess.run(
+                    ["umount", str(folder)], capture_output=True, check=False
+                ).returncode
+            ),
             what="the small disk can be unmounted",
         )

@@ -1,0 +1,323 @@
+"""Room that is kept back on a disk that can really be full."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+from msgspec.structs import replace
+
+from storage.environment import StorageError, open_environment
+from storage.layout import RESERVE_NAME
+from storage.metadata_log import MetadataLog, MetadataLogFullError
+from storage.reader import StoreReader
+from storage.reserve import (
+    FILE_BYTES,
+    ROW_BYTES,
+    FileReserve,
+    RowReserve,
+    free_bytes,
+    is_full,
+    make_environment,
+)
+from storage.settings import LogSettings
+from storage.store import NewPartition, Store
+from tests.support.disks import SmallDisk, small_disk
+from tests.support.stores import (
+    NOW_MS,
+    OPTIONS,
+    TOPIC_ID,
+    append_now,
+    batch_of,
+    create,
+    offsets_of,
+    open_store,
+    read_all,
+    tend,
+)
+
+SMALL_CHANGES = 100
+HOUR_MS = 3_600_000
+MAP_BYTES = 64 << 20
+DISK_BYTES = 8 << 20
+PARTITIONS = 300
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
+        yield disk
+
+
+class File:
+    """An LMDB file with one database, made with a reserve unless it is to be bare."""
+
+    def __init__(self, disk: SmallDisk, *, is_bare: bool = False) -> None:
+        path = disk.folder / "file.mdb"
+        if not is_bare:
+            make_environment(path, map_bytes=MAP_BYTES, databases=("rows",), reserve_in="rows")
+        environment = open_environment(
+            path, map_bytes=MAP_BYTES, database_count=1, create=True, sync=True
+        )
+        self._rows = environment.database("rows")
+        self._environment = environment
+        self.reserve = self.look_again()
+        if not is_bare:
+            self.reserve.keep()
+
+    def look_again(self) -> RowReserve:
+        """The reserve as the next owner finds it."""
+        return RowReserve(self._environment.lmdb, self._rows)
+
+    def write(self, number: int) -> None:
+        """A small change, synced."""
+        with self._environment.lmdb.begin(self._rows, write=True) as transaction:
+            transaction.put(b"%08d" % number, bytes(100))
+
+
+def write_until_refused(write_one: Callable[[int], object], *, count: int) -> Exception:
+    """What the first refusal says; there must be one."""
+    for number in range(count):
+        try:
+            write_one(number)
+        except (lmdb.Error, MetadataLogFullError) as refusal:
+            return refusal
+    raise AssertionError(f"there was room for {count}")
+
+
+# -- in a file of LMDB ---------------------------------------------------------------------------
+
+
+def test_a_spent_row_makes_room_for_many_small_changes_in_its_file_alone(disk: SmallDisk) -> None:
+    file = File(disk)
+    disk.fill()
+    # Without what is kept there is room for a few.
+    refusal = write_until_refused(file.write, count=SMALL_CHANGES)
+    assert is_full(refusal, disk.folder)
+    assert file.reserve.spend()
+    disk.fill()
+    for number in range(SMALL_CHANGES):
+        file.write(number)
+    assert not file.reserve.spend(), "it can be spent once"
+
+
+def test_a_row_can_be_spent_in_a_file_that_has_just_been_made(disk: SmallDisk) -> None:
+    file = File(disk)
+    disk.fill()
+    assert file.reserve.spend()
+    disk.fill()
+    file.write(1)
+
+
+def test_a_row_is_kept_through_a_restart_and_kept_again_after_it_was_spent(
+    disk: SmallDisk,
+) -> None:
+    file = File(disk)
+    assert file.look_again().is_kept
+    disk.fill()
+    assert file.reserve.spend()
+    assert not file.look_again().is_kept
+    file.reserve.keep()
+    assert not file.reserve.is_kept, "there is no room for that yet"
+    disk.empty()
+    file.reserve.keep()
+    assert file.look_again().is_kept
+    disk.fill()
+    assert file.reserve.spend()
+    file.write(1)
+
+
+def test_a_file_that_was_made_without_a_row_gets_one(disk: SmallDisk) -> None:
+    file = File(disk, is_bare=True)
+    assert not file.reserve.is_kept
+    file.reserve.keep()
+    assert file.look_again().is_kept
+    disk.fill()
+    assert file.reserve.spend()
+    file.write(1)
+
+
+def test_a_row_is_spent_beforehand_only_on_a_full_disk(disk: SmallDisk) -> None:
+    reserve = File(disk).reserve
+    reserve.spend_if_needed()
+    assert reserve.is_kept
+    disk.fill()
+    reserve.spend_if_needed()
+    assert not reserve.is_kept
+
+
+def test_a_file_that_does_not_fit_is_not_left_behind_in_parts(disk: SmallDisk) -> None:
+    disk.fill()
+    before = set(disk.folder.iterdir())
+    with pytest.raises((lmdb.Error, OSError)):
+        File(disk)
+    assert set(disk.folder.iterdir()) == before
+    disk.empty()
+    assert File(disk).reserve.is_kept
+
+
+def test_what_a_killed_maker_left_is_in_nobodys_way(disk: SmallDisk) -> None:
+    (disk.folder / "file.mdb.unfinished").write_bytes(b"half")
+    assert File(disk).reserve.is_kept
+    assert not (disk.folder / "file.mdb.unfinished").exists()
+
+
+def test_an_error_that_is_none_of_a_full_disk_is_told_apart(disk: SmallDisk) -> None:
+    full = lmdb.DiskError("mdb_txn_commit: No space left on device")
+    cut_short = lmdb.Error("mdb_txn_commit: Input/output error")
+    assert is_full(full, disk.folder)
+    assert not is_full(cut_short, disk.folder), "the disk is broken"
+    disk.fill()
+    assert is_full(cut_short, disk.folder)
+    assert not is_full(lmdb.MapFullError("the map"), disk.folder)
+    assert not is_full(OSError("Input/output error"), disk.folder)
+
+
+# -- a file of its own ---------------------------------------------------------------------------
+
+
+def test_a_file_gives_its_blocks_back_once(disk: SmallDisk) -> None:
+    reserve = FileReserve(disk.folder / RESERVE_NAME, FILE_BYTES)
+    reserve.keep()
+    assert (disk.folder / RESERVE_NAME).stat().st_blocks * 512 >= FILE_BYTES
+    again = FileReserve(disk.folder / RESERVE_NAME, FILE_BYTES)
+    assert again.is_kept
+    again.spend_if_needed()
+    assert again.is_kept, "the disk has room"
+    disk.fill()
+    assert free_bytes(disk.folder) < FILE_BYTES
+    again.spend_if_needed()
+    assert free_bytes(disk.folder) >= FILE_BYTES
+    assert not again.spend()
+
+
+def test_nothing_is_kept_where_there_is_little_room(disk: SmallDisk) -> None:
+    file = File(disk, is_bare=True)
+    disk.fill(leave_bytes=2 * ROW_BYTES)
+    file.reserve.keep()
+    assert not file.reserve.is_kept
+    disk.fill(leave_bytes=2 * FILE_BYTES)
+    reserve = FileReserve(disk.folder / RESERVE_NAME, FILE_BYTES)
+    reserve.keep()
+    assert not reserve.is_kept
+    assert not (disk.folder / RESERVE_NAME).exists()
+
+
+# -- whom it is for ------------------------------------------------------------------------------
+
+
+def test_the_metadata_log_takes_what_gives_room_back_for_a_while(disk: SmallDisk) -> None:
+    log = MetadataLog.open(disk.folder / "metadata")
+    log.append([b"first"], term=1)
+    disk.fill()
+
+    def append(_: int) -> None:
+        log.append([bytes(100)], term=1)
+
+    assert isinstance(write_until_refused(append, count=SMALL_CHANGES), MetadataLogFullError)
+    before = log.last_index
+    for _ in range(SMALL_CHANGES):
+        log.append([bytes(100)], term=1, may_spend=True)
+    assert log.last_index == before + SMALL_CHANGES
+    assert [entry.index for entry in log.read(1)] == list(range(1, log.last_index + 1))
+
+    disk.empty()
+    log.keep_reserve()
+    disk.fill()
+    write_until_refused(append, count=10_000)
+    log.append([b"again"], term=1, may_spend=True)
+    log.close()
+
+
+def many_partitions(store: Store) -> list[int]:
+    settings = LogSettings()
+    return store.create_partitions(
+        NewPartition(TOPIC_ID, "topic", number, 0, settings) for number in range(PARTITIONS)
+    )
+
+
+def test_partitions_are_deleted_on_a_full_disk(disk: SmallDisk) -> None:
+    store = open_store(disk.folder / "store")
+    numbers = many_partitions(store)
+    disk.fill()
+    store.delete_partitions(numbers)
+    assert not store.partitions()
+    store.close()
+
+
+def test_what_only_takes_room_leaves_the_reserve_alone(disk: SmallDisk) -> None:
+    store = open_store(disk.folder / "store")
+    disk.fill()
+    with pytest.raises(StorageError):
+        many_partitions(store)
+    assert not store.partitions()
+    disk.empty()
+    numbers = many_partitions(store)
+    disk.fill()
+    store.delete_partitions(numbers)
+    store.close()
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_store_is_opened_on_a_full_disk_right_after_it_was_made(
+    disk: SmallDisk, is_killed: bool
+) -> None:
+    store = open_store(disk.folder / "store")
+    if is_killed:
+        # Its owner's end releases the lock, and the store is not marked clean.
+        store._flusher.close()
+        store.status.close()
+        os.close(store._lock)
+    else:
+        store.close()
+    disk.fill()
+    again = open_store(disk.folder / "store")
+    again.close()
+
+
+def test_the_room_of_a_deleted_partition_comes_back_on_a_full_disk(disk: SmallDisk) -> None:
+    options = replace(OPTIONS, segment_dead_bytes_max=500_000)
+    store = open_store(disk.folder / "store", options)
+    gone, stays = create(store), create(store, 1)
+    append_now(store, gone, batch_of(1, size=600_000))
+    append_now(store, stays, batch_of(1, size=100))
+    disk.fill()
+    before = free_bytes(disk.folder)
+    store.delete_partition(gone)
+    tend(store, NOW_MS)
+    tend(store, NOW_MS + HOUR_MS)
+    assert free_bytes(disk.folder) > before + 500_000
+    assert offsets_of(read_all(StoreReader(disk.folder / "store"), stays)) == [0]
+    store.close()
+
+
+def test_the_room_of_deleted_records_comes_back_on_a_full_disk(disk: SmallDisk) -> None:
+    options = replace(OPTIONS, segment_dead_bytes_max=500_000)
+    store = open_store(disk.folder / "store", options)
+    number = create(store)
+    append_now(store, number, batch_of(9, size=70_000), batch_of(1, size=100))
+    disk.fill()
+    before = free_bytes(disk.folder)
+    assert store.delete_records(number, 9)[1] == 9
+    tend(store, NOW_MS)
+    tend(store, NOW_MS + HOUR_MS)
+    assert free_bytes(disk.folder) > before + 500_000
+    append_now(store, number, batch_of(1, size=100))
+    assert offsets_of(read_all(StoreReader(disk.folder / "store"), number)) == [9, 10]
+    store.close()
+
+
+def test_what_was_spent_is_kept_again_when_there_is_room(disk: SmallDisk) -> None:
+    store = open_store(disk.folder / "store")
+    numbers = many_partitions(store)
+    for _ in range(2):
+        disk.fill()
+        store.delete_partitions(numbers)
+        store.roll(NOW_MS)
+        assert not (disk.folder / "store" / RESERVE_NAME).exists()
+        disk.empty()
+        store.maintenance(NOW_MS)
+        assert (disk.folder / "store" / RESERVE_NAME).exists()
+        numbers = many_partitions(store)
+    store.close()
