@@ -204,6 +204,11 @@ class StoreReader:
         sealed = sum(extent.byte_count for extent in self._extents_of(number))
         return sealed + self.status.active_bytes(number)
 
+    def let_go(self) -> None:
+        """Let go of segments that were dropped. Reading does so too, but who reads no more would
+        keep the disk from having their room back: to be called now and then."""
+        self._refresh()
+
     def _refresh(self) -> None:
         """Forget what is remembered of the catalog if it has changed."""
         generation = self.status.generation

@@ -3,10 +3,13 @@ message.
 
 The stores are opened read-only when they are first asked for; a worker may still be creating them
 then. A place is remembered per (topic id, partition); topic ids are never reused, so that it cannot
-go stale while the topic lives.
+go stale while the topic lives. Files that a worker has dropped are let go of within seconds, also
+by a router that nobody asks for anything: until then the disk does not have their room back.
 """
 
+import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 from storage.environment import StorageError
@@ -18,15 +21,22 @@ log = logging.getLogger(__name__)
 Place = tuple[int, int]
 """(store, store-local partition number)"""
 
+LET_GO_S = 5.0
+"""How often dropped files are let go of; a look that finds nothing costs a word of each store."""
+
 
 class Logs:
-    """All stores of this node, seen from one router."""
+    """All stores of this node, seen from one router. One that is made in a running event loop lets
+    go of dropped files by itself; elsewhere that is its maker's duty."""
 
     def __init__(self, stores_folder: Path, store_count: int) -> None:
         self.folder = stores_folder
         self._store_count = store_count
         self._readers: dict[int, StoreReader] = {}
         self._places: dict[tuple[bytes, int], Place] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        with suppress(RuntimeError):
+            self._let_go_again(asyncio.get_running_loop())
 
     def reader(self, store: int) -> StoreReader | None:
         """The reader of a store, or None while its worker has not created it."""
@@ -70,8 +80,21 @@ class Logs:
         if reader is not None:
             reader.status.set_watch(number)
 
+    def let_go(self) -> None:
+        """Let go of files that the workers have dropped."""
+        for reader in self._readers.values():
+            # Whoever reads next is told what is wrong.
+            with suppress(StorageError):
+                reader.let_go()
+
+    def _let_go_again(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(LET_GO_S, self._let_go_again, loop)
+        self.let_go()
+
     def close(self) -> None:
         """Close all stores; holds that responses still have keep their segments open."""
+        if self._timer is not None:
+            self._timer.cancel()
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()

@@ -28,10 +28,12 @@ from tests.support.stores import (
     as_stored,
     batch_of,
     create,
+    dropped_but_open,
     offsets_of,
     open_store,
     read_all,
     split_batches,
+    tend,
 )
 
 ROOT = Path(__file__).parent.parent.parent
@@ -178,6 +180,21 @@ def test_a_reader_follows_rolls_and_drops_without_being_told(
         change.delete_segment(extent.segment_id)
     unlink_segment(store.directory, extent.segment_id)
     assert offsets_of(read_all(reader, number)) == [2]
+
+
+def test_a_reader_that_reads_no_more_lets_go_of_dropped_segments(
+    store: Store, reader: StoreReader
+) -> None:
+    number = create(store)
+    append_now(store, number, batch_of())
+    assert offsets_of(read_all(reader, number)) == [0]
+    store.roll(NOW_MS)
+    store.delete_records(number, 1)
+    tend(store, NOW_MS)
+    tend(store, NOW_MS + 3_600_000)
+    assert dropped_but_open(store.directory) != []
+    reader.let_go()
+    assert dropped_but_open(store.directory) == []
 
 
 def test_a_segment_that_is_gone_before_it_was_opened_is_a_storage_error_at_last(

@@ -24,9 +24,11 @@ from tests.support.stores import (
     as_stored,
     batch_of,
     create,
+    dropped_but_open,
     offsets_of,
     open_store,
     read_all,
+    tend,
 )
 
 
@@ -340,15 +342,6 @@ def test_the_segment_is_rolled_when_its_oldest_data_reach_segment_ms(tmp_path: P
     store.close()
 
 
-def tend(store: Store, now_ms: int) -> None:
-    """Do all that is due, as the owner does between turns, and wait for the helper thread."""
-    for _ in range(2):
-        store.sync_due(now_ms)
-        store._flusher._syncer.wait()
-    for _ in store.maintenance(now_ms) or ():
-        pass
-
-
 def segment_files(directory: Path) -> set[str]:
     return {path.name for path in directory.glob("segment-*.mdb")}
 
@@ -371,6 +364,7 @@ def test_a_segment_that_is_mostly_of_deleted_partitions_is_sealed_and_given_back
     tend(store, NOW_MS)
     tend(store, NOW_MS + 10)
     assert not segment_files(tmp_path) & first
+    assert dropped_but_open(tmp_path) == []
     assert offsets_of(read_all(StoreReader(tmp_path), kept)) == [0]
     store.close()
 

@@ -5,6 +5,7 @@ as they can be said. What it and a store answer must never differ.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,6 +89,24 @@ def append_now(store: Store, number: int, *batches: bytes, now_ms: int = NOW_MS)
 
 def open_store(directory: Path, options: StoreOptions = OPTIONS, now_ms: int = NOW_MS) -> Store:
     return Store.open(directory, options, now_ms)
+
+
+def tend(store: Store, now_ms: int) -> None:
+    """Do all that is due, as the owner does between turns, and wait for the helper thread."""
+    for _ in range(2):
+        store.sync_due(now_ms)
+        store._flusher._syncer.wait()
+    for _ in store.maintenance(now_ms) or ():
+        pass
+
+
+def dropped_but_open(directory: Path) -> list[str]:
+    """Files that were unlinked and take room because this process has them open."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(str(descriptor.readlink()))
+    return [link for link in links if link.startswith(str(directory)) and "(deleted)" in link]
 
 
 def create(

@@ -8,7 +8,16 @@ import pytest
 from node.router.logs import Logs
 from storage.layout import CATALOG_NAME, STATUS_NAME, store_folder, store_index
 from storage.store import Store
-from tests.support.stores import append_now, batch_of, create, open_store
+from tests.support.stores import (
+    NOW_MS,
+    append_now,
+    batch_of,
+    create,
+    dropped_but_open,
+    open_store,
+    read_all,
+    tend,
+)
 
 STORE_COUNT = 2
 TOPIC_ID = bytes(range(16))
@@ -82,6 +91,24 @@ def test_a_deleted_topic_is_forgotten(logs: Logs, tmp_path: Path) -> None:
     logs.forget_topic(TOPIC_ID, 1)
     assert logs.locate(TOPIC_ID, 0) is None
     logs.forget_topic(TOPIC_ID, 1)
+    store.close()
+
+
+def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Path) -> None:
+    logs.let_go()
+    store = open_numbered(tmp_path, index_of(0))
+    number = create(store, 0)
+    append_now(store, number, batch_of())
+    reader = logs.reader(index_of(0))
+    assert reader is not None
+    assert read_all(reader, number)
+    store.roll(NOW_MS)
+    store.delete_partition(number)
+    tend(store, NOW_MS)
+    tend(store, NOW_MS + 3_600_000)
+    assert dropped_but_open(tmp_path) != []
+    logs.let_go()
+    assert dropped_but_open(tmp_path) == []
     store.close()
 
 
