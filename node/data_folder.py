@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from node.config_sources import ConfigFault
 LAYOUT_VERSION = 1
 META_NAME = "meta.properties"
 LOCK_NAME = "node.lock"
+_STATE_BYTES = 1024
 
 
 class Identity(NamedTuple):
@@ -177,6 +179,48 @@ def format_folder(folder: Path, identity: Identity) -> None:
         raise ConfigFault(f"cannot format the data folder {folder}: {error.strerror}") from error
 
 
+class StateFile:
+    """A small file of text that is renewed now and then, also on a full disk: beside it lies a
+    spare one that has its block already. Readers see the old or the new text, and spaces behind it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._spare = path.with_name(f"{path.name}.spare")
+
+    def write(self, text: bytes) -> None:
+        """Raises OSError if there is no room for it."""
+        # Of one size, so that a text written over another leaves nothing of it.
+        text = text.ljust(-(-len(text) // _STATE_BYTES) * _STATE_BYTES)
+        try:
+            _write_file(self._spare, text, os.O_CREAT)
+            self._spare.replace(self._path)
+        except OSError:
+            # Somebody took the block that the last renewal had freed.
+            _write_file(self._path, text)
+        with suppress(OSError):
+            _write_file(self._spare, text, os.O_CREAT)
+
+    def remove(self) -> None:
+        """The text is not true any more. The spare file stays for the next one."""
+        self._path.unlink(missing_ok=True)
+
+
+def _write_file(path: Path, text: bytes, flags: int = 0) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o644)
+    try:
+        _write_over(descriptor, text)
+    finally:
+        os.close(descriptor)
+
+
+def _write_over(descriptor: int, text: bytes) -> None:
+    """Make `text` the file's content, in the blocks that it has. Raises OSError."""
+    if os.pwrite(descriptor, text, 0) != len(text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    os.ftruncate(descriptor, len(text))
+
+
 class FolderLock:
     """Holds a data folder for one node. Released by the system however the process ends."""
 
@@ -195,8 +239,9 @@ class FolderLock:
                 f"data={folder}: a node is running in this folder (process {holder or 'unknown'});"
                 " stop it or choose another data folder"
             ) from error
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        # On a full disk the next one is not told our process id; that shall not keep us away.
+        with suppress(OSError):
+            _write_over(self._file, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
         """Let another node have the folder."""

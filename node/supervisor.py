@@ -26,7 +26,7 @@ import msgspec
 from node.child import Child, Patience, State, python_command
 from node.config import ListenerConfig, NodeConfig
 from node.config_sources import ConfigFault
-from node.data_folder import FolderLock, adopt_identity
+from node.data_folder import FolderLock, StateFile, adopt_identity
 from node.http import HttpServer, Respond
 from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
 
@@ -127,6 +127,7 @@ class Supervisor:
         # None while the node serves; then the round of stopping that is on.
         self._stop_round: int | None = None
         self._config_path = config.run_folder / _CONFIG_NAME
+        self._state_file = StateFile(config.data_folder / STATE_NAME)
         plans = list(plan(config, self._config_path))
         self._children = [
             Child(plan.name, plan.command, patience, self._selector, self._on_child_ready)
@@ -149,7 +150,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Until everything has ended."""
-        self._remove_state()
+        self._state_file.remove()
         self._prepare_run_folder()
         restore = self._take_signals()
         try:
@@ -295,7 +296,7 @@ class Supervisor:
     def _begin_stop(self) -> None:
         if self._stop_round is None:
             self._stop_round = -1
-            self._remove_state()
+            self._state_file.remove()
 
     def _stop_next(self, now: float) -> None:
         """Stop the processes of the next round when those of the last have ended."""
@@ -337,20 +338,14 @@ class Supervisor:
         )
 
     def _write_state(self, state: NodeState) -> None:
-        path = self._config.data_folder / STATE_NAME
-        unfinished = path.with_suffix(".new")
         try:
-            unfinished.write_bytes(msgspec.json.encode(state))
-            unfinished.replace(path)
+            self._state_file.write(msgspec.json.encode(state))
         except OSError as error:
             # A full disk must not take the node down.
-            log.warning("cannot write %s: %s", path, error.strerror)
-
-    def _remove_state(self) -> None:
-        (self._config.data_folder / STATE_NAME).unlink(missing_ok=True)
+            log.warning("cannot write %s: %s", STATE_NAME, error.strerror)
 
     def _leave(self) -> None:
-        self._remove_state()
+        self._state_file.remove()
         shutil.rmtree(self._config.run_folder, ignore_errors=True)
 
     # -- probes -----------------------------------------------------------------------------------
