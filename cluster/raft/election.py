@@ -1,0 +1,68 @@
+"""The count of one election: who was asked, and who has answered what.
+
+Only voters of the configuration in which the election began are counted, each once, and only
+answers of its own term and kind: an answer that belongs to an earlier election says nothing about
+this one. Called by `node`.
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from cluster.raft.configuration import majority_of
+from cluster.raft.messages import VoteResponse
+
+
+class ElectionResult(StrEnum):
+    """What the answers so far amount to."""
+
+    OPEN = "open"
+    WON = "won"
+    LOST = "lost"
+
+
+class Election:
+    """An election, or its rehearsal, for `term`."""
+
+    __slots__ = ("_answers", "is_pre_vote", "is_transfer", "term", "voter_ids")
+
+    def __init__(
+        self,
+        term: int,
+        voter_ids: Iterable[int],
+        *,
+        is_pre_vote: bool,
+        is_transfer: bool = False,
+    ) -> None:
+        self.term = term
+        self.voter_ids = frozenset(voter_ids)
+        self.is_pre_vote = is_pre_vote
+        self.is_transfer = is_transfer
+        self._answers: dict[int, bool] = {}
+
+    def count(self, sender: int, *, is_granted: bool) -> None:
+        """The first answer of each voter counts."""
+        if sender in self.voter_ids:
+            self._answers.setdefault(sender, is_granted)
+
+    def is_answer(self, message: VoteResponse, own_term: int) -> bool:
+        """Whether the message answers this election and not an earlier one.
+
+        Who refuses a rehearsal says its own term; if that were greater than the asker's, the asker
+        would have followed it already.
+        """
+        if message.is_pre_vote != self.is_pre_vote:
+            return False
+        if message.is_pre_vote and not message.is_granted:
+            return message.term == own_term
+        return message.term == self.term
+
+    @property
+    def result(self) -> ElectionResult:
+        """Won with a majority of all voters; lost when that cannot happen any more."""
+        needed = majority_of(len(self.voter_ids))
+        granted = sum(self._answers.values())
+        if granted >= needed:
+            return ElectionResult.WON
+        refused = len(self._answers) - granted
+        is_lost = len(self.voter_ids) - refused < needed
+        return ElectionResult.LOST if is_lost else ElectionResult.OPEN

@@ -1,0 +1,249 @@
+"""The log as one member has it in memory: what the snapshot left, durable or not yet.
+
+    previous_index   first_index ... stable_index ... last_index
+    (not kept)       |------ durable -----|-- unstable --|
+                             snapshot.index <= applied_index <= committed_index <= last_index
+
+Invariants: indexes have no gap; terms never fall; entries at or below `committed_index` never
+change; what is handed out to be applied is durable here. The configuration that counts is the
+latest in the log (thesis 4.1), so truncating the log also takes configurations back. Called by
+`node` and `leadership`, which hold a reference to the same log.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from cluster.raft.configuration import Configuration, decode_configuration
+from cluster.raft.messages import Entry, SnapshotMark
+
+
+class RaftLog:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_configurations",
+        "_entries",
+        "applied_index",
+        "committed_index",
+        "previous_index",
+        "previous_term",
+        "snapshot",
+        "stable_index",
+    )
+
+    def __init__(
+        self,
+        entries: Sequence[Entry] = (),
+        *,
+        bootstrap: Configuration,
+        snapshot: SnapshotMark | None = None,
+        previous_term: int | None = None,
+        committed_index: int = 0,
+    ) -> None:
+        """The log as it was persisted: all of it is stable.
+
+        `entries` may begin at or below `snapshot.index` (kept for slow followers); then
+        `previous_term` is the term just before the first. `bootstrap` counts as long as neither the
+        snapshot nor an entry names voters.
+        """
+        index, term = (0, 0) if snapshot is None else (snapshot.index, snapshot.term)
+        self.snapshot = snapshot
+        self.previous_index = entries[0].index - 1 if entries else index
+        self.previous_term = term if previous_term is None else previous_term
+        assert self.previous_index <= index, "entries are missing after the snapshot"
+        configuration = bootstrap if snapshot is None else snapshot.configuration
+        self._configurations: list[tuple[int, Configuration]] = [(index, configuration)]
+        self._entries: list[Entry] = []
+        self._extend(entries)
+        self.stable_index = self.last_index
+        self.applied_index = index
+        self.committed_index = max(index, min(committed_index, self.last_index))
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first entry kept; `last_index + 1` when there is none."""
+        return self.previous_index + 1
+
+    @property
+    def last_index(self) -> int:
+        """Index of the last entry; that of the snapshot, or 0, when there is none."""
+        return self.previous_index + len(self._entries)
+
+    @property
+    def last_term(self) -> int:
+        """Term of the last entry; that of the snapshot, or 0, when there is none."""
+        return self._entries[-1].term if self._entries else self.previous_term
+
+    @property
+    def configuration(self) -> Configuration:
+        """The latest configuration in the log, committed or not."""
+        return self._configurations[-1][1]
+
+    @property
+    def configuration_index(self) -> int:
+        """Where it stands; 0 for the bootstrap's."""
+        return self._configurations[-1][0]
+
+    @property
+    def former_configuration(self) -> Configuration:
+        """What counted before it, as far as is known."""
+        return self._configurations[-2 if len(self._configurations) > 1 else -1][1]
+
+    def configuration_at(self, index: int) -> Configuration:
+        """What counted when `index`, not below the snapshot, was the last entry."""
+        found = bisect_right(self._configurations, index, key=lambda pair: pair[0])
+        return self._configurations[max(0, found - 1)][1]
+
+    def entry_at(self, index: int) -> Entry | None:
+        """The entry, if it is kept."""
+        at = index - self.previous_index - 1
+        return self._entries[at] if 0 <= at < len(self._entries) else None
+
+    def term_at(self, index: int) -> int | None:
+        """The term of an entry or of the place before the first; None when it is not known."""
+        at = index - self.previous_index - 1
+        if 0 <= at < len(self._entries):
+            return self._entries[at].term
+        if at == -1:
+            return self.previous_term
+        mark = self.snapshot
+        return mark.term if mark is not None and mark.index == index else None
+
+    def is_up_to_date(self, last_index: int, last_term: int) -> bool:
+        """Whether a log that ends so is at least as up-to-date as this one (5.4.1)."""
+        return (last_term, last_index) >= (self.last_term, self.last_index)
+
+    def last_possible_match(self, index: int, term: int) -> tuple[int, int]:
+        """The last (index, term) at or below `index` whose term is not above `term`.
+
+        The logs cannot agree anywhere above it, so one round of a search skips a whole term. At
+        least the place before the first entry.
+        """
+        count = max(0, min(index - self.previous_index, len(self._entries)))
+        found = bisect_right(self._entries, term, 0, count, key=lambda entry: entry.term)
+        if found == 0:
+            return self.previous_index, self.previous_term
+        return self.previous_index + found, self._entries[found - 1].term
+
+    def slice(self, from_index: int, bytes_max: int) -> tuple[Entry, ...]:
+        """Entries from `from_index` on; at least one if there is one, else within `bytes_max`."""
+        at = from_index - self.previous_index - 1
+        taken: list[Entry] = []
+        total = 0
+        while at < len(self._entries):
+            entry = self._entries[at]
+            total += entry.size
+            if taken and total > bytes_max:
+                break
+            taken.append(entry)
+            at += 1
+        return tuple(taken)
+
+    # -- growing -----------------------------------------------------------------------------------
+
+    def append(self, term: int, data: bytes) -> Entry:
+        """A leader's new entry."""
+        entry = Entry(self.last_index + 1, term, data)
+        self._extend((entry,))
+        return entry
+
+    def merge(self, previous_index: int, previous_term: int, entries: Sequence[Entry]) -> bool:
+        """A leader's entries, which follow (previous_index, previous_term); whether they fit.
+
+        Entries that are here already stay, whatever follows them (figure 2, AppendEntries 3 and
+        4): a late request must not take back what a later one has brought. False, and nothing
+        has happened, when the place before them is not known to match or when what they contradict
+        is committed.
+        """
+        if self.term_at(previous_index) != previous_term:
+            return False
+        for at, entry in enumerate(entries):
+            if self.term_at(entry.index) == entry.term:
+                continue
+            if entry.index <= self.last_index:
+                if entry.index <= self.committed_index:
+                    return False
+                self._truncate(entry.index)
+            self._extend(entries[at:])
+            break
+        return True
+
+    def commit_to(self, index: int) -> None:
+        """Everything up to `index`, which a majority has, is committed. Never goes back."""
+        self.committed_index = max(self.committed_index, min(index, self.last_index))
+
+    def _extend(self, entries: Sequence[Entry]) -> None:
+        self._entries.extend(entries)
+        base = self._configurations[0][0]
+        for entry in entries:
+            if entry.is_configuration and entry.index > base:
+                self._configurations.append((entry.index, decode_configuration(entry.data)))
+
+    def _truncate(self, from_index: int) -> None:
+        assert from_index > self.committed_index
+        del self._entries[from_index - self.previous_index - 1 :]
+        self.stable_index = min(self.stable_index, from_index - 1)
+        while len(self._configurations) > 1 and self._configurations[-1][0] >= from_index:
+            self._configurations.pop()
+
+    # -- persisting and applying -------------------------------------------------------------------
+
+    def unstable(self) -> tuple[Entry, ...]:
+        """The entries to persist; the first replaces what the disk has from there on."""
+        return tuple(self._entries[self.stable_index - self.previous_index :])
+
+    def mark_stable(self, entries: Sequence[Entry]) -> None:
+        """`entries` are on the disk now. Those that have been replaced meanwhile do not count."""
+        for entry in reversed(entries):
+            if entry.index <= self.stable_index:
+                return
+            if self.term_at(entry.index) == entry.term:
+                self.stable_index = entry.index
+                return
+
+    def take_committed(self, bytes_max: int) -> tuple[Entry, ...]:
+        """The next entries to apply, in order and each once: committed and durable here."""
+        end = min(self.committed_index, self.stable_index)
+        if end <= self.applied_index:
+            return ()
+        taken: list[Entry] = []
+        total = 0
+        at = self.applied_index - self.previous_index
+        for entry in self._entries[at : end - self.previous_index]:
+            total += entry.size
+            if taken and total > bytes_max:
+                break
+            taken.append(entry)
+        self.applied_index = taken[-1].index
+        return tuple(taken)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def compact(self, mark: SnapshotMark, first_index: int) -> None:
+        """`mark` is our own newest snapshot; entries below `first_index` are not needed any more.
+
+        The snapshot covers applied entries only, and `first_index` is at most its index + 1.
+        """
+        assert mark.index <= self.applied_index, "a snapshot of what was not applied"
+        assert first_index <= mark.index + 1, "entries not in the snapshot"
+        if self.snapshot is None or mark.index > self.snapshot.index:
+            self.snapshot = mark
+            later = [pair for pair in self._configurations if pair[0] > mark.index]
+            self._configurations = [(mark.index, mark.configuration), *later]
+        first_index = min(first_index, self.stable_index + 1)
+        if first_index > self.first_index:
+            term = self.term_at(first_index - 1)
+            assert term is not None
+            del self._entries[: first_index - 1 - self.previous_index]
+            self.previous_index, self.previous_term = first_index - 1, term
+
+    def restore(self, mark: SnapshotMark) -> None:
+        """Begin again from a leader's snapshot, which is on the disk now (section 7)."""
+        assert mark.index > self.committed_index
+        self._entries.clear()
+        self._configurations = [(mark.index, mark.configuration)]
+        self.previous_index, self.previous_term = mark.index, mark.term
+        self.stable_index = self.applied_index = self.committed_index = mark.index
+        self.snapshot = mark

@@ -1,0 +1,579 @@
+"""One member of a Raft quorum: messages, proposals and time go in, `Ready` values come out.
+
+After the extended Raft paper (Ongaro and Ousterhout; sections 5 to 8) and Ongaro's thesis. Pure: no
+clock, no randomness, no I/O; what a driver owes it is written in `ready`.
+
+    event                    FOLLOWER           PRE_CANDIDATE       CANDIDATE         LEADER
+    -----------------------------------------------------------------------------------------------
+    election timeout         PRE_CANDIDATE      PRE_CANDIDATE       PRE_CANDIDATE     -
+    majority of pre-votes    -                  CANDIDATE, term+1   -                 -
+    majority of votes        -                  -                   LEADER, no-op     -
+    append of its term       follow             FOLLOWER            FOLLOWER          cannot be
+    a greater term           FOLLOWER           FOLLOWER            FOLLOWER          FOLLOWER
+    TimeoutNow               CANDIDATE, term+1  CANDIDATE, term+1   CANDIDATE, term+1 -
+    majority not heard       -                  -                   -                 FOLLOWER
+    own removal committed    -                  -                   -                 FOLLOWER
+
+A voter that is the only one skips the rehearsal and is elected when its vote is on the disk.
+Whoever has no vote stays FOLLOWER and, hearing nobody, asks to be fed.
+
+Nothing that comes from the network raises: what cannot be true is dropped and counted in
+`dropped_count`. A violated promise of the driver or of this code is an AssertionError; then state
+is in doubt and the process has to end.
+"""
+
+from collections.abc import Callable
+
+from cluster.raft.configuration import (
+    CONFIGURATION_MARK,
+    Configuration,
+    MembershipChange,
+    Refusal,
+    encode_configuration,
+)
+from cluster.raft.election import Election, ElectionResult
+from cluster.raft.following import Following
+from cluster.raft.leadership import Leadership
+from cluster.raft.log import RaftLog
+from cluster.raft.membership import may_stand, next_configuration
+from cluster.raft.messages import (
+    EVERYBODY,
+    AppendAccepted,
+    AppendRejected,
+    AppendRequest,
+    FollowRequest,
+    LeaderHint,
+    Message,
+    SnapshotChunk,
+    SnapshotMark,
+    SnapshotReceived,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from cluster.raft.outbox import Outbox
+from cluster.raft.reads import ReadState
+from cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, Standing
+from cluster.raft.settings import RaftSettings
+from cluster.raft.validation import is_plausible
+
+_LEADERS_REQUESTS = (AppendRequest, SnapshotChunk)
+_PEERS_ANSWERS = (AppendAccepted, AppendRejected, SnapshotReceived)
+
+
+class RaftNode:
+    """See the module's docstring.
+
+    `jitter_ms` is asked for a number in [0, election_timeout_ms] each time an election timeout
+    begins; members must not get the same ones. Times are milliseconds of a clock of the driver's
+    that does not go back; steps back are ignored.
+    """
+
+    def __init__(
+        self,
+        own_id: int,
+        settings: RaftSettings,
+        restored: Restored,
+        *,
+        jitter_ms: Callable[[], int],
+        now_ms: int,
+    ) -> None:
+        self.own_id = own_id
+        self._settings = settings
+        self._jitter_ms = jitter_ms
+        self._now_ms = now_ms
+        self.log = RaftLog(
+            restored.entries,
+            bootstrap=restored.bootstrap,
+            snapshot=restored.snapshot,
+            previous_term=restored.previous_term,
+            committed_index=restored.hard_state.commit,
+        )
+        self.term, self.vote = restored.hard_state.term, restored.hard_state.vote
+        self._outbox = Outbox(restored.hard_state)
+        if self.term < self.log.last_term:
+            # A log written before there were votes. Whom we voted for in its term is not known, so
+            # it was ourselves: nobody else gets a vote in it.
+            self.term, self.vote = self.log.last_term, own_id
+        self.role = Role.FOLLOWER
+        self.leader_id: int | None = None
+        self.leadership: Leadership | None = None
+        self.dropped_count = 0
+        self._leader_heard_ms = now_ms
+        self._election: Election | None = None
+        self._following = Following(own_id, self.log)
+        self._reads: list[ReadState] = []
+        self._uncommitted_bytes = 0
+        self._is_hint_used = False
+        self._told = Standing(Role.FOLLOWER, self.term, None)
+        self._deadline_ms = now_ms
+        self._restart_timeout()
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @property
+    def configuration(self) -> Configuration:
+        """The voters that count now, committed or not."""
+        return self.log.configuration
+
+    @property
+    def standing(self) -> Standing:
+        """Who leads, as far as this member knows."""
+        return Standing(self.role, self.term, self.leader_id)
+
+    @property
+    def is_receiving_snapshot(self) -> bool:
+        """Whether a leader's snapshot is half here: a driver makes none of its own meanwhile."""
+        return self._following.incoming.mark is not None
+
+    def next_deadline_ms(self) -> int:
+        """When `tick` has something to do, if nothing happens before."""
+        leadership = self.leadership
+        return self._deadline_ms if leadership is None else leadership.next_deadline_ms()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def propose(self, data: bytes) -> Proposal | Refusal:
+        """Append the application's bytes to the log, if this member leads.
+
+        `data` is not empty and does not begin with CONFIGURATION_MARK, which begins no msgpack.
+        """
+        assert data, "an empty entry is a no-op"
+        assert data[:1] != CONFIGURATION_MARK, "the mark of a configuration"
+        leadership = self.leadership
+        if leadership is None:
+            return Refusal.NOT_LEADER
+        if leadership.transfer_to is not None:
+            return Refusal.TRANSFER_IN_PROGRESS
+        if self._uncommitted_bytes >= self._settings.uncommitted_bytes_max:
+            return Refusal.TOO_MUCH_UNCOMMITTED
+        return self._append(data)
+
+    def propose_membership_change(
+        self, change: MembershipChange, now_ms: int
+    ) -> Proposal | Refusal:
+        """Append the next configuration, which counts at once (thesis 4.1).
+
+        NOT_CAUGHT_UP is worth trying again as long as the observer is being fed; CHANGE_IN_PROGRESS
+        and TERM_NOT_COMMITTED pass with the next commit.
+        """
+        self._see(now_ms)
+        leadership = self.leadership
+        if leadership is None:
+            return Refusal.NOT_LEADER
+        if leadership.transfer_to is not None:
+            return Refusal.TRANSFER_IN_PROGRESS
+        configuration = next_configuration(self.log, leadership, self.term, change, self._now_ms)
+        if isinstance(configuration, Refusal):
+            return configuration
+        proposal = self._append(encode_configuration(configuration))
+        leadership.follow_configuration(self._now_ms)
+        return proposal
+
+    def read_index(self, context: int) -> Refusal | None:
+        """Ask for a point from which a read is linearizable; a ReadState with `context` follows."""
+        if self.leadership is None:
+            return Refusal.NOT_LEADER
+        self.leadership.reads.ask(context)
+        return None
+
+    def transfer_leadership(self, to: int, now_ms: int) -> Refusal | None:
+        """Hand over to another voter; meanwhile nothing is accepted (thesis 3.10).
+
+        Whether it has worked shows in the standing; after an election timeout it is given up.
+        """
+        self._see(now_ms)
+        if self.leadership is None:
+            return Refusal.NOT_LEADER
+        if to == self.own_id or not self.configuration.is_voter(to):
+            return Refusal.NOT_A_VOTER
+        self.leadership.transfer(to, self._now_ms)
+        return None
+
+    def resign(self, now_ms: int) -> Refusal | None:
+        """Stop leading at once, leaving the place to the voter with the longest log: the disk is
+        full, or the process ends.
+        """
+        self._see(now_ms)
+        if self.leadership is None:
+            return Refusal.NOT_LEADER
+        self._step_down_for_successor()
+        return None
+
+    def snapshot_taken(self, mark: SnapshotMark, first_index: int) -> None:
+        """The driver has made a durable snapshot of applied state; entries below `first_index` (at
+        most the mark's index + 1) are no longer on its disk.
+        """
+        self.log.compact(mark, first_index)
+
+    def refuse_snapshot(self) -> None:
+        """The bytes received do not have the checksum of their mark: receive them anew."""
+        self._following.incoming.forget()
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due. To be called at `next_deadline_ms` or at any other time."""
+        self._see(now_ms)
+        if self.leadership is not None:
+            if self.leadership.hears_majority(self._now_ms):
+                self.leadership.tick(self._now_ms)
+            else:
+                self._become_follower(self.term, None)
+        elif self._may_stand():
+            if self._is_alone():
+                if self._election is None:
+                    self._stand(is_transfer=False)
+            elif self._now_ms >= self._deadline_ms:
+                self._rehearse()
+        elif self._now_ms >= self._deadline_ms:
+            self._ask_to_be_fed()
+
+    def _see(self, now_ms: int) -> None:
+        self._now_ms = max(self._now_ms, now_ms)
+
+    def _restart_timeout(self) -> None:
+        """The next election timeout begins; for one without a vote, the time until it asks."""
+        timeout_ms = self._settings.election_timeout_ms
+        if self._may_stand():
+            if self._is_alone() and self.role is not Role.CANDIDATE:
+                timeout_ms = 0
+            else:
+                timeout_ms += max(0, min(self._jitter_ms(), timeout_ms))
+        elif self.leader_id is None:
+            timeout_ms = self._settings.heartbeat_ms * 2
+        self._deadline_ms = self._now_ms + timeout_ms
+
+    def _is_alone(self) -> bool:
+        return self.configuration.voter_ids == (self.own_id,)
+
+    def _may_stand(self) -> bool:
+        """Whether it may be elected. Not while its log is being replaced."""
+        return not self._following.incoming.is_completing and may_stand(self.log, self.own_id)
+
+    def _ask_to_be_fed(self) -> None:
+        self.leader_id = None
+        self._is_hint_used = False
+        self._restart_timeout()
+        members = [voter for voter in self.configuration.voter_ids if voter != self.own_id]
+        for member in members or [EVERYBODY]:
+            self._ask_to_feed(member)
+
+    def _ask_to_feed(self, member: int) -> None:
+        request = FollowRequest(self.own_id, member, self.term, self.log.last_index)
+        self._send(request)
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def _become_follower(self, term: int, leader_id: int | None) -> None:
+        if term > self.term:
+            self.term, self.vote = term, None
+            self._outbox.forget_waiting()
+        if self.leadership is not None:
+            self._reads += self.leadership.reads.abandon()
+            self.leadership = None
+        self.role = Role.FOLLOWER
+        self.leader_id = leader_id
+        self._election = None
+        self._restart_timeout()
+
+    def _rehearse(self) -> None:
+        """Find out whether an election could be won, without disturbing anyone (thesis 9.6)."""
+        self.role = Role.PRE_CANDIDATE
+        self.leader_id = None
+        self._ask_for_votes(Election(self.term + 1, self.configuration.voter_ids, is_pre_vote=True))
+
+    def _stand(self, *, is_transfer: bool) -> None:
+        """5.2: increment the term, vote for oneself, ask the others."""
+        self.role = Role.CANDIDATE
+        self.leader_id = None
+        self.term += 1
+        self.vote = self.own_id
+        self._outbox.forget_waiting()
+        self._ask_for_votes(
+            Election(
+                self.term,
+                self.configuration.voter_ids,
+                is_pre_vote=False,
+                is_transfer=is_transfer,
+            )
+        )
+
+    def _ask_for_votes(self, election: Election) -> None:
+        self._election = election
+        self._restart_timeout()
+        for voter in self.configuration.voter_ids:
+            if voter != self.own_id:
+                self._send(
+                    VoteRequest(
+                        self.own_id,
+                        voter,
+                        election.term,
+                        self.log.last_index,
+                        self.log.last_term,
+                        election.is_pre_vote,
+                        election.is_transfer,
+                    )
+                )
+        if election.is_pre_vote:
+            self._count_vote(self.own_id, is_granted=True)
+        # Its own vote in an election counts like any other: when it is on the disk. See `advance`.
+
+    def _count_vote(self, sender: int, *, is_granted: bool) -> None:
+        election = self._election
+        assert election is not None
+        election.count(sender, is_granted=is_granted)
+        if election.result is ElectionResult.LOST:
+            # The next one begins when the timeout ends, and not before: others may do better.
+            self._election = None
+        elif election.result is ElectionResult.WON and election.is_pre_vote:
+            self._stand(is_transfer=False)
+        elif election.result is ElectionResult.WON:
+            self._become_leader()
+
+    def _become_leader(self) -> None:
+        self.role = Role.LEADER
+        self.leader_id = self.own_id
+        self._election = None
+        self.leadership = Leadership(self.own_id, self.term, self.log, self._settings, self._now_ms)
+        self._uncommitted_bytes = 0
+        self._append(b"")  # section 8: a no-op, so that what came before gets committed
+
+    def _step_down_for_successor(self) -> None:
+        assert self.leadership is not None
+        successor = self.leadership.best_successor()
+        if successor is not None:
+            self._send(TimeoutNow(self.own_id, successor, self.term))
+        self._become_follower(self.term, None)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def step(self, message: Message, now_ms: int) -> None:
+        """Take in a message. Never raises, whatever it says."""
+        self._see(now_ms)
+        is_for_us = message.to == self.own_id or message.to == EVERYBODY
+        if not is_for_us or message.sender == self.own_id or not is_plausible(message):
+            self.dropped_count += 1
+            return
+        match message:
+            case FollowRequest():
+                self._on_follow_request(message)
+            case LeaderHint():
+                self._on_leader_hint(message)
+            case VoteRequest():
+                self._on_vote_request(message)
+            case VoteResponse():
+                self._on_vote_response(message)
+            case _:
+                self._step_in_term(message)
+
+    def _step_in_term(
+        self,
+        message: AppendRequest
+        | SnapshotChunk
+        | AppendAccepted
+        | AppendRejected
+        | SnapshotReceived
+        | TimeoutNow,
+    ) -> None:
+        """Figure 2, all servers: a greater term is adopted, a smaller one is refused."""
+        if isinstance(message, _PEERS_ANSWERS):
+            self._on_answer(message)
+            return
+        if message.term < self.term:
+            if isinstance(message, _LEADERS_REQUESTS):
+                # The sender shall learn that its term is over.
+                self._send(AppendRejected(self.own_id, message.sender, self.term, 0, 0, 0))
+            return
+        if isinstance(message, TimeoutNow):
+            self._on_timeout_now(message)
+            return
+        if not self._follow(message.sender, message.term):
+            self.dropped_count += 1
+            return
+        if isinstance(message, AppendRequest):
+            answer: Message | None = self._following.append(message)
+        else:
+            answer = self._following.chunk(message)
+        if answer is not None:
+            self._send(answer)
+
+    def _follow(self, leader_id: int, term: int) -> bool:
+        """There is a leader in this term. False if it is another than the one known."""
+        if term == self.term and self.leader_id not in (None, leader_id):
+            return False
+        if term > self.term or self.role is not Role.FOLLOWER:
+            self._become_follower(term, leader_id)
+        self.leader_id = leader_id
+        self._leader_heard_ms = self._now_ms
+        self._restart_timeout()
+        return True
+
+    def _on_answer(self, message: AppendAccepted | AppendRejected | SnapshotReceived) -> None:
+        """A peer's; a stranger's says nothing to us, whatever its term."""
+        leadership = self.leadership
+        if leadership is None or message.term < self.term:
+            return
+        if message.sender not in leadership.peers:
+            self.dropped_count += 1
+        elif message.term > self.term:
+            self._become_follower(message.term, None)
+        elif isinstance(message, AppendAccepted):
+            if message.match_index > self.log.last_index:
+                self.dropped_count += 1
+                return
+            leadership.accepted(message, self._now_ms)
+            self._commit()
+        elif isinstance(message, AppendRejected):
+            leadership.rejected(message, self._now_ms)
+        else:
+            leadership.snapshot_received(message, self._now_ms)
+
+    def _commit(self) -> None:
+        """Commit what a majority has, if that is of this term (5.4.2)."""
+        assert self.leadership is not None
+        log = self.log
+        index = self.leadership.majority_match()
+        if index <= log.committed_index or not self._may_commit(index):
+            return
+        for at in range(log.committed_index + 1, index + 1):
+            entry = log.entry_at(at)
+            assert entry is not None
+            self._uncommitted_bytes = max(0, self._uncommitted_bytes - entry.size)
+        log.commit_to(index)
+        is_removed = not log.configuration.is_voter(self.own_id)
+        if is_removed and log.configuration_index <= log.committed_index:
+            self._step_down_for_successor()
+
+    def _may_commit(self, index: int) -> bool:
+        """Whether counting replicas says anything about the entry at `index`."""
+        return self.log.term_at(index) == self.term
+
+    def _append(self, data: bytes) -> Proposal:
+        entry = self.log.append(self.term, data)
+        self._uncommitted_bytes += entry.size
+        return Proposal(entry.index, entry.term)
+
+    # -- votes -------------------------------------------------------------------------------------
+
+    def _on_vote_request(self, message: VoteRequest) -> None:
+        if message.term < self.term:
+            self._answer_vote(message, is_granted=False)
+            return
+        if self.leadership is not None and message.sender not in self.leadership.peers:
+            # It has lost its vote and was not told.
+            self.leadership.attach(message.sender, message.last_index, self._now_ms)
+        if self._is_loyal() and not (message.is_transfer and not message.is_pre_vote):
+            return
+        is_up_to_date = self.log.is_up_to_date(message.last_index, message.last_term)
+        if message.is_pre_vote:
+            is_granted = is_up_to_date and message.term > self.term
+            self._answer_vote(message, is_granted=is_granted)
+            return
+        if message.term > self.term:
+            self._become_follower(message.term, None)
+        is_free = self.vote == message.sender or (self.vote is None and self.leader_id is None)
+        if is_free and is_up_to_date:
+            self.vote = message.sender
+            self._restart_timeout()
+            self._answer_vote(message, is_granted=True)
+        else:
+            self._answer_vote(message, is_granted=False)
+
+    def _is_loyal(self) -> bool:
+        """Whether a leader was heard within the least election timeout: then whoever wants another
+        one is mistaken (thesis 4.2.3). A leader itself is sure of it by hearing a majority.
+        """
+        if self.role is Role.LEADER:
+            return True
+        since_ms = self._now_ms - self._settings.election_timeout_ms
+        return self.leader_id is not None and self._leader_heard_ms > since_ms
+
+    def _answer_vote(self, message: VoteRequest, *, is_granted: bool) -> None:
+        term = message.term if is_granted else self.term
+        self._send(VoteResponse(self.own_id, message.sender, term, is_granted, message.is_pre_vote))
+
+    def _on_vote_response(self, message: VoteResponse) -> None:
+        election = self._election
+        if election is None or message.sender not in election.voter_ids:
+            return
+        is_grant_of_rehearsal = message.is_pre_vote and message.is_granted
+        if message.term > self.term and not is_grant_of_rehearsal:
+            self._become_follower(message.term, None)
+        elif election.is_answer(message, self.term):
+            self._count_vote(message.sender, is_granted=message.is_granted)
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        if message.term == self.term and message.sender == self.leader_id and self._may_stand():
+            self._stand(is_transfer=True)
+
+    # -- observers ---------------------------------------------------------------------------------
+
+    def _on_follow_request(self, message: FollowRequest) -> None:
+        if self.leadership is not None:
+            self.leadership.attach(message.sender, message.last_index, self._now_ms)
+        elif self.leader_id is not None and self.leader_id != message.sender:
+            hint = LeaderHint(self.own_id, message.sender, self.term, self.leader_id)
+            self._send(hint)
+
+    def _on_leader_hint(self, message: LeaderHint) -> None:
+        """Followed once between two deadlines, or two hints could send us to and fro for ever."""
+        is_wanted = self.leader_id is None and not self._may_stand() and not self._is_hint_used
+        if is_wanted and message.leader != self.own_id:
+            self._is_hint_used = True
+            self._ask_to_feed(message.leader)
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def _send(self, message: Message) -> None:
+        self._outbox.send(message, is_durable=self._is_durable(message))
+
+    def _is_durable(self, message: Message) -> bool:
+        """Whether the disk has all that the message says: term, vote, entries."""
+        if not self._is_voted():
+            # A rehearsal binds nobody.
+            return isinstance(message, VoteRequest) and message.is_pre_vote
+        return (
+            not isinstance(message, AppendAccepted) or message.match_index <= self.log.stable_index
+        )
+
+    def ready(self) -> Ready | None:
+        """What the driver has to do next, or None. The contract is in the module `ready`."""
+        outbox = self._outbox
+        if self.leadership is not None:
+            self.leadership.flush(outbox.sendable)
+            self._reads += self.leadership.proved_reads()
+        committed = self.log.take_committed(self._settings.apply_bytes_max)
+        standing = self.standing
+        is_new = standing != self._told
+        if outbox.sendable or committed or self._reads or is_new:
+            reads, self._reads, self._told = tuple(self._reads), [], standing
+            return Ready(
+                messages=outbox.take_sendable(),
+                committed=committed,
+                reads=reads,
+                standing=standing if is_new else None,
+            )
+        hard_state = HardState(self.term, self.vote, self.log.committed_index)
+        return outbox.persist(hard_state, self.log.unstable(), self._following.incoming.storing)
+
+    def advance(self, ready: Ready) -> None:
+        """The driver has done all that `ready` says."""
+        if not ready.must_persist:
+            return
+        self._outbox.persisted(ready)
+        self.log.mark_stable(ready.entries)
+        if ready.chunk is not None:
+            answer = self._following.chunk_stored(ready.chunk, self.leader_id, self.term)
+            if answer is not None:
+                self._send(answer)
+            self._restart_timeout()
+        if self.role is Role.CANDIDATE and self._election is not None and self._is_voted():
+            self._count_vote(self.own_id, is_granted=True)
+        if self.leadership is not None:
+            self._commit()
+
+    def _is_voted(self) -> bool:
+        """Whether the disk has the present term and vote."""
+        durable = self._outbox.durable
+        return (durable.term, durable.vote) == (self.term, self.vote)

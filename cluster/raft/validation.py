@@ -1,0 +1,103 @@
+"""Whether a message can be true at all, judged by itself. `node` drops what cannot, and counts it.
+
+Types are the decoder's business; this is about numbers out of range, entries that do not follow
+one another, and configurations that are none. What depends on the receiver's state (an old term,
+an unknown sender, an index beyond the log) is judged where that state is.
+"""
+
+from cluster.raft.configuration import decode_configuration
+from cluster.raft.messages import (
+    EVERYBODY,
+    AppendAccepted,
+    AppendRejected,
+    AppendRequest,
+    FollowRequest,
+    LeaderHint,
+    Message,
+    SnapshotChunk,
+    SnapshotReceived,
+    VoteRequest,
+    VoteResponse,
+)
+
+NUMBER_MAX = 2**62
+"""No term, index or size is beyond it; so whatever is added to one fits into 64 bits."""
+
+
+def is_plausible(message: Message) -> bool:
+    """Whether every number and every entry of the message can be meant."""
+    if not (_are_numbers(message.sender, message.term)):
+        return False
+    if message.to < 0 and not (message.to == EVERYBODY and isinstance(message, FollowRequest)):
+        return False
+    match message:
+        case AppendRequest():
+            return _is_append_plausible(message)
+        case AppendAccepted():
+            return message.term > 0 and _are_numbers(message.match_index, message.round)
+        case AppendRejected():
+            return message.term > 0 and _are_numbers(
+                message.previous_index, message.hint_index, message.hint_term, message.round
+            )
+        case VoteRequest():
+            return message.term > 0 and _is_place(message.last_index, message.last_term)
+        case SnapshotChunk():
+            return _is_chunk_plausible(message)
+        case SnapshotReceived():
+            return message.term > 0 and _are_numbers(
+                message.index, message.snapshot_term, message.offset
+            )
+        case FollowRequest():
+            return _are_numbers(message.last_index)
+        case LeaderHint():
+            return _are_numbers(message.leader)
+        case VoteResponse():
+            # A rehearsal may be refused by somebody who is still in term 0.
+            return message.term > 0 or (message.is_pre_vote and not message.is_granted)
+        case _:
+            return message.term > 0
+
+
+def _are_numbers(*numbers: int) -> bool:
+    return all(0 <= number <= NUMBER_MAX for number in numbers)
+
+
+def _is_place(index: int, term: int) -> bool:
+    """A place in a log: both zero before the first entry, neither anywhere else."""
+    return _are_numbers(index, term) and (index == 0) == (term == 0)
+
+
+def _is_append_plausible(message: AppendRequest) -> bool:
+    if message.term == 0 or not _is_place(message.previous_index, message.previous_term):
+        return False
+    if not _are_numbers(message.commit_index, message.round):
+        return False
+    index, term = message.previous_index, message.previous_term
+    for entry in message.entries:
+        index += 1
+        if entry.index != index or not term <= entry.term <= message.term or entry.term == 0:
+            return False
+        if entry.is_configuration:
+            try:
+                decode_configuration(entry.data)
+            except ValueError:
+                return False
+        term = entry.term
+    return term <= message.term
+
+
+def _is_chunk_plausible(message: SnapshotChunk) -> bool:
+    mark = message.snapshot
+    if message.term == 0 or mark.index == 0 or not _is_place(mark.index, mark.term):
+        return False
+    if not _are_numbers(mark.size, mark.checksum, message.offset) or mark.term > message.term:
+        return False
+    ids = mark.configuration.voter_ids
+    if not ids or list(ids) != sorted(set(ids)):
+        return False
+    length = len(message.data)
+    # An empty chunk is the whole of an empty snapshot and nothing else.
+    is_whole = mark.size == 0 and message.offset == 0 and length == 0
+    return length == message.length and (
+        is_whole or (length > 0 and message.offset + length <= mark.size)
+    )

@@ -1,0 +1,94 @@
+"""Voters, steps and majorities; majorities also against a dumb twin."""
+
+from itertools import combinations, product
+
+import pytest
+
+from cluster.raft.configuration import (
+    AddVoter,
+    Configuration,
+    Refusal,
+    RemoveVoter,
+    UpdateVoter,
+    Voter,
+    changed,
+    configuration_of,
+    decode_configuration,
+    encode_configuration,
+    majority_of,
+    majority_value,
+    member_id,
+    node_id_of,
+)
+
+
+def test_a_wiped_node_comes_back_as_another_member() -> None:
+    before = member_id(7, bytes(range(16)))
+    after = member_id(7, bytes(range(1, 17)))
+    assert before != after
+    assert node_id_of(before) == node_id_of(after) == 7
+    assert member_id(2**31 - 1, b"\xff" * 16) < 2**63
+
+
+def test_a_voter_is_added_in_order_and_only_once() -> None:
+    configuration = changed(configuration_of([1, 5]), AddVoter(Voter(3, b"here")))
+    assert isinstance(configuration, Configuration)
+    assert configuration.voter_ids == (1, 3, 5)
+    assert configuration.find(3) == Voter(3, b"here")
+    assert changed(configuration, AddVoter(Voter(3))) is Refusal.ALREADY_VOTER
+
+
+def test_a_voter_is_removed_but_never_the_last() -> None:
+    assert changed(configuration_of([1, 2]), RemoveVoter(1)) == configuration_of([2])
+    assert changed(configuration_of([1, 2]), RemoveVoter(9)) is Refusal.NOT_A_VOTER
+    assert changed(configuration_of([2]), RemoveVoter(2)) is Refusal.LAST_VOTER
+
+
+def test_an_update_changes_the_context_and_no_majority() -> None:
+    configuration = changed(configuration_of([1, 2]), UpdateVoter(Voter(2, b"moved")))
+    assert configuration == Configuration((Voter(1), Voter(2, b"moved")))
+    assert changed(configuration_of([1]), UpdateVoter(Voter(2))) is Refusal.NOT_A_VOTER
+
+
+def test_majorities_before_and_after_one_step_always_overlap() -> None:
+    """Thesis 4.1: "any majority of the old cluster overlaps with any majority of the new"."""
+    for size in range(1, 6):
+        old = set(range(size))
+        new = old | {size}
+        for some in combinations(old, majority_of(len(old))):
+            for others in combinations(new, majority_of(len(new))):
+                assert set(some) & set(others)
+
+
+def test_the_majority_value_equals_that_of_counting() -> None:
+    for size in range(1, 6):
+        for values in product(range(4), repeat=size):
+            reached = [
+                value
+                for value in range(4)
+                if sum(other >= value for other in values) >= majority_of(size)
+            ]
+            assert majority_value(values) == max(reached)
+    assert majority_value([]) == 0
+
+
+def test_a_configuration_comes_back_from_its_bytes() -> None:
+    configuration = Configuration((Voter(1, b"a"), Voter(2**62, b"")))
+    assert decode_configuration(encode_configuration(configuration)) == configuration
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x90",
+        b"\xc1",
+        b"\xc1\x90",
+        b"\xc1garbage",
+        encode_configuration(Configuration((Voter(2), Voter(1)))),
+        encode_configuration(Configuration((Voter(1), Voter(1)))),
+    ],
+)
+def test_bytes_that_are_no_configuration_are_told(data: bytes) -> None:
+    with pytest.raises(ValueError, match="configuration"):
+        decode_configuration(data)

@@ -1,0 +1,67 @@
+"""Counting votes."""
+
+from cluster.raft.election import Election, ElectionResult
+from cluster.raft.messages import VoteResponse
+
+
+def election(*, is_pre_vote: bool = False) -> Election:
+    return Election(4, [1, 2, 3], is_pre_vote=is_pre_vote)
+
+
+def test_a_majority_of_all_voters_wins() -> None:
+    """5.2: "A candidate wins an election if it receives votes from a majority of the servers in
+    the full cluster for the same term."
+    """
+    ours = election()
+    ours.count(1, is_granted=True)
+    assert ours.result == ElectionResult.OPEN
+    ours.count(2, is_granted=True)
+    assert ours.result == ElectionResult.WON
+
+
+def test_a_voter_counts_once_and_its_first_answer_counts() -> None:
+    ours = election()
+    ours.count(1, is_granted=True)
+    ours.count(1, is_granted=True)
+    ours.count(2, is_granted=False)
+    ours.count(2, is_granted=True)
+    assert ours.result == ElectionResult.OPEN
+
+
+def test_who_has_no_vote_does_not_count() -> None:
+    ours = election()
+    for stranger in (4, 5, 6):
+        ours.count(stranger, is_granted=True)
+    assert ours.result == ElectionResult.OPEN
+
+
+def test_an_election_is_lost_when_a_majority_cannot_be_reached() -> None:
+    ours = election()
+    ours.count(1, is_granted=True)
+    ours.count(2, is_granted=False)
+    assert ours.result == ElectionResult.OPEN
+    ours.count(3, is_granted=False)
+    assert ours.result == ElectionResult.LOST
+
+
+def test_a_candidate_that_loses_its_own_vote_needs_all_that_remain() -> None:
+    ours = Election(4, [2], is_pre_vote=False)
+    ours.count(1, is_granted=True)
+    assert ours.result == ElectionResult.OPEN
+    ours.count(2, is_granted=True)
+    assert ours.result == ElectionResult.WON
+
+
+def test_answers_to_earlier_elections_are_told_apart() -> None:
+    ours = election()
+    assert ours.is_answer(VoteResponse(2, 1, 4, True), 4)
+    assert not ours.is_answer(VoteResponse(2, 1, 3, True), 4)
+    assert not ours.is_answer(VoteResponse(2, 1, 4, True, is_pre_vote=True), 4)
+
+
+def test_a_refused_rehearsal_carries_the_term_of_who_refuses() -> None:
+    ours = election(is_pre_vote=True)
+    assert ours.is_answer(VoteResponse(2, 1, 4, True, is_pre_vote=True), 3)
+    assert ours.is_answer(VoteResponse(2, 1, 3, False, is_pre_vote=True), 3)
+    assert not ours.is_answer(VoteResponse(2, 1, 2, False, is_pre_vote=True), 3)
+    assert not ours.is_answer(VoteResponse(2, 1, 3, True, is_pre_vote=True), 3)

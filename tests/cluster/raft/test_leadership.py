@@ -1,0 +1,329 @@
+"""A leader's work: feeding peers within bounds, counting them, proving that it leads."""
+
+from cluster.raft.configuration import Configuration, configuration_of, encode_configuration
+from cluster.raft.leadership import Leadership
+from cluster.raft.log import RaftLog
+from cluster.raft.messages import (
+    AppendAccepted,
+    AppendRejected,
+    AppendRequest,
+    Entry,
+    Message,
+    SnapshotChunk,
+    SnapshotMark,
+    SnapshotReceived,
+    TimeoutNow,
+)
+from cluster.raft.progress import ProgressState
+from cluster.raft.reads import ReadState
+from cluster.raft.settings import RaftSettings
+from tests.cluster.raft.quorum import only
+
+TERM = 3
+VOTERS = configuration_of([1, 2, 3])
+ENTRY_BYTES = Entry(1, TERM, b"x").size
+SETTINGS = RaftSettings(
+    append_bytes_max=2 * ENTRY_BYTES,
+    window_requests_max=3,
+    snapshot_chunk_bytes=4,
+    observers_max=4,
+)
+
+
+class Stage:
+    """A leader of term 3 with `entry_count` entries, all durable, and what it sends."""
+
+    def __init__(self, entry_count: int = 1, *, bootstrap: Configuration = VOTERS) -> None:
+        entries = tuple(Entry(index, TERM, b"x") for index in range(1, entry_count + 1))
+        self.log = RaftLog(entries, bootstrap=bootstrap)
+        self.leadership = Leadership(1, TERM, self.log, SETTINGS, 0)
+
+    def flush(self) -> list[Message]:
+        out: list[Message] = []
+        self.leadership.flush(out)
+        return out
+
+    def appends(self, to: int) -> list[AppendRequest]:
+        return [request for request in only(AppendRequest, self.flush()) if request.to == to]
+
+    def accepts(self, sender: int, match_index: int, *, now_ms: int = 0, round_: int = 0) -> None:
+        answer = AppendAccepted(sender, 1, TERM, match_index, round_)
+        self.leadership.accepted(answer, now_ms)
+
+    def grow(self, count: int) -> None:
+        for _ in range(count):
+            self.log.append(TERM, b"x")
+        self.log.mark_stable(self.log.unstable())
+
+    def compact(self, first_index: int) -> SnapshotMark:
+        self.log.commit_to(self.log.last_index)
+        self.log.take_committed(1 << 30)
+        mark = SnapshotMark(self.log.last_index, TERM, 10, 77, self.log.configuration)
+        self.log.compact(mark, first_index)
+        return mark
+
+
+def test_the_first_request_goes_to_every_voter_and_a_search_waits_for_its_answer() -> None:
+    stage = Stage()
+    stage.grow(1)
+    first = only(AppendRequest, stage.flush())
+    assert [(m.to, m.previous_index, len(m.entries)) for m in first] == [(2, 1, 1), (3, 1, 1)]
+    stage.grow(1)
+    assert stage.appends(2) == []
+    stage.accepts(2, 2)
+    assert [len(request.entries) for request in stage.appends(2)] == [1]
+
+
+def test_entries_are_batched_within_a_request_and_pipelined_within_the_window() -> None:
+    stage = Stage()
+    stage.flush()
+    stage.accepts(2, 1)
+    stage.grow(9)
+    requests = stage.appends(2)
+    assert [[entry.index for entry in request.entries] for request in requests] == [
+        [2, 3],
+        [4, 5],
+        [6, 7],
+    ]
+    stage.accepts(2, 3)
+    assert [request.previous_index for request in stage.appends(2)] == [7]
+
+
+def test_a_rejection_is_answered_from_where_the_logs_can_meet() -> None:
+    log = RaftLog(
+        [Entry(at, term, b"x") for at, term in enumerate([1, 1, 2, 3, 3], start=1)],
+        bootstrap=VOTERS,
+    )
+    leadership = Leadership(1, TERM, log, SETTINGS, 0)
+    leadership.rejected(AppendRejected(2, 1, TERM, 5, 5, 1), 0)
+    out: list[Message] = []
+    leadership.flush(out)
+    first = next(request for request in only(AppendRequest, out) if request.to == 2)
+    assert (first.previous_index, first.previous_term) == (2, 1)
+
+
+def test_heartbeats_go_out_in_their_interval_and_repeat_a_search_without_entries() -> None:
+    stage = Stage()
+    stage.grow(3)
+    stage.flush()
+    assert stage.flush() == []
+    stage.leadership.tick(SETTINGS.heartbeat_ms - 1)
+    stage.leadership.tick(SETTINGS.heartbeat_ms)
+    assert [(len(r.entries), r.previous_index) for r in stage.appends(2)] == [(0, 1)]
+    assert stage.leadership.next_deadline_ms() == 2 * SETTINGS.heartbeat_ms
+
+
+def test_news_of_a_commit_does_not_wait_for_a_heartbeat() -> None:
+    stage = Stage()
+    stage.flush()
+    stage.accepts(2, 1)
+    stage.flush()
+    stage.log.commit_to(1)
+    assert [request.commit_index for request in stage.appends(2)] == [1]
+    assert stage.appends(2) == []
+
+
+def test_a_majority_is_counted_of_voters_by_what_their_disks_have() -> None:
+    stage = Stage(5)
+    assert stage.leadership.majority_match() == 0
+    stage.accepts(2, 4)
+    assert stage.leadership.majority_match() == 4
+    stage.log.append(TERM, b"not on our disk")
+    stage.accepts(2, 6)
+    assert stage.leadership.majority_match() == 5
+    stage.accepts(3, 6)
+    assert stage.leadership.majority_match() == 6, "two others have it: ours is not needed"
+
+
+def test_an_observer_is_in_no_majority() -> None:
+    stage = Stage(5)
+    stage.leadership.attach(8, 5, 0)
+    stage.leadership.attach(9, 5, 0)
+    for observer in (8, 9):
+        stage.accepts(observer, 5, round_=0)
+    assert stage.leadership.observer_ids == [8, 9]
+    assert stage.leadership.majority_match() == 0
+    assert not stage.leadership.hears_majority(SETTINGS.election_timeout_ms + 1)
+
+
+def test_a_leader_that_is_no_voter_does_not_count_itself() -> None:
+    """Thesis 4.2.2: "it replicates log entries but does not count itself in majorities"."""
+    stage = Stage(5, bootstrap=configuration_of([2, 3]))
+    stage.accepts(2, 5)
+    assert stage.leadership.majority_match() == 0
+    stage.accepts(3, 4)
+    assert stage.leadership.majority_match() == 4
+
+
+def test_a_majority_must_have_been_heard_within_an_election_timeout() -> None:
+    """Thesis 6.2: "a leader in Raft steps down if an election timeout elapses without a successful
+    round of heartbeats to a majority of its cluster".
+    """
+    stage = Stage()
+    timeout_ms = SETTINGS.election_timeout_ms
+    assert stage.leadership.hears_majority(timeout_ms)
+    assert not stage.leadership.hears_majority(timeout_ms + 1)
+    stage.accepts(3, 0, now_ms=300)
+    assert stage.leadership.hears_majority(timeout_ms + 300)
+    assert not stage.leadership.hears_majority(timeout_ms + 301)
+
+
+def test_a_read_is_proved_by_a_majority_that_answers_its_round() -> None:
+    stage = Stage()
+    stage.flush()
+    stage.log.commit_to(1)
+    stage.leadership.reads.ask(42)
+    assert {request.round for request in only(AppendRequest, stage.flush())} == {1}
+    assert stage.leadership.proved_reads() == []
+    stage.accepts(2, 1, round_=0)
+    assert stage.leadership.proved_reads() == []
+    stage.accepts(2, 1, round_=1)
+    assert stage.leadership.proved_reads() == [ReadState(42, 1)]
+
+
+def test_nothing_is_read_before_an_entry_of_the_term_is_committed() -> None:
+    """Thesis 6.4: "If the leader has not yet marked an entry from its current term committed, it
+    waits until it has done so".
+    """
+    log = RaftLog([Entry(1, 2, b"x"), Entry(2, TERM, b"")], bootstrap=VOTERS, committed_index=1)
+    leadership = Leadership(1, TERM, log, SETTINGS, 0)
+    leadership.reads.ask(42)
+    leadership.flush([])
+    assert leadership.reads.round == 0
+    log.commit_to(2)
+    leadership.flush([])
+    assert leadership.reads.round == 1
+
+
+def test_a_round_that_was_not_begun_proves_nothing() -> None:
+    stage = Stage()
+    stage.accepts(2, 1, round_=99)
+    stage.log.commit_to(1)
+    stage.leadership.reads.ask(42)
+    stage.flush()
+    assert stage.leadership.proved_reads() == []
+
+
+def test_a_peer_that_needs_what_is_gone_is_sent_the_snapshot_in_chunks() -> None:
+    stage = Stage(5)
+    mark = stage.compact(first_index=6)
+    stage.leadership.rejected(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
+    out = stage.flush()
+    assert only(SnapshotChunk, out) == [SnapshotChunk(1, 2, TERM, mark, 0, 4)]
+    assert only(SnapshotChunk, stage.flush()) == []
+    for offset, length in ((4, 4), (8, 2)):
+        received = SnapshotReceived(2, 1, TERM, 5, TERM, offset)
+        stage.leadership.snapshot_received(received, 0)
+        assert only(SnapshotChunk, stage.flush()) == [
+            SnapshotChunk(1, 2, TERM, mark, offset, length)
+        ]
+    stage.accepts(2, 5)
+    assert stage.leadership.peers[2].state is ProgressState.REPLICATE
+
+
+def fed_a_snapshot() -> Stage:
+    stage = Stage(5)
+    stage.compact(first_index=6)
+    stage.flush()
+    stage.leadership.rejected(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
+    stage.flush()
+    return stage
+
+
+def test_a_peer_that_is_sent_a_snapshot_gets_heartbeats_and_a_lost_chunk_again() -> None:
+    stage = fed_a_snapshot()
+    chunks: list[SnapshotChunk] = []
+    timeout_ms = SETTINGS.election_timeout_ms
+    for now_ms in range(SETTINGS.heartbeat_ms, 2 * timeout_ms, SETTINGS.heartbeat_ms):
+        stage.leadership.tick(now_ms)
+        out = [message for message in stage.flush() if message.to == 2]
+        heartbeats = only(AppendRequest, out)
+        assert [(beat.previous_index, beat.entries) for beat in heartbeats] == [(0, ())]
+        chunks += only(SnapshotChunk, out)
+    assert [chunk.offset for chunk in chunks] == [0]
+
+
+def test_a_snapshot_that_was_replaced_is_sent_from_its_beginning() -> None:
+    stage = fed_a_snapshot()
+    stage.leadership.snapshot_received(SnapshotReceived(2, 1, TERM, 5, TERM, 4), 0)
+    stage.grow(1)
+    newer = stage.compact(first_index=7)
+    chunks = only(SnapshotChunk, stage.flush())
+    assert [(chunk.snapshot, chunk.offset) for chunk in chunks] == [(newer, 0)]
+
+
+def test_a_peer_that_has_come_by_entries_otherwise_needs_no_snapshot() -> None:
+    stage = fed_a_snapshot()
+    stage.grow(2)
+    stage.accepts(2, 5)
+    assert [request.previous_index for request in stage.appends(2)] == [5]
+
+
+def test_an_observer_that_is_silent_is_forgotten_and_a_voter_never() -> None:
+    stage = Stage()
+    stage.leadership.attach(8, 0, 0)
+    stage.leadership.tick(SETTINGS.observer_silence_ms)
+    assert stage.leadership.observer_ids == [8]
+    stage.leadership.tick(SETTINGS.observer_silence_ms + SETTINGS.heartbeat_ms)
+    assert stage.leadership.observer_ids == []
+    assert sorted(stage.leadership.peers) == [2, 3]
+
+
+def test_observers_are_bounded() -> None:
+    stage = Stage()
+    for observer in range(10, 20):
+        stage.leadership.attach(observer, 0, 0)
+    assert len(stage.leadership.peers) == SETTINGS.observers_max
+
+
+def test_an_observer_that_asks_again_begins_anew_and_a_voter_does_not() -> None:
+    stage = Stage(5)
+    stage.leadership.attach(8, 5, 0)
+    stage.accepts(8, 5)
+    stage.accepts(2, 5)
+    stage.leadership.attach(8, 2, 0)
+    stage.leadership.attach(2, 2, 0)
+    assert stage.leadership.peers[8].match_index == 0
+    assert stage.leadership.peers[8].next_index == 3
+    assert stage.leadership.peers[2].match_index == 5
+
+
+def test_who_loses_its_vote_goes_on_as_an_observer() -> None:
+    stage = Stage()
+    stage.log.append(TERM, encode_configuration(configuration_of([1, 2])))
+    stage.leadership.follow_configuration(0)
+    assert stage.leadership.observer_ids == [3]
+    assert [len(request.entries) for request in stage.appends(3)] == [1]
+
+
+def test_a_successor_is_asked_to_take_over_once_it_has_everything() -> None:
+    """Thesis 3.10: the leader "fully updates the target server's log to match its own log" and then
+    "sends a TimeoutNow request".
+    """
+    stage = Stage(5)
+    stage.leadership.transfer(2, 0)
+    stage.accepts(2, 4)
+    assert only(TimeoutNow, stage.flush()) == []
+    stage.accepts(2, 5)
+    assert only(TimeoutNow, stage.flush()) == [TimeoutNow(1, 2, TERM)]
+    assert only(TimeoutNow, stage.flush()) == []
+
+
+def test_a_transfer_is_given_up_after_an_election_timeout() -> None:
+    """Thesis 3.10: "If leadership transfer does not complete after about an election timeout, the
+    prior leader aborts the transfer".
+    """
+    stage = Stage()
+    stage.leadership.transfer(2, 0)
+    stage.leadership.tick(SETTINGS.election_timeout_ms - 1)
+    assert stage.leadership.transfer_to == 2
+    stage.leadership.tick(SETTINGS.election_timeout_ms)
+    assert stage.leadership.transfer_to is None
+
+
+def test_the_best_successor_has_the_longest_log() -> None:
+    stage = Stage(5)
+    stage.accepts(2, 3)
+    stage.accepts(3, 5)
+    assert stage.leadership.best_successor() == 3
+    assert Stage(bootstrap=configuration_of([1])).leadership.best_successor() is None
