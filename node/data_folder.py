@@ -196,6 +196,8 @@ class StateFile:
             _write_file(self._spare, text, os.O_CREAT)
             self._spare.replace(self._path)
         except OSError:
+            if not self._path.exists():
+                raise
             # Somebody took the block that the last renewal had freed.
             _write_file(self._path, text)
         with suppress(OSError):

@@ -1,6 +1,8 @@
-"""What the processes of a node use: memory and processor time, as the kernel counts them."""
+"""What the processes of a node use: memory, processor time and files, as the kernel counts them."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import psutil
@@ -24,6 +26,20 @@ def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
     """Processor time of each since its start, in user and kernel mode."""
     times = {name: psutil.Process(pid).cpu_times() for name, pid in pids.items()}
     return {name: time.user + time.system for name, time in times.items()}
+
+
+def dropped_but_held(pids: Mapping[str, int], folder: Path) -> list[str]:
+    """Files of a folder that were removed and take room still, because a process has them open or
+    mapped; with its name."""
+    held = []
+    for name, pid in pids.items():
+        paths = {line[73:] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()}
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):
+                paths.add(str(descriptor.readlink()))
+        dropped = (p for p in paths if p.startswith(str(folder)) and p.endswith("(deleted)"))
+        held += [f"{name}: {path}" for path in dropped]
+    return held
 
 
 def in_words(values: Mapping[str, float], unit: str) -> str:

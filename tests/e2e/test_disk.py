@@ -24,7 +24,7 @@ from protocol.records import Record, build_batch
 from tests.e2e.checker import History
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.load import Reader, Writer, read_log
-from tests.e2e.processes import pids_of
+from tests.e2e.processes import dropped_but_held, pids_of
 from tests.support.disks import SmallDisk, small_disk
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -42,9 +42,11 @@ HOUR_MS = 3_600_000
 
 
 @contextmanager
-def node_on_small_disk(tmp_path: Path) -> Iterator[tuple[EmbeddedBroker, SmallDisk]]:
+def node_on_small_disk(
+    tmp_path: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[EmbeddedBroker, SmallDisk]]:
     """A running node whose data lie on a disk of DISK_BYTES."""
-    node = EmbeddedBroker(tmp_path / "node", timeout_s=WAIT_S)
+    node = EmbeddedBroker(tmp_path / "node", settings=settings, timeout_s=WAIT_S)
     with small_disk(node.data, DISK_BYTES) as disk:
         try:
             node.start()
@@ -76,9 +78,10 @@ def produce(
     topic: str,
     records: Sequence[tuple[str, bytes | None]],
     *,
+    partition: int = 0,
     timestamp_ms: int | None = None,
 ) -> list[int]:
-    """Write to partition 0 and return the offsets."""
+    """Write to a partition and return the offsets."""
     offsets: list[int] = []
 
     def on_delivery(error: KafkaError | None, message: Message) -> None:
@@ -93,7 +96,7 @@ def produce(
             topic,
             key=key,
             value=value,
-            partition=0,
+            partition=partition,
             timestamp=timestamp_ms if timestamp_ms is not None else int(time.time() * 1000),
             on_delivery=on_delivery,
         )
@@ -112,8 +115,10 @@ def watermarks(node: EmbeddedBroker, topic: str) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def read_all(node: EmbeddedBroker, topic: str) -> list[tuple[int, str, bytes | None]]:
-    """Every record of partition 0 from the earliest on: offset, key, value."""
+def read_all(
+    node: EmbeddedBroker, topic: str, *, partition: int = 0
+) -> list[tuple[int, str, bytes | None]]:
+    """Every record of a partition from the earliest on: offset, key, value."""
     consumer = Consumer(
         {
             "bootstrap.servers": node.bootstrap_servers,
@@ -123,7 +128,7 @@ def read_all(node: EmbeddedBroker, topic: str) -> list[tuple[int, str, bytes | N
             "log_level": 0,
         }
     )
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0)])
     records: list[tuple[int, str, bytes | None]] = []
     deadline = time.monotonic() + WAIT_S
     while True:
@@ -143,9 +148,22 @@ def read_all(node: EmbeddedBroker, topic: str) -> list[tuple[int, str, bytes | N
     return records
 
 
+def delete_topic(node: EmbeddedBroker, topic: str) -> None:
+    """As an application does."""
+    admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+
+
+def delete_below(node: EmbeddedBroker, topic: str, offset: int) -> int:
+    """Delete records of partition 0; returns where its log starts now."""
+    admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    return int(deleted.result(30).low_watermark)
+
+
 def disk_mib(node: EmbeddedBroker) -> float:
-    """What the stores take of the disk."""
-    files = (path.stat() for path in (node.data / "stores").rglob("*") if path.is_file())
+    """What the segments of all stores take of the disk."""
+    files = (path.stat() for path in (node.data / "stores").rglob("segment-*"))
     return sum(file.st_blocks * 512 for file in files) / MIB
 
 
@@ -255,16 +273,10 @@ def test_delete_records_moves_the_start_for_good(start_node: StartNode) -> None:
     node = start_node(QUICK)
     node.create_topic("cut")
     produce(node, "cut", [(f"{n}", bytes(10_000)) for n in range(1000)])
-    admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
-
-    def delete_below(offset: int) -> int:
-        (deleted,) = admin.delete_records([TopicPartition("cut", 0, offset)]).values()
-        return int(deleted.result(30).low_watermark)
-
-    assert delete_below(990) == 990
+    assert delete_below(node, "cut", 990) == 990
     with pytest.raises(KafkaException, match="OFFSET_OUT_OF_RANGE"):
-        delete_below(1001)
-    assert delete_below(5) == 990
+        delete_below(node, "cut", 1001)
+    assert delete_below(node, "cut", 5) == 990
     assert [offset for offset, _, _ in read_all(node, "cut")] == list(range(990, 1000))
     node.kill()
     node.start()
@@ -330,20 +342,78 @@ def test_compaction_keeps_the_last_value_of_each_key(start_node: StartNode, repo
 
 
 @pytest.mark.slow
-def test_the_files_of_a_deleted_topic_are_removed(start_node: StartNode, report: Report) -> None:
+def test_no_process_keeps_the_room_of_a_deleted_topic(
+    start_node: StartNode, report: Report
+) -> None:
     node = start_node()
-    node.create_topic("big")
+    node.create_topic("big", partitions=STORES)
     node.create_topic("small")
     produce(node, "small", [("kept", b"kept")])
     produce(node, "big", [(f"{n}", bytes(100_000)) for n in range(500)])
+    # Who has read it has its files open.
+    assert len(read_all(node, "big")) == 500
     before = disk_mib(node)
     assert before > 40
-    admin = AdminClient({"bootstrap.servers": node.bootstrap_servers, "log_level": 0})
-    admin.delete_topics(["big"])["big"].result(30)
+    pids = pids_of(node)
+    delete_topic(node, "big")
     begin = time.monotonic()
-    wait_until(lambda: disk_mib(node) < 4, timeout_s=120, what="its files are gone")
-    report(f"{before:.0f} MiB of files were gone after {time.monotonic() - begin:.0f} s")
+    # Nobody asks for anything meanwhile.
+    wait_until(lambda: disk_mib(node) < before - 40, timeout_s=120, what="its files are gone")
+    wait_until(
+        lambda: not dropped_but_held(pids, node.data), timeout_s=20, what="nobody has them open"
+    )
+    report(f"{before:.0f} MiB came back after {time.monotonic() - begin:.0f} s")
+    assert pids_of(node) == pids
     assert read_all(node, "small") == [(0, "kept", b"kept")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accident", ["none", "worker", "router", "controller", "node"])
+def test_a_full_disk_has_room_again_when_a_topic_is_deleted(
+    accident: str, tmp_path: Path, report: Report
+) -> None:
+    with node_on_small_disk(tmp_path, QUICK) as (node, disk):
+        node.create_topic("small", partitions=STORES)
+        node.create_topic("big")
+        for partition in range(STORES):
+            # Something in its segment stays, wherever it is.
+            produce(node, "small", [("kept", b"kept")], partition=partition)
+        produce(node, "big", [(f"{n}", bytes(100_000)) for n in range(400)])
+        # Who has read it has its files open.
+        assert len(read_all(node, "big")) == 400
+        disk.fill()
+        if accident == "node":
+            node.kill()
+            node.start()
+        elif accident != "none":
+            node.kill_process(accident if accident == "controller" else f"{accident}-0")
+            node.wait_until_ready()
+        assert len(read_all(node, "big")) == 400
+        delete_topic(node, "big")
+        begin = time.monotonic()
+        wait_until(
+            lambda: disk.free_bytes > 36 * MIB, timeout_s=WAIT_S, what="the disk has room again"
+        )
+        report(f"36 MiB of a full disk came back after {time.monotonic() - begin:.0f} s")
+        produce(node, "small", [("more", b"more")])
+        assert [key for _, key, _ in read_all(node, "small")] == ["kept", "more"]
+        for partition in range(1, STORES):
+            assert read_all(node, "small", partition=partition) == [(0, "kept", b"kept")]
+
+
+@pytest.mark.slow
+def test_a_full_disk_has_room_again_when_records_are_deleted(tmp_path: Path) -> None:
+    with node_on_small_disk(tmp_path, QUICK) as (node, disk):
+        node.create_topic("cut")
+        produce(node, "cut", [(f"{n}", bytes(100_000)) for n in range(400)])
+        produce(node, "cut", [("last", b"kept")])
+        disk.fill()
+        assert delete_below(node, "cut", 400) == 400
+        wait_until(
+            lambda: disk.free_bytes > 36 * MIB, timeout_s=WAIT_S, what="the disk has room again"
+        )
+        assert produce(node, "cut", [("more", b"more")]) == [401]
+        assert [key for _, key, _ in read_all(node, "cut")] == ["last", "more"]
 
 
 # -- not ours ------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """A data folder belongs to one node of one cluster, and to one process at a time."""
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +13,13 @@ from node.config_sources import ConfigFault
 from node.data_folder import (
     FolderLock,
     Identity,
+    StateFile,
     adopt_identity,
     format_folder,
     new_cluster_id,
     read_identity,
 )
+from tests.support.disks import small_disk
 
 
 def config_for(folder: Path, **options: str) -> NodeConfig:
@@ -107,3 +111,56 @@ def test_a_held_folder_names_its_holder_and_is_free_when_that_dies(tmp_path: Pat
         holder.kill()
         holder.wait()
     FolderLock(tmp_path).release()
+
+
+def test_a_folder_is_held_on_a_full_disk_as_well(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        FolderLock(disk.folder).release()
+        disk.fill()
+        lock = FolderLock(disk.folder)
+        with pytest.raises(ConfigFault, match=rf"\(process {os.getpid()}\)"):
+            FolderLock(disk.folder)
+        lock.release()
+        disk.empty()
+        (disk.folder / "node.lock").unlink()
+        disk.fill()
+        FolderLock(disk.folder).release()
+
+
+def test_a_state_is_read_as_it_was_last_written_until_it_is_removed(tmp_path: Path) -> None:
+    path = tmp_path / "node.json"
+    state = StateFile(path)
+    state.remove()
+    for text in (b'{"pids": [1, 22, 333]}', b"{}", b'["%s"]' % (b"x" * 3000), b"{}"):
+        state.write(text)
+        assert json.loads(path.read_bytes()) == json.loads(text)
+    state.remove()
+    assert not path.exists()
+
+
+def test_a_state_is_renewed_and_made_anew_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        path = disk.folder / "node.json"
+        state = StateFile(path)
+        state.write(b"[0]")
+        for number in range(1, 10):
+            # What the last renewal has freed is taken by others.
+            disk.fill()
+            state.write(b"[%d]" % number)
+            assert json.loads(path.read_bytes()) == [number]
+        disk.fill()
+        state.remove()
+        state.write(b'["again"]')
+        assert json.loads(path.read_bytes()) == ["again"]
+
+
+def test_a_state_for_which_there_is_no_room_is_not_left_behind_in_parts(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        path = disk.folder / "node.json"
+        disk.fill()
+        with pytest.raises(OSError, match="No space left"):
+            StateFile(path).write(b"[0]")
+        assert not path.exists()
+        disk.empty()
+        StateFile(path).write(b"[1]")
+        assert json.loads(path.read_bytes()) == [1]

@@ -18,10 +18,12 @@ from cluster.controller.commands import (
     CommandReply,
     ConfigOperation,
     CreateTopics,
+    DeleteTopics,
     IncrementalAlterConfigs,
     NewTopic,
     ProducerIdsReply,
     ResourceOperations,
+    TopicReference,
     TopicsReply,
     decode_reply,
     encode_command,
@@ -44,6 +46,7 @@ from node.config import NodeConfig
 from protocol.errors import ErrorCode
 from storage.metadata_log import MetadataLog
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.disks import small_disk
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -395,3 +398,32 @@ def test_who_knows_more_than_the_log_is_set_right(house: House) -> None:
     ahead.catch_up()
     assert isinstance(ahead.heard[0], MetadataSnapshot)
     assert ahead.image.offset == router.image.offset
+
+
+def test_a_full_disk_takes_deletions_but_no_creations_and_kills_nobody(tmp_path: Path) -> None:
+    config = node_config(tmp_path)
+    with small_disk(config.metadata_folder, 8 << 20) as disk:
+        house = House(tmp_path)
+        try:
+            router = house.follower("router-0")
+            router.join()
+            last = SNAPSHOT_ENTRIES + 5
+            router.do(topics(*range(1, last + 1)))
+            disk.fill()
+            (refused,) = router.submit(topics(last + 1))
+            assert router.answer(refused).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            # So many that a snapshot is due, for which there is no room.
+            for number in range(1, last):
+                disk.fill()
+                router.do(DeleteTopics((TopicReference(f"t{number}"),)))
+            assert names(router.image) == [f"t{last}"]
+            assert "no snapshot" in house.process.log.read_text()
+            house.restart(kills=True)
+            router.follow()
+            (refused,) = router.submit(topics(last + 1))
+            assert router.answer(refused).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            disk.empty()
+            router.do(topics(last + 2))
+            assert names(router.image) == [f"t{last}", f"t{last + 2}"]
+        finally:
+            house.close()

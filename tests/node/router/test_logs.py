@@ -1,5 +1,6 @@
 """A router's own look at the stores: found when there, remembered, forgotten with the topic."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from tests.support.stores import (
     read_all,
     tend,
 )
+from tests.support.waiting import wait_until
 
 STORE_COUNT = 2
 TOPIC_ID = bytes(range(16))
@@ -109,6 +111,33 @@ def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Pat
     assert dropped_but_open(tmp_path) != []
     logs.let_go()
     assert dropped_but_open(tmp_path) == []
+    store.close()
+
+
+def test_a_router_lets_go_of_dropped_files_though_nobody_asks_it_for_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node.router.logs.LET_GO_S", 0.01)
+    store = open_numbered(tmp_path, index_of(0))
+    number = create(store, 0)
+    append_now(store, number, batch_of())
+
+    async def idle() -> None:
+        logs = Logs(tmp_path, STORE_COUNT)
+        reader = logs.reader(index_of(0))
+        assert reader is not None
+        assert read_all(reader, number)
+        store.roll(NOW_MS)
+        store.delete_partition(number)
+        tend(store, NOW_MS)
+        tend(store, NOW_MS + 3_600_000)
+        assert dropped_but_open(tmp_path) != []
+        await asyncio.to_thread(
+            wait_until, lambda: not dropped_but_open(tmp_path), what="it lets go"
+        )
+        logs.close()
+
+    asyncio.run(idle())
     store.close()
 
 
