@@ -16,6 +16,7 @@ slots.
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 REQUESTS_MAX_OF_A_TURN = 128
 """Requests cut for one connection before others get their turn."""
+TURN_S_MAX = 0.002
+"""Nor for longer than this, or as long as one request takes."""
 
 _JOINED_BYTES_MAX = 32 * 1024
 _WRITE_BYTES_MAX = 8 << 20
@@ -370,6 +373,8 @@ class Connection(asyncio.BufferedProtocol):
         on_request = wire.on_request
         slots = self.slots
         count = size = 0
+        clock = time.perf_counter
+        until = clock() + TURN_S_MAX
         self._is_cutting = True
         while end - start >= LENGTH_BYTES:
             if self._stops:
@@ -381,7 +386,7 @@ class Connection(asyncio.BufferedProtocol):
             frame_end = frame_start + length
             if frame_end > end:
                 break
-            if count == REQUESTS_MAX_OF_A_TURN:
+            if count == REQUESTS_MAX_OF_A_TURN or (count and clock() > until):
                 self._stops |= TURN
                 wire.loop.call_soon(self._lift, TURN)
                 break

@@ -17,7 +17,13 @@ from typing import Any
 import pytest
 
 from node.bus.arena import UNIT_BYTES, Arena
-from node.wire.connection import REQUESTS_MAX_OF_A_TURN, Connection, Slot, Wire
+from node.wire.connection import (
+    REQUESTS_MAX_OF_A_TURN,
+    TURN_S_MAX,
+    Connection,
+    Slot,
+    Wire,
+)
 from protocol.errors import ProtocolError
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
@@ -290,6 +296,32 @@ def test_many_requests_in_one_read_do_not_keep_others_waiting(world: World) -> N
             assert await client.receive() == b"q"
         steps = [after - before for before, after in itertools.pairwise(turns)]
         assert max(steps) <= 2 * REQUESTS_MAX_OF_A_TURN
+
+    world.run(scenario())
+
+
+def test_slow_requests_in_one_read_let_others_in_between(world: World) -> None:
+    """Each of these takes longer than a connection's turn may."""
+
+    async def scenario() -> None:
+        order: list[bytes] = []
+
+        def answer(slot: Slot, frame: bytes) -> None:
+            order.append(frame)
+            until = time.perf_counter() + 1.5 * TURN_S_MAX
+            while time.perf_counter() < until and frame == b"slow":
+                pass
+            slot.complete([frame])
+
+        world.answer = answer
+        slow, quick = await world.connect(), await world.connect()
+        await slow.send(*[b"slow"] * 60)
+        await world.until(lambda: order)
+        await quick.send(b"quick")
+        assert await quick.receive() == b"quick"
+        assert order.count(b"slow") < 30
+        for _ in range(60):
+            assert await slow.receive() == b"slow"
 
     world.run(scenario())
 
