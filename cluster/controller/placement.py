@@ -1,52 +1,150 @@
-"""Where new replicas go: in turn over the active brokers, so that leaders and followers spread.
+"""Where new replicas go: spread over the racks first, then over the brokers.
 
-The walk starts at a broker that the topic's id points to, which is random by birth, and goes on
-where it stopped when partitions are added later. The followers of a partition are shifted against
-its leader by a step that grows with every round, so that the load of a lost broker spreads over all
-others instead of falling on its neighbour. Racks are not looked at yet.
+One replica after the other is given to whoever has least, in this order of importance:
+
+- a leader: who leads fewest partitions of the topic, then who holds fewest replicas;
+- a follower: a rack that has none of the partition, or fewest; then who holds fewest replicas, or
+  whose rack does; then who has led already, because the others will have to; then who has followed
+  this leader least, so that the load of a lost broker falls on all others and not on its neighbour.
+
+Among equals it goes round, starting where the topic's id points to, which is random by birth. So
+the leaders of a topic are balanced within one always, and its replicas within one where the racks
+are of one size. Partitions that are added later continue from those that are there.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Final
 
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
+
+_NO_RACKS: Final[Mapping[int, str | None]] = {}
 
 
 def place(
     topic_id: Uuid,
     *,
-    first_partition: int,
     partition_count: int,
     replication_factor: int,
     brokers: Sequence[int],
+    racks: Mapping[int, str | None] = _NO_RACKS,
+    spare: Sequence[int] = (),
+    existing: Iterable[Sequence[int]] = (),
 ) -> list[tuple[int, ...]]:
-    """Replicas for the partitions of [first_partition, first_partition + partition_count).
+    """Replicas for `partition_count` partitions, the preferred leader of each first.
 
-    Raises ApiError(INVALID_REPLICATION_FACTOR) if there are fewer brokers than replicas wanted.
+    `brokers` may lead; `spare` are brokers that are registered and cannot now: they are taken as
+    followers only where there are not enough others, so that a topic can be created while a node
+    is away. `existing` are the replicas of the topic's partitions so far. Brokers without a rack
+    are in one of their own together. ApiError(INVALID_REPLICATION_FACTOR) if there are fewer
+    brokers than replicas wanted, or none that may lead.
     """
-    count = len(brokers)
+    count = len(brokers) + len(spare)
     if replication_factor > count:
         raise ApiError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replication_factor} needs that many brokers, but only {count}"
-            f" {'is' if count == 1 else 'are'} available",
+            f" {'is' if count == 1 else 'are'} registered",
         )
-    start = int.from_bytes(topic_id[:8]) % count
+    if not brokers:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR, "no broker is available: all are fenced"
+        )
+    shares = _Shares(topic_id, brokers, racks)
+    for replicas in existing:
+        shares.count(replicas)
+    from_brokers = min(replication_factor, len(brokers))
     return [
-        _replicas(start, partition, replication_factor, brokers)
-        for partition in range(first_partition, first_partition + partition_count)
+        shares.next(from_brokers) + _turned(spare, partition, replication_factor - from_brokers)
+        for partition in range(partition_count)
     ]
 
 
-def _replicas(
-    start: int, partition: int, replication_factor: int, brokers: Sequence[int]
-) -> tuple[int, ...]:
-    count = len(brokers)
-    leader = (start + partition) % count
-    replicas = [brokers[leader]]
-    if replication_factor > 1:
-        shift = (start + partition // count) % (count - 1)
-        for follower in range(replication_factor - 1):
-            step = 1 + (shift + follower) % (count - 1)
-            replicas.append(brokers[(leader + step) % count])
-    return tuple(replicas)
+def _turned(spare: Sequence[int], partition: int, count: int) -> tuple[int, ...]:
+    return tuple(spare[(partition + number) % len(spare)] for number in range(count))
+
+
+def _rack_by_rack(brokers: Sequence[int], racks: Mapping[int, str | None]) -> list[int]:
+    """One broker of each rack, then the next of each, as long as there are any."""
+    by_rack: dict[str | None, list[int]] = {}
+    for broker in brokers:
+        by_rack.setdefault(racks.get(broker), []).append(broker)
+    rows = zip_longest(*by_rack.values())
+    return [broker for row in rows for broker in row if broker is not None]
+
+
+class _Shares:
+    """How much of one topic every broker has; brokers are numbered with their racks in turn."""
+
+    __slots__ = (
+        "_brokers",
+        "_followed",
+        "_held",
+        "_led",
+        "_numbers",
+        "_partitions",
+        "_rack_held",
+        "_racks",
+        "_start",
+    )
+
+    def __init__(
+        self, topic_id: Uuid, brokers: Sequence[int], racks: Mapping[int, str | None]
+    ) -> None:
+        self._brokers = _rack_by_rack(brokers, racks)
+        self._numbers = {broker: number for number, broker in enumerate(self._brokers)}
+        self._racks = [racks.get(broker) for broker in self._brokers]
+        self._start = int.from_bytes(topic_id[:8]) % len(brokers)
+        self._led = [0] * len(brokers)
+        self._held = [0] * len(brokers)
+        self._rack_held: Counter[str | None] = Counter()
+        self._followed: Counter[tuple[int, int]] = Counter()
+        self._partitions = 0
+
+    def next(self, replication_factor: int) -> tuple[int, ...]:
+        """The replicas of the next partition."""
+        count = len(self._brokers)
+        numbers = range(count)
+        led, held, racks, rack_held = self._led, self._held, self._racks, self._rack_held
+        start, followed = self._start, self._followed
+        leader = min(numbers, key=lambda n: (led[n], held[n], (n - start) % count))
+        turn = leader + self._partitions
+        chosen = [leader]
+        used = Counter((racks[leader],))
+        self._give(leader, leader)
+        while len(chosen) < replication_factor:
+            follower = min(
+                (number for number in numbers if number not in chosen),
+                key=lambda n: (
+                    used[racks[n]],
+                    held[n],
+                    rack_held[racks[n]],
+                    -led[n],
+                    followed[leader, n],
+                    (n - turn) % count,
+                ),
+            )
+            chosen.append(follower)
+            used[racks[follower]] += 1
+            self._give(follower, leader)
+        self._partitions += 1
+        return tuple(self._brokers[number] for number in chosen)
+
+    def count(self, replicas: Sequence[int]) -> None:
+        """These are the replicas of a partition; brokers that are not asked now count not."""
+        leader = self._numbers.get(replicas[0])
+        for broker in replicas:
+            number = self._numbers.get(broker)
+            if number is not None:
+                self._give(number, leader)
+        self._partitions += 1
+
+    def _give(self, number: int, leader: int | None) -> None:
+        self._held[number] += 1
+        self._rack_held[self._racks[number]] += 1
+        if number == leader:
+            self._led[number] += 1
+        elif leader is not None:
+            self._followed[leader, number] += 1

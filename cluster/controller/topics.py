@@ -24,7 +24,7 @@ from cluster.controller.commands import (
 )
 from cluster.controller.config_checks import check_topic_configs
 from cluster.controller.placement import place
-from cluster.controller.state import ControllerResult, ControllerState
+from cluster.controller.state import ControllerResult, ControllerState, is_active
 from cluster.metadata.image import ConfigResourceType, PartitionImage, TopicImage
 from cluster.metadata.records import (
     ConfigChanged,
@@ -187,21 +187,27 @@ def _partitions_of(state: ControllerState, topic: NewTopic) -> tuple[PartitionIm
         )
     # What is beyond the limit is counted, not built.
     built_count = min(partition_count, PARTITIONS_MAX_OF_A_COMMAND + 1)
-    return _placed(state, topic.topic_id, 0, built_count, replication_factor)
+    return _placed(state, topic.topic_id, (), built_count, replication_factor)
 
 
 def _placed(
-    state: ControllerState, topic_id: bytes, first: int, count: int, replication_factor: int
+    state: ControllerState,
+    topic_id: bytes,
+    existing: tuple[PartitionImage, ...],
+    count: int,
+    replication_factor: int,
 ) -> tuple[PartitionImage, ...]:
-    brokers = [broker.broker_id for broker in state.active_brokers()]
+    brokers = state.registered_brokers()
     return tuple(
         new_partition(state, replicas)
         for replicas in place(
             topic_id,
-            first_partition=first,
             partition_count=count,
             replication_factor=replication_factor,
-            brokers=brokers,
+            brokers=[broker.broker_id for broker in brokers if is_active(broker)],
+            racks={broker.broker_id: broker.rack for broker in brokers},
+            spare=[broker.broker_id for broker in brokers if not is_active(broker)],
+            existing=(partition.replicas for partition in existing),
         )
     )
 
@@ -265,7 +271,8 @@ def _added_partitions(
     replication_factor = len(topic.partitions[0].replicas)
     if wanted.assignments is None:
         added = min(added, PARTITIONS_MAX_OF_A_COMMAND + 1)
-        return topic, _placed(state, topic.topic_id, count, added, replication_factor)
+        partitions = _placed(state, topic.topic_id, topic.partitions, added, replication_factor)
+        return topic, partitions
     if len(wanted.assignments) != added:
         raise ApiError(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,

@@ -1,33 +1,114 @@
-"""Placement: everybody gets the same share, and losing one broker burdens all others."""
+"""Placement: racks first, then everybody the same share, and a loss that burdens all others."""
 
 import random
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cluster.controller.placement import place
 from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 
+NO_RACKS: Mapping[int, str | None] = {}
 
-def placed(start: int, partitions: int, factor: int, brokers: list[int]) -> list[tuple[int, ...]]:
+
+def placed(
+    start: int,
+    partitions: int,
+    factor: int,
+    brokers: Sequence[int],
+    racks: Mapping[int, str | None] = NO_RACKS,
+) -> list[tuple[int, ...]]:
     return place(
         topic_id(start),
-        first_partition=0,
         partition_count=partitions,
         replication_factor=factor,
         brokers=brokers,
+        racks=racks,
     )
 
 
+def spread(counts: Counter[int], brokers: Sequence[int]) -> int:
+    """By how much the one with most has more than the one with least."""
+    shares = [counts[broker] for broker in brokers]
+    return max(shares) - min(shares)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[int], dict[int, str | None]]:
+    """Brokers with any ids, each in one of a few racks of any size, or in none."""
+    brokers = draw(st.lists(st.integers(0, 999), min_size=1, max_size=12, unique=True))
+    rack = st.sampled_from(["a", "b", "c", "d", None])
+    return brokers, {broker: draw(rack) for broker in brokers}
+
+
+@st.composite
+def even_clusters(draw: st.DrawFn) -> tuple[list[int], dict[int, str | None]]:
+    """Racks of one size."""
+    rack_count = draw(st.integers(1, 6))
+    count = rack_count * draw(st.integers(1, 12 // rack_count))
+    brokers = draw(st.permutations(range(count)))
+    return brokers, {broker: f"rack-{broker % rack_count}" for broker in brokers}
+
+
+@given(clusters(), st.integers(0, 10**6), st.integers(1, 30), st.data())
+@settings(deadline=None, max_examples=150)
+def test_no_broker_has_two_replicas_and_no_rack_two_while_another_has_none(
+    cluster: tuple[list[int], dict[int, str | None]],
+    start: int,
+    partitions: int,
+    data: st.DataObject,
+) -> None:
+    brokers, racks = cluster
+    factor = data.draw(st.integers(1, len(brokers)))
+    sizes = Counter(racks.values())
+    for replicas in placed(start, partitions, factor, brokers, racks):
+        assert len(replicas) == factor
+        assert len(set(replicas)) == factor
+        used = Counter(racks[broker] for broker in replicas)
+        assert len(used) == min(factor, len(sizes))
+        most = max(used.values())
+        assert all(used[rack] >= min(most - 1, size) for rack, size in sizes.items())
+
+
+@given(clusters(), st.integers(0, 10**6), st.integers(1, 60), st.data())
+@settings(deadline=None, max_examples=150)
+def test_leaders_are_balanced_within_one_whatever_the_racks(
+    cluster: tuple[list[int], dict[int, str | None]],
+    start: int,
+    partitions: int,
+    data: st.DataObject,
+) -> None:
+    brokers, racks = cluster
+    factor = data.draw(st.integers(1, len(brokers)))
+    replicas = placed(start, partitions, factor, brokers, racks)
+    assert spread(Counter(nodes[0] for nodes in replicas), brokers) <= 1
+
+
+@given(even_clusters(), st.integers(0, 10**6), st.integers(1, 40), st.data())
+@settings(deadline=None, max_examples=200)
+def test_replicas_are_balanced_within_one_where_racks_are_of_one_size(
+    cluster: tuple[list[int], dict[int, str | None]],
+    start: int,
+    partitions: int,
+    data: st.DataObject,
+) -> None:
+    brokers, racks = cluster
+    factor = data.draw(st.integers(1, len(brokers)))
+    replicas = placed(start, partitions, factor, brokers, racks)
+    assert spread(Counter(node for nodes in replicas for node in nodes), brokers) <= 1
+
+
 @pytest.mark.parametrize("seed", range(30))
-def test_replicas_are_distinct_and_spread_evenly(seed: int) -> None:
+def test_whole_rounds_give_everybody_the_same(seed: int) -> None:
     chance = random.Random(seed)
     brokers = chance.sample(range(100), chance.randint(1, 9))
     factor = chance.randint(1, len(brokers))
     rounds = chance.randint(1, 6) * max(1, len(brokers) - 1)
     replicas = placed(chance.randrange(10**6), len(brokers) * rounds, factor, brokers)
-    assert all(len(set(nodes)) == factor for nodes in replicas)
     leaders = Counter(nodes[0] for nodes in replicas)
     assert set(leaders.values()) == {rounds}, "each broker leads as often as any other"
     held = Counter(node for nodes in replicas for node in nodes)
@@ -40,6 +121,15 @@ def test_the_followers_of_one_leader_are_spread_over_all_others() -> None:
     assert followers == {0: 1, 1: 1, 3: 1, 4: 1}
 
 
+def test_a_small_rack_has_a_replica_of_each_partition_but_not_every_lead() -> None:
+    racks = {0: "small", 1: "big", 2: "big", 3: "big"}
+    replicas = placed(0, 12, 2, [0, 1, 2, 3], racks)
+    assert all(0 in nodes for nodes in replicas)
+    assert Counter(nodes[0] for nodes in replicas) == {0: 3, 1: 3, 2: 3, 3: 3}
+    held = Counter(node for nodes in replicas for node in nodes)
+    assert held == {0: 12, 1: 4, 2: 4, 3: 4}
+
+
 def test_topics_begin_at_different_brokers() -> None:
     leaders = {placed(start, 1, 1, [0, 1, 2])[0][0] for start in range(3)}
     assert leaders == {0, 1, 2}
@@ -49,7 +139,7 @@ def test_placement_goes_on_where_it_stopped() -> None:
     whole = placed(5, 12, 3, [0, 1, 2, 3])
     rest = place(
         topic_id(5),
-        first_partition=5,
+        existing=whole[:5],
         partition_count=7,
         replication_factor=3,
         brokers=[0, 1, 2, 3],
@@ -57,8 +147,39 @@ def test_placement_goes_on_where_it_stopped() -> None:
     assert rest == whole[5:]
 
 
-@pytest.mark.parametrize("brokers", [[], [4]])
-def test_more_replicas_than_brokers_is_refused(brokers: list[int]) -> None:
+def test_a_broker_that_came_later_gets_more_of_the_new_partitions() -> None:
+    before = placed(0, 8, 1, [0, 1])
+    added = place(
+        topic_id(0), existing=before, partition_count=4, replication_factor=1, brokers=[0, 1, 2]
+    )
+    assert added == [(2,)] * 4
+
+
+def test_spare_brokers_follow_only_where_others_are_missing() -> None:
+    def with_spare(factor: int) -> list[tuple[int, ...]]:
+        return place(
+            topic_id(0),
+            partition_count=4,
+            replication_factor=factor,
+            brokers=[0, 1],
+            spare=[7, 8],
+        )
+
+    assert all(set(nodes) == {0, 1} for nodes in with_spare(2))
+    assert [set(nodes[:2]) for nodes in with_spare(3)] == [{0, 1}] * 4
+    assert Counter(nodes[2] for nodes in with_spare(3)) == {7: 2, 8: 2}
+    assert all(set(nodes) == {0, 1, 7, 8} for nodes in with_spare(4))
+
+
+@pytest.mark.parametrize(("brokers", "spare"), [([], []), ([4], []), ([4], [5]), ([], [5, 6, 7])])
+def test_more_replicas_than_brokers_is_refused(brokers: list[int], spare: list[int]) -> None:
+    factor = len(brokers) + len(spare) + bool(brokers or not spare)
     with pytest.raises(ApiError) as caught:
-        placed(0, 1, len(brokers) + 1, brokers)
+        place(
+            topic_id(0),
+            partition_count=1,
+            replication_factor=factor,
+            brokers=brokers,
+            spare=spare,
+        )
     assert caught.value.code is ErrorCode.INVALID_REPLICATION_FACTOR

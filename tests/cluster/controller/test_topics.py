@@ -151,12 +151,30 @@ def test_there_are_as_many_brokers_as_replicas(factor: int) -> None:
     assert code_of(ControllerRoom(), new("t", 1, factor)) == ErrorCode.INVALID_REPLICATION_FACTOR
 
 
-def test_fenced_brokers_get_no_replicas() -> None:
+def test_fenced_brokers_get_no_replicas_where_there_are_enough_others() -> None:
     room = ControllerRoom(brokers=3)
     room.fence(1)
-    assert code_of(room, new("t", 9, 3)) == ErrorCode.INVALID_REPLICATION_FACTOR
     assert code_of(room, new("t", 9, 2)) == ErrorCode.NONE
     assert all(1 not in partition.replicas for partition in room.partitions("t"))
+
+
+def test_a_topic_is_created_while_a_broker_is_away_and_gets_its_place() -> None:
+    room = ControllerRoom(brokers=3)
+    room.fence(1)
+    assert code_of(room, new("t", 9, 4)) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert code_of(room, new("t", 9, 3)) == ErrorCode.NONE
+    for partition in room.partitions("t"):
+        assert partition.replicas[-1] == 1
+        assert partition.in_sync_replicas == partition.replicas[:2]
+        assert partition.leader == partition.replicas[0]
+
+
+def test_no_topic_is_created_while_all_brokers_are_fenced() -> None:
+    room = ControllerRoom(brokers=2)
+    room.fence(0, 1)
+    result = room.create(new("t", 1, 1))["t"]
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "fenced" in str(result.error_message)
 
 
 def test_a_request_creates_ten_thousand_partitions_at_most() -> None:
