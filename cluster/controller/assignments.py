@@ -32,9 +32,16 @@ def numbered_assignments(
 
 
 def check_assignment(
-    state: ControllerState, replicas: Sequence[int], replication_factor: int
+    state: ControllerState,
+    replicas: Sequence[int],
+    replication_factor: int,
+    *,
+    may_be_inactive: bool = False,
 ) -> None:
-    """ApiError(INVALID_REPLICA_ASSIGNMENT) unless a partition may have these replicas."""
+    """ApiError(INVALID_REPLICA_ASSIGNMENT) unless a partition may have these replicas.
+
+    One of them has to be there to lead, unless others do as yet (`may_be_inactive`).
+    """
     complaint = None
     if not replicas:
         complaint = "a partition cannot be assigned to no replicas"
@@ -50,7 +57,7 @@ def check_assignment(
         unknown = [replica for replica in replicas if replica not in brokers]
         if unknown:
             complaint = f"broker {unknown[0]} is not registered"
-        elif not any(is_active(brokers[replica]) for replica in replicas):
+        elif not may_be_inactive and not any(is_active(brokers[replica]) for replica in replicas):
             complaint = f"none of the brokers {list(replicas)} is available"
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, complaint)

@@ -1,19 +1,46 @@
-"""Brokers as the controller knows them: registration, and blocks of producer ids.
+"""The life of a broker: registration, heartbeats, fencing, shutdown; and blocks of producer ids.
 
-Heartbeats, fencing and leader election come with a second broker; a broker that registers is active
-at once.
+    state                  event                                  next
+    ---------------------------------------------------------------------------------------
+    (none)                 RegisterBroker                         fenced, or active at once
+    fenced                 heartbeat, has caught up               active
+    active                 heartbeat wants_fence, or silence      fenced
+    active                 heartbeat wants_shut_down              in controlled shutdown, or fenced
+                                                                  if it leads nothing
+    in controlled          it leads nothing, and all others       fenced; its reply says that it
+    shutdown               know that                              should shut down
+    any                    RegisterBroker by a new incarnation    as from (none)
+    any                    UnregisterBroker                       (none)
+
+Who stops being active loses the lead and its places in ISRs in the same entry of the log; who
+becomes active may lead what nobody leads. Silence is the session table's matter, see `sessions`.
+The broker epoch is the place in the log at which a registration was decided, so that it grows.
 """
 
+from collections.abc import Set
 from typing import Final
 
 from cluster.controller.commands import (
     AllocateProducerIds,
+    BrokerHeartbeat,
     BrokerReply,
+    HeartbeatReply,
     ProducerIdsReply,
     RegisterBroker,
+    UnregisterBroker,
+    UnregisteredReply,
 )
+from cluster.controller.elections import with_broker, without_brokers
+from cluster.controller.sessions import Session
 from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.records import BrokerRegistered, ProducerIdsAllocated
+from cluster.metadata.image import BrokerImage
+from cluster.metadata.records import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ProducerIdsAllocated,
+    Record,
+)
 from protocol.errors import ApiError, ErrorCode
 
 PRODUCER_IDS_OF_A_BLOCK: Final = 1000
@@ -21,39 +48,126 @@ PRODUCER_IDS_OF_A_BLOCK: Final = 1000
 _PRODUCER_ID_MAX: Final = 2**63 - 1
 
 
-def register_broker(state: ControllerState, command: RegisterBroker) -> ControllerResult:
-    """Take a broker in. Its epoch is the place of the registration in the log, so that it grows."""
+def register_broker(
+    state: ControllerState, command: RegisterBroker, now_ms: int = 0
+) -> ControllerResult:
+    """Take a broker in.
+
+    ApiError: INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation of
+    the broker is alive and does not leave; UNSUPPORTED_VERSION if its release does not understand
+    a finalised feature. The same incarnation again, its answer lost, keeps its epoch and state.
+    """
     image = state.image
+    broker_id = command.broker_id
     if command.cluster_id and image.cluster_id and command.cluster_id != image.cluster_id:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
-            f"broker {command.broker_id} belongs to the cluster {command.cluster_id}, this one is"
+            f"broker {broker_id} belongs to the cluster {command.cluster_id}, this one is"
             f" {image.cluster_id}",
         )
-    broker_epoch = image.offset + 1
+    before = image.brokers.get(broker_id)
+    is_same = before is not None and before.incarnation_id == command.incarnation_id
+    if before is not None and not is_same:
+        _check_not_alive(state, before, now_ms)
+    _check_features(state, command)
     record = BrokerRegistered(
-        broker_id=command.broker_id,
-        broker_epoch=broker_epoch,
+        broker_id=broker_id,
+        broker_epoch=before.broker_epoch if before is not None and is_same else image.offset + 1,
         incarnation_id=command.incarnation_id,
         listeners=command.listeners,
         rack=command.rack,
         features=command.features,
+        is_fenced=before.is_fenced if before is not None and is_same else command.starts_fenced,
+        is_in_controlled_shutdown=is_same
+        and before is not None
+        and before.is_in_controlled_shutdown,
+        log_dirs=command.log_dirs,
     )
-    return ControllerResult(records=(record,), reply=BrokerReply(broker_epoch))
+    records: list[Record] = [] if _is_what_is_known(record, before) else [record]
+    if not is_same:
+        records.extend(_unsettled(state, command, before))
+    if command.starts_fenced:
+        state.sessions.touch(broker_id, record.broker_epoch, now_ms)
+    else:
+        state.sessions.drop(broker_id)
+    return ControllerResult(tuple(records), BrokerReply(record.broker_epoch))
+
+
+def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> ControllerResult:
+    """Note that a broker is alive, and what follows from what it wants.
+
+    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH) if it has to register
+    (anew) before anything else.
+    """
+    broker = check_broker_epoch(state, command.broker_id, command.broker_epoch)
+    session = state.sessions.touch(broker.broker_id, broker.broker_epoch, now_ms)
+    session.metadata_offset = max(session.metadata_offset, command.metadata_offset)
+    is_caught_up = command.metadata_offset >= broker.broker_epoch
+    records: list[Record] = []
+    is_fenced = broker.is_fenced
+    is_leaving = broker.is_in_controlled_shutdown
+    should_shut_down = False
+    if is_leaving or (command.wants_shut_down and not is_fenced):
+        should_shut_down = _may_go(state, broker, session, command)
+        if not is_leaving:
+            is_leaving = True
+            session.shutdown_offset = state.image.offset + 1
+            records.append(BrokerChanged(broker.broker_id, should_shut_down, True))
+            records.extend(without_brokers(state, {broker.broker_id}))
+        elif should_shut_down and not is_fenced:
+            records.append(BrokerChanged(broker.broker_id, True, True))
+            records.extend(without_brokers(state, {broker.broker_id}))
+        is_fenced = is_fenced or should_shut_down
+    elif command.wants_shut_down:
+        should_shut_down = True
+    elif is_fenced and not command.wants_fence and is_caught_up:
+        is_fenced = False
+        records.append(BrokerChanged(broker.broker_id, False, False))
+        records.extend(with_broker(state, broker.broker_id))
+    elif command.wants_fence and not is_fenced:
+        is_fenced = True
+        records.extend(_fenced(state, {broker.broker_id}))
+    return ControllerResult(
+        tuple(records),
+        HeartbeatReply(
+            is_caught_up=is_caught_up,
+            is_fenced=is_fenced,
+            is_in_controlled_shutdown=is_leaving,
+            should_shut_down=should_shut_down,
+            next_heartbeat_ms=state.broker_settings.broker_heartbeat_interval_ms,
+        ),
+    )
+
+
+def unregister_broker(state: ControllerState, command: UnregisterBroker) -> ControllerResult:
+    """Forget a broker; what it leads goes to others. ApiError(BROKER_ID_NOT_REGISTERED).
+
+    Its places among the replicas of partitions stay until they are reassigned.
+    """
+    broker_id = command.broker_id
+    if broker_id not in state.image.brokers:
+        raise _not_registered(broker_id)
+    state.sessions.drop(broker_id)
+    records: list[Record] = [*without_brokers(state, {broker_id}), BrokerUnregistered(broker_id)]
+    return ControllerResult(tuple(records), UnregisteredReply(broker_id))
+
+
+def fence_the_silent(state: ControllerState, now_ms: int) -> list[Record]:
+    """Fence all brokers whose sessions have expired, in one go."""
+    timeout_ms = state.broker_settings.broker_session_timeout_ms
+    state.sessions.awake(now_ms, timeout_ms)
+    silent = set()
+    for broker_id in state.sessions.expired(now_ms, timeout_ms):
+        state.sessions.drop(broker_id)
+        broker = state.image.brokers.get(broker_id)
+        if broker is not None and not broker.is_fenced:
+            silent.add(broker_id)
+    return _fenced(state, silent) if silent else []
 
 
 def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) -> ControllerResult:
     """Give a broker the next block of producer ids. No id is ever given twice."""
-    broker = state.image.brokers.get(command.broker_id)
-    if broker is None:
-        raise ApiError(
-            ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {command.broker_id}"
-        )
-    if broker.broker_epoch != command.broker_epoch:
-        raise ApiError(
-            ErrorCode.STALE_BROKER_EPOCH,
-            f"broker {command.broker_id} has registered anew since epoch {command.broker_epoch}",
-        )
+    check_broker_epoch(state, command.broker_id, command.broker_epoch)
     first = state.image.next_producer_id
     if first > _PRODUCER_ID_MAX - PRODUCER_IDS_OF_A_BLOCK:
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "all producer ids have been given out")
@@ -65,3 +179,119 @@ def allocate_producer_ids(state: ControllerState, command: AllocateProducerIds) 
         ),
         reply=ProducerIdsReply(first, PRODUCER_IDS_OF_A_BLOCK),
     )
+
+
+def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int) -> BrokerImage:
+    """The broker that speaks; ApiError if it is not registered, or was registered anew since."""
+    broker = state.image.brokers.get(broker_id)
+    if broker is None:
+        raise _not_registered(broker_id)
+    if broker.broker_epoch != broker_epoch:
+        raise ApiError(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"broker {broker_id} has registered anew since epoch {broker_epoch}",
+        )
+    return broker
+
+
+def _not_registered(broker_id: int) -> ApiError:
+    return ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
+
+
+def _check_not_alive(state: ControllerState, before: BrokerImage, now_ms: int) -> None:
+    """Two processes of one id would both lead; who is leaving makes room for its successor."""
+    timeout_ms = state.broker_settings.broker_session_timeout_ms
+    is_alive = state.sessions.is_alive(before.broker_id, before.broker_epoch, now_ms, timeout_ms)
+    if is_alive and not before.is_in_controlled_shutdown:
+        raise ApiError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"another broker with the id {before.broker_id} is alive: give this one an id of its"
+            f" own; if it is the same one restarted, it is taken in once {timeout_ms} ms have"
+            " passed since it was last heard of",
+        )
+
+
+def _check_features(state: ControllerState, command: RegisterBroker) -> None:
+    if not command.features:
+        return
+    ranges = {feature.name: feature for feature in command.features}
+    for name, level in state.image.features.items():
+        found = ranges.get(name)
+        if found is None or not found.min_level <= level <= found.max_level:
+            understands = (
+                "nothing of it"
+                if found is None
+                else (f"levels {found.min_level} to {found.max_level}")
+            )
+            raise ApiError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the cluster's {name} is at level {level}, but broker {command.broker_id}"
+                f" understands {understands}: start it from a release that fits",
+            )
+
+
+def _is_what_is_known(record: BrokerRegistered, before: BrokerImage | None) -> bool:
+    return before == BrokerImage(
+        broker_id=record.broker_id,
+        broker_epoch=record.broker_epoch,
+        incarnation_id=record.incarnation_id,
+        listeners=record.listeners,
+        rack=record.rack,
+        features=record.features,
+        is_fenced=record.is_fenced,
+        is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+        log_dirs=record.log_dirs,
+    )
+
+
+def _unsettled(
+    state: ControllerState, command: RegisterBroker, before: BrokerImage | None
+) -> list[Record]:
+    """What a new incarnation loses of its predecessor's: the lead, and trust in its logs."""
+    broker_id = command.broker_id
+    only_this = frozenset((broker_id,))
+    nobody: frozenset[int] = frozenset()
+    previous = command.previous_broker_epoch
+    is_lost = previous is not None and (before is None or before.broker_epoch != previous)
+    known = set(before.log_dirs) if before is not None else set()
+    is_erased = bool(known and command.log_dirs) and known.isdisjoint(command.log_dirs)
+    was_active = before is not None and not before.is_fenced
+    is_leaving = command.starts_fenced and was_active
+    if not (is_leaving or is_lost or is_erased):
+        return []
+    return without_brokers(
+        state,
+        only_this if is_leaving else nobody,
+        lost=only_this if is_lost else nobody,
+        erased=only_this if is_erased else nobody,
+    )
+
+
+def _fenced(state: ControllerState, broker_ids: Set[int]) -> list[Record]:
+    brokers = state.image.brokers
+    records: list[Record] = [
+        BrokerChanged(broker_id, True, brokers[broker_id].is_in_controlled_shutdown)
+        for broker_id in sorted(broker_ids)
+    ]
+    records.extend(without_brokers(state, broker_ids))
+    return records
+
+
+def _may_go(
+    state: ControllerState, broker: BrokerImage, session: Session, command: BrokerHeartbeat
+) -> bool:
+    """Whether a broker in controlled shutdown may stop: nobody looks for a leader there any more.
+
+    All others that serve must know that its leaders have moved, or clients would be sent to it.
+    """
+    if broker.is_fenced:
+        return True
+    if state.index.led_by(broker.broker_id):
+        return False
+    if not broker.is_in_controlled_shutdown:
+        return True
+    if session.shutdown_offset is None:
+        # A controller before this one began it: whatever it did is in the log by now.
+        session.shutdown_offset = state.image.offset
+    others = [other.broker_id for other in state.active_brokers()]
+    return state.sessions.have_all_reached(others, session.shutdown_offset)

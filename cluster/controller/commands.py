@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.metadata.image import FeatureRange, Listener
+from cluster.metadata.image import FeatureRange, Listener, PartitionImage
 from protocol.types import ZERO_UUID, Uuid
 
 
@@ -116,7 +116,14 @@ class AllocateProducerIds(msgspec.Struct, frozen=True, array_like=True, tag="All
 
 
 class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="RegisterBroker"):
-    """A broker has started. An empty `cluster_id` says that it belongs to none yet."""
+    """A broker has started. An empty `cluster_id` says that it belongs to none yet.
+
+    `features` are what its release understands; empty says nothing about it. `log_dirs` are the
+    ids of its data folders, new ones after a disk was wiped. `starts_fenced` is a broker's that
+    sends heartbeats: it serves once it has caught up. `previous_broker_epoch` is the epoch under
+    which it last ran if its logs still have all that it acknowledged then, -1 if they may not,
+    null if it does not say (KIP-966).
+    """
 
     broker_id: int
     incarnation_id: Uuid
@@ -124,6 +131,99 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="Register
     listeners: tuple[Listener, ...] = ()
     rack: str | None = None
     features: tuple[FeatureRange, ...] = ()
+    log_dirs: tuple[Uuid, ...] = ()
+    starts_fenced: bool = False
+    previous_broker_epoch: int | None = None
+
+
+class BrokerHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag="BrokerHeartbeat"):
+    """A broker is alive and has applied the metadata log up to `metadata_offset`.
+
+    With `wants_fence` it does not want to serve yet, with `wants_shut_down` it wants to leave.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    metadata_offset: int
+    wants_fence: bool = False
+    wants_shut_down: bool = False
+
+
+class UnregisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="UnregisterBroker"):
+    """A broker is gone for good."""
+
+    broker_id: int
+
+
+class InSyncReplica(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A replica that a leader wants in the ISR; epoch -1 stands for any (KIP-903)."""
+
+    broker_id: int
+    broker_epoch: int = -1
+
+
+class InSyncChange(msgspec.Struct, frozen=True, array_like=True):
+    """The ISR that the leader of one partition wants, and the state upon which it wants it."""
+
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: tuple[InSyncReplica, ...]
+
+
+class AlterPartition(msgspec.Struct, frozen=True, array_like=True, tag="AlterPartition"):
+    """A leader's changes of ISRs; each succeeds or fails by itself."""
+
+    broker_id: int
+    broker_epoch: int
+    changes: tuple[InSyncChange, ...]
+
+
+class PartitionReference(msgspec.Struct, frozen=True, array_like=True):
+    """One partition by its topic's name."""
+
+    topic: str
+    partition: int
+
+
+class ElectLeaders(msgspec.Struct, frozen=True, array_like=True, tag="ElectLeaders"):
+    """Elect: type 0 the preferred leaders, 1 anybody if it must be (KIP-460); null: everywhere."""
+
+    election_type: int
+    partitions: tuple[PartitionReference, ...] | None
+
+
+class Reassignment(msgspec.Struct, frozen=True, array_like=True):
+    """Where the replicas of a partition shall be; null cancels what is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+
+
+class AlterPartitionReassignments(
+    msgspec.Struct, frozen=True, array_like=True, tag="AlterPartitionReassignments"
+):
+    """Each reassignment is accepted or refused by itself (KIP-455)."""
+
+    reassignments: tuple[Reassignment, ...]
+    allow_replication_factor_change: bool = True
+
+
+class FeatureUpdate(msgspec.Struct, frozen=True, array_like=True):
+    """The level that a feature shall have; type 1 upgrade, 2 safe downgrade, 3 unsafe downgrade."""
+
+    name: str
+    level: int
+    upgrade_type: int = 1
+
+
+class UpdateFeatures(msgspec.Struct, frozen=True, array_like=True, tag="UpdateFeatures"):
+    """All of the features get their levels, or none (KIP-584, KIP-778)."""
+
+    updates: tuple[FeatureUpdate, ...]
+    validate_only: bool = False
 
 
 Command: TypeAlias = (
@@ -134,6 +234,12 @@ Command: TypeAlias = (
     | IncrementalAlterConfigs
     | AllocateProducerIds
     | RegisterBroker
+    | BrokerHeartbeat
+    | UnregisterBroker
+    | AlterPartition
+    | ElectLeaders
+    | AlterPartitionReassignments
+    | UpdateFeatures
 )
 
 
@@ -182,7 +288,83 @@ class BrokerReply(msgspec.Struct, frozen=True, array_like=True, tag="Broker"):
     broker_epoch: int
 
 
-CommandReply: TypeAlias = TopicsReply | ConfigsReply | ProducerIdsReply | BrokerReply
+class HeartbeatReply(msgspec.Struct, frozen=True, array_like=True, tag="Heartbeat"):
+    """How a broker stands. It serves while it is not fenced, and goes when it should shut down.
+
+    `is_caught_up`: its metadata has its own registration. `next_heartbeat_ms`: after how many
+    milliseconds it is expected to be heard of again.
+    """
+
+    is_caught_up: bool
+    is_fenced: bool
+    is_in_controlled_shutdown: bool
+    should_shut_down: bool
+    next_heartbeat_ms: int
+
+
+class UnregisteredReply(msgspec.Struct, frozen=True, array_like=True, tag="Unregistered"):
+    """The broker is not registered any more."""
+
+    broker_id: int
+
+
+class InSyncResult(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one InSyncChange; the partition's state from now on if it was accepted."""
+
+    topic_id: Uuid
+    partition: int
+    error_code: int = 0
+    state: PartitionImage | None = None
+
+
+class InSyncReply(msgspec.Struct, frozen=True, array_like=True, tag="InSync"):
+    """Answers AlterPartition, one result for each change in order."""
+
+    results: tuple[InSyncResult, ...]
+
+
+class PartitionResult(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one partition."""
+
+    topic: str
+    partition: int
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class PartitionsReply(msgspec.Struct, frozen=True, array_like=True, tag="Partitions"):
+    """Answers ElectLeaders and AlterPartitionReassignments."""
+
+    results: tuple[PartitionResult, ...]
+
+
+class FeatureResult(msgspec.Struct, frozen=True, array_like=True):
+    """What became of one feature's update."""
+
+    name: str
+    error_code: int = 0
+    error_message: str | None = None
+
+
+class FeaturesReply(msgspec.Struct, frozen=True, array_like=True, tag="Features"):
+    """Answers UpdateFeatures: all results are good, or `error_code` says why nothing was done."""
+
+    results: tuple[FeatureResult, ...]
+    error_code: int = 0
+    error_message: str | None = None
+
+
+CommandReply: TypeAlias = (
+    TopicsReply
+    | ConfigsReply
+    | ProducerIdsReply
+    | BrokerReply
+    | HeartbeatReply
+    | UnregisteredReply
+    | InSyncReply
+    | PartitionsReply
+    | FeaturesReply
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)

@@ -25,6 +25,7 @@ from cluster.controller.config_checks import (
     check_value,
     definition_of,
 )
+from cluster.controller.elections import consequences
 from cluster.controller.state import ControllerResult, ControllerState
 from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType
@@ -48,7 +49,7 @@ class Operation(IntEnum):
 def alter_configs(state: ControllerState, command: AlterConfigs) -> ControllerResult:
     """Give each resource the configs named and no others."""
     return _each_by_itself(
-        command.resources, lambda resource: _replace(state, resource), command.validate_only
+        state, command.resources, lambda resource: _replace(state, resource), command.validate_only
     )
 
 
@@ -57,11 +58,12 @@ def incremental_alter_configs(
 ) -> ControllerResult:
     """Change single keys of each resource."""
     return _each_by_itself(
-        command.resources, lambda resource: _change(state, resource), command.validate_only
+        state, command.resources, lambda resource: _change(state, resource), command.validate_only
     )
 
 
 def _each_by_itself(
+    state: ControllerState,
     resources: Sequence[AnyResource],
     change: Callable[[AnyResource], Iterable[Record]],
     validate_only: bool,
@@ -82,9 +84,10 @@ def _each_by_itself(
         results.append(
             ResourceResult(resource.resource_type, resource.resource_name, code, message)
         )
-    return ControllerResult(
-        records=() if validate_only else tuple(records), reply=ConfigsReply(tuple(results))
-    )
+    if validate_only:
+        records.clear()
+    records.extend(consequences(state, records))
+    return ControllerResult(records=tuple(records), reply=ConfigsReply(tuple(results)))
 
 
 def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Record]:

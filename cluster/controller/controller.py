@@ -1,30 +1,52 @@
 """The controller: from a command and the metadata to the records that carry the command out.
 
     command ──handle──> records + reply        records ──replay──> next state
+    time    ──tick────> records
+
                         (decides, changes nothing)           (changes, decides nothing)
 
 The driver writes the records as one entry of the metadata log, replays them here, and sends the
 reply when the entry is committed. It replays before it hands in the next command, so that every
 command is decided upon the state the one before it left. Pure: fresh ids come with the command, the
 time is an argument. Called by the controller's process and by nothing else.
+
+A controller of several nodes also needs `lead` when it becomes the active one, and from then on
+`tick` by `next_deadline_ms`: silent brokers are fenced, preferred leaders get the lead back. What
+it knows of who is alive is soft state, see `sessions`: it is in no image and in no log.
 """
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from cluster.controller.brokers import allocate_producer_ids, register_broker
+from cluster.controller.brokers import (
+    allocate_producer_ids,
+    fence_the_silent,
+    heartbeat,
+    register_broker,
+    unregister_broker,
+)
 from cluster.controller.commands import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterPartition,
+    AlterPartitionReassignments,
+    BrokerHeartbeat,
     Command,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
     IncrementalAlterConfigs,
     RegisterBroker,
+    UnregisterBroker,
+    UpdateFeatures,
 )
 from cluster.controller.configs import alter_configs, incremental_alter_configs
+from cluster.controller.elections import REBALANCED_MAX, elect_leaders, preferred_elections
+from cluster.controller.features import update_features
+from cluster.controller.in_sync_replicas import alter_partition
+from cluster.controller.reassignment import alter_reassignments
 from cluster.controller.state import ControllerResult, ControllerState
 from cluster.controller.topics import create_partitions, create_topics, delete_topics
 from cluster.metadata.image import MetadataImage
@@ -40,6 +62,7 @@ class Controller:
         self, image: MetadataImage, *, node_id: int = 0, static: Mapping[str, str] = _NOTHING
     ) -> None:
         self._state = ControllerState(image, node_id=node_id, static=static)
+        self._next_rebalance_ms: int | None = None
 
     @property
     def image(self) -> MetadataImage:
@@ -63,9 +86,68 @@ class Controller:
             case AllocateProducerIds():
                 return allocate_producer_ids(state, command)
             case RegisterBroker():
-                return register_broker(state, command)
+                return register_broker(state, command, now_ms)
+            case BrokerHeartbeat():
+                return heartbeat(state, command, now_ms)
+            case UnregisterBroker():
+                return unregister_broker(state, command)
+            case AlterPartition():
+                return alter_partition(state, command)
+            case ElectLeaders():
+                return elect_leaders(state, command)
+            case AlterPartitionReassignments():
+                return alter_reassignments(state, command)
+            case UpdateFeatures():
+                return update_features(state, command)
             case _:
                 assert_never(command)
+
+    def lead(self, now_ms: int) -> None:
+        """This has become the active controller: every broker that serves is given time anew.
+
+        Fenced brokers are heard of when they send their next heartbeat.
+        """
+        state = self._state
+        state.sessions.begin(
+            (
+                (broker.broker_id, broker.broker_epoch)
+                for broker in state.image.brokers.values()
+                if not broker.is_fenced
+            ),
+            now_ms,
+        )
+        self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
+        # Built now, the index does not make the first death take longer than the others.
+        state.index.leaderless()
+
+    def tick(self, now_ms: int) -> tuple[Record, ...]:
+        """What is to be done because time has passed; to be written as one entry, if anything.
+
+        To be called by `next_deadline_ms` at the latest, after the commands that have arrived.
+        """
+        state = self._state
+        records = fence_the_silent(state, now_ms)
+        if records:
+            # What else is due is decided upon what these records make of the state.
+            return tuple(records)
+        if self._next_rebalance_ms is not None and now_ms >= self._next_rebalance_ms:
+            if state.broker_settings.auto_leader_rebalance_enable:
+                records = preferred_elections(state)
+            if len(records) < REBALANCED_MAX:
+                self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
+        return tuple(records)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` is to be called next, or None if this controller has never led."""
+        check_ms = self._state.sessions.next_check_ms(
+            self._state.broker_settings.broker_session_timeout_ms
+        )
+        deadlines = [due for due in (check_ms, self._next_rebalance_ms) if due is not None]
+        return min(deadlines, default=None)
+
+    @property
+    def _rebalance_interval_ms(self) -> int:
+        return 1000 * self._state.broker_settings.leader_imbalance_check_interval_seconds
 
     def replay(self, records: Iterable[Record], offset: int) -> None:
         """Take in the entry of the log at `offset`."""

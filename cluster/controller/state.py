@@ -1,13 +1,17 @@
 """What the controller decides upon, and the shape of a decision.
 
 `ControllerState` is the image plus what is derived from it to make decisions cheap. It changes in
-`replay` only, which is the one place: live commands and the log's replay come the same way.
+`replay` only, which is the one place: live commands and the log's replay come the same way. Beside
+it stands what no log holds, the sessions of the brokers (`sessions`), which heartbeats move.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from cluster.controller.commands import CommandReply
+from cluster.controller.partition_changes import PartitionDecisions
+from cluster.controller.partition_index import PartitionIndex
+from cluster.controller.sessions import SessionTable
 from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import BrokerImage, MetadataImage
 from cluster.metadata.records import Record, TopicCreated, TopicDeleted
@@ -26,18 +30,21 @@ class ControllerResult:
 class ControllerState:
     """The image and its derivations. `node_id` and `static` are the active controller's own."""
 
-    __slots__ = ("_name_of_key", "image", "node_id", "static")
+    __slots__ = ("_index", "_name_of_key", "image", "node_id", "sessions", "static")
 
     def __init__(self, image: MetadataImage, *, node_id: int, static: Mapping[str, str]) -> None:
         self.image = image
         self.node_id = node_id
         self.static = static
+        self.sessions = SessionTable()
+        self._index: PartitionIndex | None = None
         self._name_of_key = {collision_key(name): name for name in image.topics_by_name}
 
     def replay(self, records: Iterable[Record], offset: int) -> None:
         """Take in one entry of the log, the one at `offset`."""
         before = self.image
         delta = MetadataDelta(before)
+        records = tuple(records)
         for record in records:
             if type(record) is TopicCreated:
                 self._name_of_key[collision_key(record.name)] = record.name
@@ -47,17 +54,53 @@ class ControllerState:
                     self._name_of_key.pop(collision_key(topic.name), None)
             delta.replay(record)
         self.image = delta.apply(offset)
+        if self._index is not None:
+            self._index.follow(before, self.image, records)
+
+    @property
+    def index(self) -> PartitionIndex:
+        """The partitions by broker, as the image has them."""
+        if self._index is None:
+            self._index = PartitionIndex.of(self.image)
+        return self._index
+
+    def after(self, records: Iterable[Record]) -> MetadataImage:
+        """What the image will be with these records; the state stays as it is."""
+        delta = MetadataDelta(self.image)
+        for record in records:
+            delta.replay(record)
+        return delta.apply(self.image.offset)
+
+    def decisions(
+        self,
+        *,
+        without: Set[int] = frozenset(),
+        including: Set[int] = frozenset(),
+        image: MetadataImage | None = None,
+    ) -> PartitionDecisions:
+        """Begin to change partitions; `without` and `including` are brokers that cannot or can
+        lead once the command has been carried out, whatever the image says.
+
+        Decided upon `image` in place of the present one where the command itself changes what the
+        decisions depend on.
+        """
+        image = self.image if image is None else image
+        active = {broker.broker_id for broker in image.brokers.values() if is_active(broker)}
+        return PartitionDecisions(
+            image, active=(active | including) - without, node_id=self.node_id, static=self.static
+        )
 
     def colliding_topic(self, name: str) -> str | None:
         """The existing topic whose name cannot be told from this one in metrics, or None."""
         return self._name_of_key.get(collision_key(name))
 
     def active_brokers(self) -> Sequence[BrokerImage]:
-        """The brokers that may lead and hold new partitions, by id."""
-        return sorted(
-            (broker for broker in self.image.brokers.values() if is_active(broker)),
-            key=lambda broker: broker.broker_id,
-        )
+        """The brokers that may lead, by id."""
+        return [broker for broker in self.registered_brokers() if is_active(broker)]
+
+    def registered_brokers(self) -> Sequence[BrokerImage]:
+        """All brokers, by id."""
+        return sorted(self.image.brokers.values(), key=lambda broker: broker.broker_id)
 
     @property
     def broker_settings(self) -> BrokerSettings:

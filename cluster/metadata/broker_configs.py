@@ -11,6 +11,7 @@ from typing import Final
 from cluster.metadata.config_definitions import (
     BY_CONSTRUCTION,
     INT32_MAX,
+    INT64_MAX,
     ConfigDefinition,
     ConfigScope,
     ConfigType,
@@ -208,6 +209,63 @@ _CONNECTIONS: Final = (
     ),
 )
 
+_REPLICATION: Final = (
+    define(
+        "auto.leader.rebalance.enable",
+        ConfigType.BOOLEAN,
+        "true",
+        "Whether preferred leaders that are in sync again get the lead back by themselves.",
+        enforced_by="cluster.controller.controller",
+        importance=Importance.HIGH,
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "broker.heartbeat.interval.ms",
+        ConfigType.INT,
+        200,
+        "How often a broker says to the controller that it is alive.",
+        enforced_by="cluster.controller.brokers",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "broker.session.timeout.ms",
+        ConfigType.INT,
+        1000,
+        "After how long without a sign of life a broker is fenced and loses the lead.",
+        enforced_by="cluster.controller.brokers",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "follower.replication.throttled.rate",
+        ConfigType.LONG,
+        INT64_MAX,
+        "How many bytes per second a broker fetches at most for the replicas that their topics'"
+        " follower.replication.throttled.replicas name.",
+        enforced_by="cluster.metadata.throttles",
+        limit=at_least(0),
+    ),
+    define(
+        "leader.imbalance.check.interval.seconds",
+        ConfigType.LONG,
+        300,
+        "How often it is looked whether preferred leaders can get the lead back.",
+        enforced_by="cluster.controller.controller",
+        limit=at_least(1),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "leader.replication.throttled.rate",
+        ConfigType.LONG,
+        INT64_MAX,
+        "How many bytes per second a broker sends at most to followers out of sync, of the"
+        " partitions that their topics' leader.replication.throttled.replicas name.",
+        enforced_by="cluster.metadata.throttles",
+        limit=at_least(0),
+    ),
+)
+
 _GROUPS: Final = (
     define(
         "group.initial.rebalance.delay.ms",
@@ -384,7 +442,15 @@ _IDENTITY: Final = (
 
 BROKER_CONFIGS: Final[Definitions] = table(
     sorted(
-        (*_TOPIC_DEFAULTS, *_TOPICS, *_CONNECTIONS, *_GROUPS, *_LOGS, *_IDENTITY),
+        (
+            *_TOPIC_DEFAULTS,
+            *_TOPICS,
+            *_CONNECTIONS,
+            *_REPLICATION,
+            *_GROUPS,
+            *_LOGS,
+            *_IDENTITY,
+        ),
         key=lambda definition: definition.name,
     )
 )

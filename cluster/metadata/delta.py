@@ -159,6 +159,7 @@ class MetadataDelta:
                     features=record.features,
                     is_fenced=record.is_fenced,
                     is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+                    log_dirs=record.log_dirs,
                 )
             case BrokerChanged(broker_id):
                 old = self._brokers.get(broker_id)
@@ -173,6 +174,7 @@ class MetadataDelta:
                     features=old.features,
                     is_fenced=record.is_fenced,
                     is_in_controlled_shutdown=record.is_in_controlled_shutdown,
+                    log_dirs=old.log_dirs,
                 )
             case BrokerUnregistered(broker_id):
                 self._brokers.pop(broker_id, None)

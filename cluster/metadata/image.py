@@ -40,11 +40,13 @@ class ConfigResource(NamedTuple):
 class PartitionImage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One partition: who holds it, who leads it, and who may.
 
-    `replicas` is in order of preference. `elr` are the eligible leader replicas,
-    `last_known_elr` the last ones known when the ISR became empty (KIP-966); both stay empty
-    until there are followers. `partition_epoch` grows with every change, `leader_epoch` with
-    every change of leader. The struct travels inside records: fields may only be added at the
-    end, with a default.
+    `replicas` is in order of preference; the first is the preferred leader. `elr` are the
+    eligible leader replicas: those that left the ISR when it was smaller than
+    min.insync.replicas and therefore have all that was committed. `last_known_elr` holds the
+    last leader once the ISR is empty (KIP-966). `adding_replicas` and `removing_replicas` are
+    the parts of `replicas` that a reassignment brings and takes. `partition_epoch` grows with
+    every change, `leader_epoch` with every change of leader. The struct travels inside records:
+    fields may only be added at the end, with a default.
     """
 
     replicas: tuple[int, ...]
@@ -92,7 +94,7 @@ class BrokerImage(msgspec.Struct, frozen=True):
 
     `incarnation_id` is made anew by each start of the broker, so that a second broker of the
     same id can be told from the first one restarted. A fenced broker leads nothing and is shown
-    to no client.
+    to no client. `log_dirs` are the ids of its data folders: a wiped disk has a new one.
     """
 
     broker_id: int
@@ -103,6 +105,7 @@ class BrokerImage(msgspec.Struct, frozen=True):
     features: tuple[FeatureRange, ...] = ()
     is_fenced: bool = False
     is_in_controlled_shutdown: bool = False
+    log_dirs: tuple[Uuid, ...] = ()
 
     def listener(self, name: str) -> Listener | None:
         """The listener of that name, or None if the broker has none."""

@@ -40,6 +40,7 @@ class BrokerRegistered(msgspec.Struct, frozen=True, array_like=True, tag=3):
     features: tuple[FeatureRange, ...] = ()
     is_fenced: bool = False
     is_in_controlled_shutdown: bool = False
+    log_dirs: tuple[Uuid, ...] = ()
 
 
 class BrokerChanged(msgspec.Struct, frozen=True, array_like=True, tag=4):

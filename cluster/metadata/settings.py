@@ -39,7 +39,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
+    follower_replication_throttled_replicas: tuple[str, ...]
     index_interval_bytes: int
+    leader_replication_throttled_replicas: tuple[str, ...]
     max_compaction_lag_ms: int
     max_message_bytes: int
     message_timestamp_after_max_ms: int
@@ -63,16 +65,22 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     advertised_listeners: tuple[str, ...] | None
     auto_create_topics_enable: bool
+    auto_leader_rebalance_enable: bool
+    broker_heartbeat_interval_ms: int
     broker_rack: str | None
+    broker_session_timeout_ms: int
     connections_max_idle_ms: int
     default_replication_factor: int
     delete_topic_enable: bool
     durability: str
     fetch_max_bytes: int
+    follower_replication_throttled_rate: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    leader_imbalance_check_interval_seconds: int
+    leader_replication_throttled_rate: int
     listeners: tuple[str, ...] | None
     log_dirs: tuple[str, ...] | None
     log_retention_check_interval_ms: int

@@ -34,6 +34,7 @@ def image_records(image: MetadataImage) -> list[Record]:
             features=broker.features,
             is_fenced=broker.is_fenced,
             is_in_controlled_shutdown=broker.is_in_controlled_shutdown,
+            log_dirs=broker.log_dirs,
         )
         for broker in image.brokers.values()
     )

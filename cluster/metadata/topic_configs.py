@@ -1,18 +1,21 @@
 """The keys of a topic's configuration, with Kafka's names, defaults and limits (4.3).
 
-What is not here is refused as unknown, see `config_definitions`: the keys of tiered storage and of
-replication throttles come with those. Each key's default is that of its synonyms in the broker's
-table, which a test holds to be the same.
+What is not here is refused as unknown, see `config_definitions`: the keys of tiered storage come
+with that. Each key's default is that of its synonyms in the broker's table, which a test holds to
+be the same; only the throttled replicas, which name a topic's own partitions, have none there.
 """
 
+import re
 from typing import Final
 
 from cluster.metadata.config_definitions import (
     BY_CONSTRUCTION,
     INT64_MAX,
     ConfigType,
+    ConfigValue,
     Definitions,
     Importance,
+    Limit,
     Synonym,
     at_least,
     between,
@@ -36,6 +39,19 @@ GZIP_LEVEL: Final = number(
 LZ4_LEVEL: Final = between(1, 17)
 ZSTD_LEVEL: Final = between(-131_072, 22)
 SEGMENT_BYTES: Final = at_least(1 << 20)
+
+_REPLICA: Final = re.compile(r"[0-9]+:[0-9]+\Z")
+
+
+def _are_replicas(value: ConfigValue) -> bool:
+    if not isinstance(value, tuple):
+        return False
+    return value == ("*",) or all(_REPLICA.match(replica) is not None for replica in value)
+
+
+THROTTLED_REPLICAS: Final = Limit(
+    "'*' for all replicas, or a comma-separated list of partition:broker", _are_replicas
+)
 
 TOPIC_CONFIGS: Final[Definitions] = table(
     [
@@ -124,6 +140,14 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             synonyms=("log.flush.interval.ms",),
         ),
         define(
+            "follower.replication.throttled.replicas",
+            ConfigType.LIST,
+            "",
+            "The replicas that are throttled as followers, by follower.replication.throttled.rate.",
+            enforced_by="cluster.metadata.throttles",
+            limit=THROTTLED_REPLICAS,
+        ),
+        define(
             "index.interval.bytes",
             ConfigType.INT,
             4096,
@@ -133,6 +157,14 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             limit=at_least(0),
             importance=Importance.LOW,
             synonyms=("log.index.interval.bytes",),
+        ),
+        define(
+            "leader.replication.throttled.replicas",
+            ConfigType.LIST,
+            "",
+            "The replicas that are throttled as leaders, by leader.replication.throttled.rate.",
+            enforced_by="cluster.metadata.throttles",
+            limit=THROTTLED_REPLICAS,
         ),
         define(
             "max.compaction.lag.ms",
@@ -285,7 +317,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             "false",
             "Whether a replica that is not in sync may become leader when no other is left, which"
             " may lose records.",
-            enforced_by=BY_CONSTRUCTION,
+            enforced_by="cluster.controller.partition_changes",
             importance=Importance.HIGH,
             synonyms=("unclean.leader.election.enable",),
         ),

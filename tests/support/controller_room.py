@@ -1,17 +1,21 @@
 """A controller with brokers around it, driven as its process drives it, but in memory.
 
 Every command, record and reply goes through its bytes, so that whatever a test does is also a test
-of what travels.
+of what travels. After every decision the partitions are held to what must be so always.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from cluster.controller.commands import (
+    BrokerHeartbeat,
     Command,
     CommandReply,
     ConfigOperation,
     ConfigsReply,
     CreateTopics,
+    HeartbeatReply,
     IncrementalAlterConfigs,
     NewTopic,
     RegisterBroker,
@@ -25,6 +29,7 @@ from cluster.controller.commands import (
 )
 from cluster.controller.controller import Controller
 from cluster.metadata.image import (
+    NO_LEADER,
     ConfigResourceType,
     FeatureRange,
     Listener,
@@ -34,7 +39,11 @@ from cluster.metadata.image import (
 from cluster.metadata.records import (
     BrokerChanged,
     ClusterCreated,
+    FeatureLevelChanged,
+    PartitionChanged,
+    PartitionsAdded,
     Record,
+    TopicCreated,
     decode_records,
     encode_records,
 )
@@ -46,6 +55,30 @@ FEATURES = (FeatureRange("metadata.version", 1, 3), FeatureRange("test.version",
 def topic_id(number: int) -> bytes:
     """A topic id for tests; the number also says where the placement begins."""
     return number.to_bytes(8) + (number + 1).to_bytes(8)
+
+
+def check_partitions(before: MetadataImage, after: MetadataImage) -> None:
+    """What holds between any two states of the metadata, however one led to the other."""
+    for topic_id, topic in after.topics_by_id.items():
+        for number, partition in enumerate(topic.partitions):
+            said = f"{topic.name}-{number}: {partition}"
+            replicas = partition.replicas
+            assert replicas, said
+            assert len(set(replicas)) == len(replicas), said
+            assert set(partition.in_sync_replicas) <= set(replicas), said
+            assert set(partition.elr) <= set(replicas), said
+            assert not set(partition.elr) & set(partition.in_sync_replicas), said
+            assert partition.leader in (NO_LEADER, *partition.in_sync_replicas), said
+            assert set(partition.adding_replicas) <= set(replicas), said
+            assert set(partition.removing_replicas) <= set(replicas), said
+            assert len(partition.last_known_elr) <= 1, said
+            old = before.partition(topic_id, number)
+            if old is None or old == partition:
+                continue
+            assert partition.partition_epoch > old.partition_epoch, (old, said)
+            assert partition.leader_epoch >= old.leader_epoch, (old, said)
+            if partition.leader != old.leader:
+                assert partition.leader_epoch > old.leader_epoch, (old, said)
 
 
 class ControllerRoom:
@@ -85,9 +118,99 @@ class ControllerRoom:
         before = self.image
         result = self.controller.handle(decode_command(encode_command(command)), self.now_ms)
         assert self.image is before, "a command must not change the state"
-        if result.records:
-            self.write(*result.records)
+        self._take(result.records)
         return decode_reply(encode_reply(result.reply))
+
+    def _take(self, records: Sequence[Record]) -> None:
+        before = self.image
+        if records:
+            self.write(*records)
+            check_partitions(before, self.image)
+
+    # -- brokers that are alive ------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """This controller becomes the active one."""
+        self.controller.lead(self.now_ms)
+
+    def start(
+        self, broker: int, *, incarnation: int = 0, rack: str | None = None, **more: object
+    ) -> int:
+        """A broker registers to be unfenced by its heartbeats; its epoch."""
+        command = RegisterBroker(
+            broker_id=broker,
+            incarnation_id=topic_id(incarnation or 2000 + broker),
+            cluster_id="cluster",
+            rack=rack,
+            starts_fenced=True,
+        )
+        self.do(msgspec.structs.replace(command, **more))
+        return self.image.brokers[broker].broker_epoch
+
+    def join(self, *brokers: int) -> None:
+        """Brokers start, catch up and serve."""
+        for broker in brokers:
+            self.start(broker)
+            assert not self.beat(broker).is_fenced
+
+    def beat(
+        self,
+        broker: int,
+        *,
+        at: int | None = None,
+        wants_fence: bool = False,
+        wants_shut_down: bool = False,
+    ) -> HeartbeatReply:
+        """A heartbeat by a broker that has applied the log up to `at`, or all of it."""
+        reply = self.do(
+            BrokerHeartbeat(
+                broker,
+                self.image.brokers[broker].broker_epoch,
+                self.image.offset if at is None else at,
+                wants_fence,
+                wants_shut_down,
+            )
+        )
+        assert isinstance(reply, HeartbeatReply)
+        return reply
+
+    def pass_time(self, ms: int, *alive: int, step_ms: int = 100) -> None:
+        """Time goes by; those who are alive beat, and the controller looks after each step."""
+        for _ in range(ms // step_ms):
+            self.now_ms += step_ms
+            for broker in alive:
+                self.beat(broker)
+            self.tick()
+
+    def tick(self) -> int:
+        """The controller looks what time has brought; the number of records."""
+        before = self.image
+        records = decode_records(encode_records(self.controller.tick(self.now_ms)))
+        assert self.image is before, "a decision must not change the state"
+        self._take(records)
+        return len(records)
+
+    def with_elr(self) -> None:
+        """Eligible leader replicas are switched on (KIP-966)."""
+        self.write(FeatureLevelChanged("eligible.leader.replicas.version", 1))
+
+    def fenced(self) -> set[int]:
+        """The brokers that are registered and do not serve."""
+        return {broker.broker_id for broker in self.image.brokers.values() if broker.is_fenced}
+
+    # -- topics and partitions -------------------------------------------------------------------
+
+    def place(self, name: str, number: int, *partitions: PartitionImage) -> None:
+        """Have a topic whose partitions are in states of the test's choice."""
+        self.write(TopicCreated(name, topic_id(number)))
+        self.write(PartitionsAdded(topic_id(number), 0, partitions))
+
+    def put(self, name: str, state: PartitionImage, *, partition: int = 0) -> None:
+        """Put one partition into a state of the test's choice."""
+        self.write(PartitionChanged(self.image.topics_by_name[name].topic_id, partition, state))
+
+    def partition(self, name: str, number: int = 0) -> PartitionImage:
+        return self.partitions(name)[number]
 
     def fence(self, *brokers: int) -> None:
         self.write(*(BrokerChanged(broker, True, False) for broker in brokers))

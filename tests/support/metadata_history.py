@@ -60,6 +60,7 @@ class Twin:
                     record.features,
                     record.is_fenced,
                     record.is_in_controlled_shutdown,
+                    record.log_dirs,
                 )
             case BrokerChanged():
                 old = self.brokers[record.broker_id]
@@ -72,6 +73,7 @@ class Twin:
                     old.features,
                     record.is_fenced,
                     record.is_in_controlled_shutdown,
+                    old.log_dirs,
                 )
             case BrokerUnregistered():
                 del self.brokers[record.broker_id]
@@ -167,7 +169,11 @@ def history(seed: int, count: int) -> Iterator[Record]:
             broker = chance.randrange(5)
             brokers.add(broker)
             yield BrokerRegistered(
-                broker, step, chance.randbytes(16), (Listener("PLAINTEXT", "host", broker + 1),)
+                broker,
+                step,
+                chance.randbytes(16),
+                (Listener("PLAINTEXT", "host", broker + 1),),
+                log_dirs=(chance.randbytes(16),),
             )
 
 

@@ -6,6 +6,9 @@ import pytest
 from cluster.controller.commands import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterPartition,
+    AlterPartitionReassignments,
+    BrokerHeartbeat,
     BrokerReply,
     Command,
     CommandReply,
@@ -14,10 +17,23 @@ from cluster.controller.commands import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    FeatureResult,
+    FeaturesReply,
+    FeatureUpdate,
+    HeartbeatReply,
     IncrementalAlterConfigs,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
+    InSyncResult,
     NewPartitions,
     NewTopic,
+    PartitionReference,
+    PartitionResult,
+    PartitionsReply,
     ProducerIdsReply,
+    Reassignment,
     RegisterBroker,
     ReplicaAssignment,
     ResourceConfigs,
@@ -26,12 +42,15 @@ from cluster.controller.commands import (
     TopicReference,
     TopicResult,
     TopicsReply,
+    UnregisterBroker,
+    UnregisteredReply,
+    UpdateFeatures,
     decode_command,
     decode_reply,
     encode_command,
     encode_reply,
 )
-from cluster.metadata.image import FeatureRange, Listener
+from cluster.metadata.image import FeatureRange, Listener, PartitionImage
 
 ID = bytes(range(16))
 COMMANDS: list[Command] = [
@@ -43,14 +62,34 @@ COMMANDS: list[Command] = [
     AlterConfigs((ResourceConfigs(2, "t", (("k", "v"), ("n", None))),), True),
     IncrementalAlterConfigs((ResourceOperations(2, "t", (ConfigOperation("k", 1, None),)),), True),
     AllocateProducerIds(1, 2),
-    RegisterBroker(1, ID, "c", (Listener("P", "h", 1),), "r", (FeatureRange("f", 0, 1),)),
+    RegisterBroker(
+        1, ID, "c", (Listener("P", "h", 1),), "r", (FeatureRange("f", 0, 1),), (ID,), True, -1
+    ),
+    BrokerHeartbeat(1, 2, 3, True, True),
+    UnregisterBroker(1),
+    AlterPartition(1, 2, (InSyncChange(ID, 3, 4, 5, (InSyncReplica(6, 7), InSyncReplica(8))),)),
+    ElectLeaders(0, None),
+    ElectLeaders(1, (PartitionReference("t", 1),)),
+    AlterPartitionReassignments((Reassignment("t", 1, (2, 3)), Reassignment("t", 2, None)), False),
+    UpdateFeatures((FeatureUpdate("f", 1, 2),), True),
 ]
 REPLIES: list[CommandReply] = [
     TopicsReply((TopicResult("t", 3, "no", ID, 4, 5), TopicResult(None))),
     ConfigsReply((ResourceResult(2, "t", 40, "no"), ResourceResult(4, ""))),
     ProducerIdsReply(1000, 1000),
     BrokerReply(7),
+    HeartbeatReply(True, False, True, False, 200),
+    UnregisteredReply(1),
+    InSyncReply((InSyncResult(ID, 1, 0, PartitionImage((1, 2), (1,), 1)), InSyncResult(ID, 2, 74))),
+    PartitionsReply((PartitionResult("t", 1, 84, "no"), PartitionResult("t", 2))),
+    FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),
 ]
+
+
+def test_a_registration_of_an_older_release_says_nothing_of_what_came_later() -> None:
+    older = msgspec.msgpack.encode(["RegisterBroker", 1, ID, "c", [], None, []])
+    command = decode_command(older)
+    assert command == RegisterBroker(1, ID, "c")
 
 
 def test_every_command_and_reply_is_among_the_samples() -> None:

@@ -7,18 +7,27 @@ import pytest
 from cluster.controller.commands import (
     AllocateProducerIds,
     AlterConfigs,
+    AlterPartition,
+    AlterPartitionReassignments,
     Command,
     ConfigOperation,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    FeatureUpdate,
     IncrementalAlterConfigs,
+    InSyncChange,
+    InSyncReplica,
     NewPartitions,
     NewTopic,
+    PartitionReference,
+    Reassignment,
     RegisterBroker,
     ResourceConfigs,
     ResourceOperations,
     TopicReference,
+    UpdateFeatures,
 )
 from cluster.controller.controller import Controller
 from cluster.metadata.image import ConfigResourceType, MetadataImage
@@ -81,3 +90,169 @@ def test_a_command_that_fails_as_a_whole_leaves_the_state_as_it_was() -> None:
     with pytest.raises(ApiError):
         controller.handle(AllocateProducerIds(1, 1), 1)
     assert controller.image.offset == 0
+
+
+# -- several nodes -------------------------------------------------------------------------------
+
+
+def cluster(*brokers: int) -> ControllerRoom:
+    room = ControllerRoom(brokers=0)
+    room.lead()
+    room.join(*brokers)
+    return room
+
+
+def test_a_controller_that_never_led_is_not_waited_for() -> None:
+    room = ControllerRoom(brokers=2)
+    assert room.controller.next_deadline_ms() is None
+    assert room.tick() == 0
+
+
+def test_a_new_controller_fences_nobody_for_what_the_last_one_heard() -> None:
+    room = cluster(1, 2)
+    room.pass_time(900, 1)
+    successor = Controller(room.image)
+    successor.lead(room.now_ms)
+    assert successor.next_deadline_ms() is not None
+    room.controller = successor
+    room.pass_time(900, 1)
+    assert 2 not in room.fenced()
+    room.pass_time(100, 1)
+    assert 2 in room.fenced()
+    assert 1 not in room.fenced()
+
+
+def test_fenced_brokers_are_not_fenced_again_by_the_next_controller() -> None:
+    room = cluster(1)
+    room.pass_time(1000)
+    room.lead()
+    written = len(room.records)
+    room.pass_time(3000)
+    assert len(room.records) == written
+
+
+def test_the_deadline_is_soon_enough_to_notice_silence_in_time() -> None:
+    room = cluster(1)
+    fenced_after = 0
+    started_ms = room.now_ms
+    while 1 not in room.fenced():
+        deadline_ms = room.controller.next_deadline_ms()
+        assert deadline_ms is not None
+        assert deadline_ms > room.now_ms
+        room.now_ms = deadline_ms
+        room.tick()
+        fenced_after = room.now_ms - started_ms
+    assert fenced_after == 1000
+
+
+def test_a_controller_that_was_stopped_fences_nobody_when_it_goes_on() -> None:
+    room = cluster(1, 2)
+    room.now_ms += 30_000
+    room.tick()
+    assert 1 not in room.fenced()
+    room.pass_time(1000, 2)
+    assert 1 in room.fenced()
+    assert 2 not in room.fenced()
+
+
+def several_nodes_command(chance: random.Random, room: ControllerRoom, step: int) -> Command:
+    names = [*room.image.topics_by_name, "nope"]
+    name = chance.choice(names)
+    topic = room.image.topics_by_name.get(name)
+    number = chance.randrange(len(topic.partitions)) if topic is not None else 0
+    some = tuple(chance.sample(range(6), chance.randint(1, 4)))
+    match chance.choice("crreeaaaaaafmud"):
+        case "c":
+            return CreateTopics((NewTopic(f"t{step}", topic_id(step), 4, chance.randint(1, 4)),))
+        case "r":
+            replicas = some if chance.random() < 0.8 else None
+            return AlterPartitionReassignments((Reassignment(name, number, replicas),))
+        case "e":
+            return ElectLeaders(chance.randrange(2), (PartitionReference(name, number),))
+        case "a":
+            return in_sync_change(chance, room, name, number)
+        case "f":
+            level, kind = chance.choice([(1, 1), (0, 2)])
+            return UpdateFeatures((FeatureUpdate(ELR, level, kind),))
+        case "m" | "u":
+            key = chance.choice(["min.insync.replicas", "unclean.leader.election.enable"])
+            value = str(chance.randint(1, 3)) if key.startswith("min") else "true"
+            operation = ConfigOperation(key, chance.choice([0, 0, 1]), value)
+            resource = ResourceOperations(ConfigResourceType.TOPIC, name, (operation,))
+            return IncrementalAlterConfigs((resource,))
+        case _:
+            return CreatePartitions((NewPartitions(name, chance.randint(1, 8)),))
+
+
+def in_sync_change(chance: random.Random, room: ControllerRoom, name: str, number: int) -> Command:
+    topic = room.image.topics_by_name.get(name)
+    if topic is None:
+        return AlterPartition(1, 1, ())
+    partition = topic.partitions[number]
+    leader = room.image.brokers.get(partition.leader)
+    if leader is None:
+        return AlterPartition(1, 1, ())
+    others = [replica for replica in partition.replicas if replica != leader.broker_id]
+    chosen = chance.sample(others, chance.randint(0, len(others)))
+    change = InSyncChange(
+        topic.topic_id,
+        number,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        tuple(InSyncReplica(replica) for replica in (leader.broker_id, *chosen)),
+    )
+    return AlterPartition(leader.broker_id, leader.broker_epoch, (change,))
+
+
+ELR = "eligible.leader.replicas.version"
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_brokers_come_and_go_and_every_partition_stays_what_it_must_be(seed: int) -> None:
+    """The room checks after each entry: leaders in sync, ISR among the replicas, epochs grow."""
+    chance = random.Random(seed)
+    room = cluster(0, 1, 2, 3, 4)
+    alive = {0, 1, 2, 3, 4}
+    for step in range(1, 200):
+        try:
+            match chance.choice("kslrcccccccctt"):
+                case "k":
+                    alive.discard(chance.randrange(6))
+                case "s":
+                    broker = chance.randrange(6)
+                    previous = chance.choice([None, -1])
+                    room.start(broker, incarnation=3000 + step, previous_broker_epoch=previous)
+                    alive.add(broker)
+                case "l":
+                    room.lead()
+                case "r":
+                    broker = chance.randrange(6)
+                    if broker in alive:
+                        room.beat(broker, wants_shut_down=True)
+                case "t":
+                    room.pass_time(
+                        chance.choice([200, 1000]), *sorted(alive & set(room.image.brokers))
+                    )
+                case _:
+                    room.do(several_nodes_command(chance, room, step))
+        except ApiError:
+            continue
+    for topic in room.image.topics_by_name.values():
+        for partition in topic.partitions:
+            leader = room.image.brokers.get(partition.leader)
+            assert leader is None or not leader.is_fenced, f"seed {seed}: {topic.name}"
+    assert room.restarted().has_same_content(room.image), f"seed {seed}"
+
+
+def test_what_one_controller_decides_every_other_would() -> None:
+    room = cluster(1, 2, 3)
+    room.create(NewTopic("t", topic_id(4), 30, 3))
+    room.now_ms += 999
+    others = [Controller(room.image) for _ in range(2)]
+    for controller in others:
+        controller.lead(room.now_ms)
+        for ms in range(0, 1001, 250):
+            controller.tick(room.now_ms + ms - 1)
+    decisions = {controller.tick(room.now_ms + 1000) for controller in others}
+    assert len(decisions) == 1
+    assert decisions != {()}

@@ -3,8 +3,8 @@
 import pytest
 
 from cluster.controller.state import ControllerState, is_active
-from cluster.metadata.image import BrokerImage, MetadataImage
-from cluster.metadata.records import TopicCreated, TopicDeleted
+from cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from cluster.metadata.records import PartitionsAdded, TopicCreated, TopicDeleted
 from cluster.metadata.topic_names import collision_key
 from tests.support.controller_room import ControllerRoom
 from tests.support.metadata_history import history
@@ -43,6 +43,34 @@ def test_active_brokers_are_those_that_are_there_and_stay() -> None:
     assert [broker.broker_id for broker in state.active_brokers()] == [0, 1, 3]
     assert not is_active(None)
     assert not is_active(BrokerImage(1, 1, is_in_controlled_shutdown=True))
+
+
+def test_what_records_will_make_of_the_image_is_seen_without_making_it() -> None:
+    room = ControllerRoom(brokers=1)
+    state = ControllerState(room.image, node_id=0, static={})
+    after = state.after([TopicCreated("t", bytes(16))])
+    assert "t" in after.topics_by_name
+    assert "t" not in state.image.topics_by_name
+
+
+def test_decisions_are_told_who_can_lead_against_the_image() -> None:
+    room = ControllerRoom(brokers=4)
+    room.fence(1, 2)
+    state = ControllerState(room.image, node_id=0, static={})
+    assert state.decisions().active == {0, 3}
+    assert state.decisions(without={0}, including={1}).active == {1, 3}
+    assert [broker.broker_id for broker in state.registered_brokers()] == [0, 1, 2, 3]
+
+
+def test_the_index_follows_once_it_was_asked_for() -> None:
+    state = ControllerState(MetadataImage.empty(), node_id=0, static={})
+    partition = PartitionImage((1,), (1,), 1)
+    state.replay([TopicCreated("t", bytes(16)), PartitionsAdded(bytes(16), 0, (partition,))], 1)
+    assert list(state.index.led_by(1)) == [(bytes(16), 0)]
+    index = state.index
+    state.replay([TopicDeleted(bytes(16))], 2)
+    assert state.index is index
+    assert not index.led_by(1)
 
 
 def test_settings_are_those_of_the_controllers_own_broker() -> None:

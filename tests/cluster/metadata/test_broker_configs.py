@@ -20,6 +20,7 @@ from cluster.metadata.topic_configs import TOPIC_CONFIGS
 # What DescribeConfigs of a Kafka 4.3.1 gives as the default of these keys.
 KAFKA: Final = {
     "auto.create.topics.enable": ("BOOLEAN", "true"),
+    "auto.leader.rebalance.enable": ("BOOLEAN", "true"),
     "broker.rack": ("STRING", None),
     "compression.gzip.level": ("INT", "-1"),
     "compression.lz4.level": ("INT", "9"),
@@ -33,6 +34,7 @@ KAFKA: Final = {
     "group.max.session.timeout.ms": ("INT", "1800000"),
     "group.max.size": ("INT", "2147483647"),
     "group.min.session.timeout.ms": ("INT", "6000"),
+    "leader.imbalance.check.interval.seconds": ("LONG", "300"),
     "log.cleaner.delete.retention.ms": ("LONG", "86400000"),
     "log.cleaner.max.compaction.lag.ms": ("LONG", "9223372036854775807"),
     "log.cleaner.min.cleanable.ratio": ("DOUBLE", "0.5"),
@@ -73,6 +75,16 @@ KAFKA: Final = {
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
 OURS: Final = {"durability"}
+FASTER: Final = {
+    "broker.heartbeat.interval.ms": ("INT", "200"),
+    "broker.session.timeout.ms": ("INT", "1000"),
+}
+"""Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead."""
+THROTTLES: Final = {
+    "follower.replication.throttled.rate": ("LONG", "9223372036854775807"),
+    "leader.replication.throttled.rate": ("LONG", "9223372036854775807"),
+}
+"""KIP-73; Kafka describes them only once they are set."""
 INSTALLATION: Final = {"advertised.listeners", "listeners", "log.dirs", "node.id"}
 """Keys whose defaults depend on how the broker was set up."""
 # Kafka leaves it unset and then takes log.flush.scheduler.interval.ms, which is "never".
@@ -87,7 +99,7 @@ def test_types_and_defaults_are_kafkas() -> None:
         for name, definition in BROKER_CONFIGS.items()
         if name not in OURS | INSTALLATION
     }
-    assert ours == KAFKA | NEVER
+    assert ours == KAFKA | NEVER | FASTER | THROTTLES
 
 
 def test_every_default_is_a_value_that_may_be_set() -> None:
@@ -161,12 +173,10 @@ def names_in(source: str) -> set[str]:
 
 @cache
 def names_read_outside_of_the_metadata() -> frozenset[str]:
-    return frozenset(
-        name
-        for folder in ("cluster/controller", "cluster/replication", "node")
-        for path in (ROOT / folder).rglob("*.py")
-        for name in names_in(path.read_text())
-    )
+    folders = ("cluster/controller", "cluster/replication", "node")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    paths.append(ROOT / "cluster/metadata/throttles.py")
+    return frozenset(name for path in paths for name in names_in(path.read_text()))
 
 
 def field_there(definition: ConfigDefinition) -> str:
@@ -214,5 +224,4 @@ def test_what_is_true_by_construction_says_why() -> None:
         "index.interval.bytes",
         "preallocate",
         "segment.index.bytes",
-        "unclean.leader.election.enable",
     ]

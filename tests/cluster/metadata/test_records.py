@@ -47,6 +47,7 @@ EVERY_RECORD: list[Record] = [
         features=(FeatureRange("metadata.version", 1, 3),),
         is_fenced=True,
         is_in_controlled_shutdown=True,
+        log_dirs=(TOPIC_ID,),
     ),
     BrokerChanged(2, False, True),
     BrokerUnregistered(2),

@@ -1,0 +1,121 @@
+"""UpdateFeatures: finalised levels of features, up and down (KIP-584, KIP-778).
+
+All updates of a command happen or none: the one at fault says why, the others that it was not
+theirs. What a level means is decided by who reads it from the image.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import IntEnum
+
+from cluster.controller.commands import (
+    FeatureResult,
+    FeaturesReply,
+    FeatureUpdate,
+    UpdateFeatures,
+)
+from cluster.controller.elections import consequences
+from cluster.controller.state import ControllerResult, ControllerState
+from cluster.metadata.features import KRAFT_VERSION, METADATA_VERSION, supported_range
+from cluster.metadata.records import FeatureLevelChanged, Record
+from protocol.errors import ApiError, ErrorCode
+
+
+class UpgradeType(IntEnum):
+    """What an update may do, with the numbers of the wire."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+def update_features(state: ControllerState, command: UpdateFeatures) -> ControllerResult:
+    """Finalise the levels asked for; with `validate_only` say whether that would do.
+
+    Codes: INVALID_UPDATE_VERSION for a level that cannot be, INVALID_REQUEST for a feature that is
+    named twice or not at all, FEATURE_UPDATE_FAILED for those that would have been good.
+    """
+    times_named = Counter(update.name for update in command.updates)
+    faults: dict[str, ApiError] = {}
+    records: list[Record] = []
+    for update in command.updates:
+        try:
+            if times_named[update.name] > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{update.name!r} is named twice")
+            records.extend(_updated(state, update))
+        except ApiError as error:
+            faults[update.name] = error
+    names = list(times_named)
+    if faults:
+        return ControllerResult((), _failed(names, faults))
+    if command.validate_only:
+        records.clear()
+    records.extend(consequences(state, records))
+    return ControllerResult(
+        tuple(records), FeaturesReply(tuple(FeatureResult(name) for name in names))
+    )
+
+
+def _failed(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:
+    first = next(iter(faults.values()))
+    others = ApiError(
+        ErrorCode.FEATURE_UPDATE_FAILED, "nothing was updated: see the other features"
+    )
+    return FeaturesReply(
+        tuple(
+            FeatureResult(name, error.code, error.message)
+            for name, error in ((name, faults.get(name, others)) for name in names)
+        ),
+        first.code,
+        f"no feature was updated: {first.message}",
+    )
+
+
+def _updated(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
+    name, level = update.name, update.level
+    current = state.image.features.get(name, 0)
+    complaint = None
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a feature needs a name")
+    if update.upgrade_type not in tuple(UpgradeType):
+        complaint = f"{update.upgrade_type} is no type of update: 1 is up, 2 safely down, 3 down"
+    elif level < 0:
+        complaint = "levels are 0, which switches the feature off, and above"
+    elif level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        complaint = f"it is at level {current}: going down has to be asked for as a downgrade"
+    elif level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        complaint = f"it is at level {current}: that is no downgrade"
+    elif level < current and name == KRAFT_VERSION:
+        complaint = f"it is at level {current} and cannot go down again"
+    elif level == 0 and name == METADATA_VERSION:
+        complaint = "it cannot be switched off"
+    else:
+        complaint = _why_unsupported(state, name, level)
+    if complaint is not None:
+        raise ApiError(
+            ErrorCode.INVALID_UPDATE_VERSION, f"{name} cannot go to level {level}: {complaint}"
+        )
+    if level != current:
+        yield FeatureLevelChanged(name, level)
+
+
+def _why_unsupported(state: ControllerState, name: str, level: int) -> str | None:
+    """Why some node could not live with the level; None if all can. 0 is off, and anybody can."""
+    supported = supported_range(name)
+    if supported is None:
+        return "the controller knows no such feature"
+    if level == 0:
+        return None
+    if not supported.min_level <= level <= supported.max_level:
+        return f"the controller understands levels {supported.min_level} to {supported.max_level}"
+    for broker in state.registered_brokers():
+        ranges = {feature.name: feature for feature in broker.features}
+        found = ranges.get(name)
+        if not ranges or (found is not None and found.min_level <= level <= found.max_level):
+            continue
+        if found is None:
+            return f"broker {broker.broker_id} does not know the feature"
+        return (
+            f"broker {broker.broker_id} understands levels {found.min_level} to {found.max_level}"
+        )
+    return None

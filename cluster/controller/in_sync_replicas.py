@@ -1,0 +1,103 @@
+"""AlterPartition: the leaders' own changes of their ISRs (KIP-497, KIP-903).
+
+A leader says upon which leader epoch and partition epoch it decided; what it did not know then
+makes its change void, and it asks again upon what it knows since. Each partition of a batch
+succeeds or fails by itself.
+"""
+
+from typing import Final
+
+from cluster.controller.brokers import check_broker_epoch
+from cluster.controller.commands import (
+    AlterPartition,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
+    InSyncResult,
+)
+from cluster.controller.partition_changes import PartitionDecisions, changed_partition
+from cluster.controller.state import ControllerResult, ControllerState, is_active
+from cluster.metadata.image import PartitionImage
+from protocol.errors import ErrorCode
+
+CHANGES_MAX: Final = 20_000
+"""Partitions of one command, so that no entry of the log grows beyond a few megabytes."""
+
+
+def alter_partition(state: ControllerState, command: AlterPartition) -> ControllerResult:
+    """Change each ISR that may be changed so; what is beyond CHANGES_MAX is not looked at.
+
+    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH) for all of them. The codes
+    of single partitions, in the order in which they are looked for: OPERATION_NOT_ATTEMPTED,
+    UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, NOT_CONTROLLER (the leader has seen more than
+    this controller), FENCED_LEADER_EPOCH, INVALID_REQUEST, INVALID_UPDATE_VERSION,
+    INELIGIBLE_REPLICA, NEW_LEADER_ELECTED (accepted, and it completed a reassignment that takes
+    the lead away).
+    """
+    check_broker_epoch(state, command.broker_id, command.broker_epoch)
+    decisions = state.decisions()
+    results = [
+        _changed(state, decisions, command.broker_id, change)
+        if number < CHANGES_MAX
+        else InSyncResult(change.topic_id, change.partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        for number, change in enumerate(command.changes)
+    ]
+    return ControllerResult(tuple(decisions.records), InSyncReply(tuple(results)))
+
+
+def _changed(
+    state: ControllerState, decisions: PartitionDecisions, broker_id: int, change: InSyncChange
+) -> InSyncResult:
+    topic_id, number = place = change.topic_id, change.partition
+    topic = state.image.topics_by_id.get(topic_id)
+    if topic is None:
+        return InSyncResult(topic_id, number, ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= number < len(topic.partitions):
+        return InSyncResult(topic_id, number, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    before = decisions.partition(place)
+    code = _check(state, before, broker_id, change)
+    if code is not ErrorCode.NONE:
+        return InSyncResult(topic_id, number, code)
+    wanted = {replica.broker_id for replica in change.in_sync}
+    in_sync = before.in_sync_replicas
+    if wanted != set(in_sync):
+        in_sync = tuple(replica for replica in before.replicas if replica in wanted)
+    after = changed_partition(before, decisions.rules(topic_id), in_sync=in_sync)
+    decisions.put(place, after)
+    after = before if after is None else after
+    if after.leader != broker_id:
+        return InSyncResult(topic_id, number, ErrorCode.NEW_LEADER_ELECTED, after)
+    return InSyncResult(topic_id, number, state=after)
+
+
+def _check(
+    state: ControllerState, before: PartitionImage, broker_id: int, change: InSyncChange
+) -> ErrorCode:
+    if change.leader_epoch > before.leader_epoch or change.partition_epoch > before.partition_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if change.leader_epoch < before.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if before.leader != broker_id:
+        return ErrorCode.INVALID_REQUEST
+    if change.partition_epoch < before.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    wanted = [replica.broker_id for replica in change.in_sync]
+    if (
+        len(set(wanted)) != len(wanted)
+        or not set(wanted) <= set(before.replicas)
+        or broker_id not in wanted
+    ):
+        return ErrorCode.INVALID_REQUEST
+    if not all(_is_eligible(state, replica) for replica in change.in_sync):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
+
+
+def _is_eligible(state: ControllerState, replica: InSyncReplica) -> bool:
+    """Whether a replica may be in an ISR: its broker serves, in the incarnation that fetched."""
+    broker = state.image.brokers.get(replica.broker_id)
+    return (
+        broker is not None
+        and is_active(broker)
+        and replica.broker_epoch in (-1, broker.broker_epoch)
+    )

@@ -1,0 +1,172 @@
+"""AlterPartitionReassignments and what ListPartitionReassignments answers (KIP-455).
+
+A reassignment is part of a partition's state: `replicas` has the wanted ones, in their order, and
+behind them those that shall go; `adding_replicas` are those that were not there before,
+`removing_replicas` those that shall go. It is accepted at once and completes by itself with the
+change that brings the last of the added replicas into the ISR, see `partition_changes`. Another
+target may be given while it is under way, and it may be cancelled.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.controller.assignments import check_assignment
+from cluster.controller.commands import (
+    AlterPartitionReassignments,
+    PartitionResult,
+    PartitionsReply,
+    Reassignment,
+)
+from cluster.controller.partition_changes import (
+    Election,
+    ElectionRules,
+    PartitionDecisions,
+    changed_partition,
+)
+from cluster.controller.state import ControllerResult, ControllerState
+from cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
+from protocol.errors import ApiError, ErrorCode
+
+
+def alter_reassignments(
+    state: ControllerState, command: AlterPartitionReassignments
+) -> ControllerResult:
+    """Begin, redirect or cancel reassignments; of one partition the last that is named counts.
+
+    Codes of single partitions: UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS,
+    INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    """
+    decisions = state.decisions()
+    results: list[PartitionResult] = []
+    wanted = {(entry.topic, entry.partition): entry for entry in command.reassignments}
+    for (topic, partition), reassignment in wanted.items():
+        code, message = ErrorCode.NONE, None
+        try:
+            _reassign(state, decisions, reassignment, command.allow_replication_factor_change)
+        except ApiError as error:
+            code, message = error.code, error.message
+        results.append(PartitionResult(topic, partition, code, message))
+    return ControllerResult(tuple(decisions.records), PartitionsReply(tuple(results)))
+
+
+class OngoingReassignment(NamedTuple):
+    """One partition that is being reassigned."""
+
+    topic: TopicImage
+    partition: int
+    state: PartitionImage
+
+
+def ongoing_reassignments(
+    image: MetadataImage, wanted: Mapping[str, Iterable[int]] | None
+) -> Iterator[OngoingReassignment]:
+    """What is being reassigned of the partitions wanted, by topic; None: of all.
+
+    Topics and partitions that do not exist are passed over in silence, as Kafka does.
+    """
+    if wanted is None:
+        for topic in image.topics_by_id.values():
+            for number, partition in enumerate(topic.partitions):
+                if is_reassigned(partition):
+                    yield OngoingReassignment(topic, number, partition)
+        return
+    for name, numbers in wanted.items():
+        found = image.topics_by_name.get(name)
+        for number in dict.fromkeys(numbers) if found is not None else ():
+            state = image.partition(found.topic_id, number) if found is not None else None
+            if found is not None and state is not None and is_reassigned(state):
+                yield OngoingReassignment(found, number, state)
+
+
+def is_reassigned(partition: PartitionImage) -> bool:
+    """Whether a reassignment of the partition is under way."""
+    return bool(partition.adding_replicas or partition.removing_replicas)
+
+
+def _reassign(
+    state: ControllerState,
+    decisions: PartitionDecisions,
+    wanted: Reassignment,
+    may_change_factor: bool,
+) -> None:
+    name, number = wanted.topic, wanted.partition
+    topic = state.image.topics_by_name.get(name)
+    if topic is None or not 0 <= number < len(topic.partitions):
+        raise ApiError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}"
+        )
+    place = (topic.topic_id, number)
+    before = decisions.partition(place)
+    rules = decisions.rules(topic.topic_id)
+    if wanted.replicas is None:
+        decisions.put(place, _cancelled(f"{name}-{number}", before, rules))
+        return
+    _check_target(state, wanted.replicas)
+    original = _original(before)
+    if not may_change_factor and len(wanted.replicas) != len(original):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{name}-{number} has {len(original)} replicas, {list(wanted.replicas)} would change"
+            " that, and the request does not allow it",
+        )
+    decisions.put(place, _redirected(before, rules, wanted.replicas, original))
+
+
+def _check_target(state: ControllerState, replicas: Sequence[int]) -> None:
+    check_assignment(state, replicas, len(replicas), may_be_inactive=True)
+
+
+def _original(partition: PartitionImage) -> tuple[int, ...]:
+    """The replicas that were there before the reassignment, if there is one."""
+    adding = partition.adding_replicas
+    return tuple(replica for replica in partition.replicas if replica not in adding)
+
+
+def _redirected(
+    before: PartitionImage,
+    rules: ElectionRules,
+    target: tuple[int, ...],
+    original: Sequence[int],
+) -> PartitionImage | None:
+    removing = tuple(replica for replica in before.replicas if replica not in target)
+    return changed_partition(
+        before,
+        rules,
+        replicas=target + removing,
+        adding=tuple(replica for replica in target if replica not in original),
+        removing=removing,
+    )
+
+
+def _cancelled(name: str, before: PartitionImage, rules: ElectionRules) -> PartitionImage | None:
+    """The partition without its reassignment: what was added goes, what was to go stays.
+
+    If only added replicas are in sync, going back would lose what they have: then it is refused,
+    unless unclean elections are allowed.
+    """
+    if not is_reassigned(before):
+        raise ApiError(
+            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, f"no reassignment of {name} is under way"
+        )
+    original = _original(before)
+    in_sync = [replica for replica in before.in_sync_replicas if replica in original]
+    election = Election.ANY
+    if not in_sync and before.in_sync_replicas:
+        if not rules.is_unclean_allowed or not original:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"the reassignment of {name} cannot be cancelled: only the added replicas"
+                f" {list(before.in_sync_replicas)} are in sync, and an unclean election is not"
+                " allowed",
+            )
+        in_sync = [original[0]]
+        election = Election.UNCLEAN
+    return changed_partition(
+        before,
+        rules,
+        replicas=original,
+        adding=(),
+        removing=(),
+        in_sync=in_sync,
+        election=election,
+    )

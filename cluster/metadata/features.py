@@ -1,0 +1,38 @@
+"""The feature levels that this release understands, and what a finalised one means here.
+
+A level that matters to all nodes is finalised by a record once every broker understands it
+(KIP-584); a feature without a finalised level is at level 0, that is off. Brokers tell the ranges
+when they register, the controller checks updates against them.
+"""
+
+from typing import Final
+
+from cluster.metadata.image import FeatureRange, MetadataImage
+
+METADATA_VERSION: Final = "metadata.version"
+KRAFT_VERSION: Final = "kraft.version"
+ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+
+SUPPORTED_FEATURES: Final = (
+    FeatureRange(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
+    FeatureRange("group.version", 0, 1),
+    FeatureRange(KRAFT_VERSION, 0, 1),
+    # Kafka's numbers: 7 is 3.3-IV3, where its quorums begin, 30 is 4.3-IV0.
+    FeatureRange(METADATA_VERSION, 7, 30),
+    FeatureRange("share.version", 0, 1),
+    FeatureRange("transaction.version", 0, 2),
+)
+"""By name. What is not here cannot be finalised."""
+
+
+def supported_range(name: str) -> FeatureRange | None:
+    """The levels of a feature that this release understands, or None if it knows no such one."""
+    for feature in SUPPORTED_FEATURES:
+        if feature.name == name:
+            return feature
+    return None
+
+
+def has_eligible_leader_replicas(image: MetadataImage) -> bool:
+    """Whether replicas that left a too small ISR stay eligible as leaders (KIP-966)."""
+    return image.features.get(ELIGIBLE_LEADER_REPLICAS_VERSION, 0) >= 1

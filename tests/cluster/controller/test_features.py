@@ -1,0 +1,144 @@
+"""UpdateFeatures: up, down, and who has to be able to live with it (KIP-584, KIP-778)."""
+
+import pytest
+
+from cluster.controller.commands import FeaturesReply, FeatureUpdate, UpdateFeatures
+from cluster.metadata.features import SUPPORTED_FEATURES
+from cluster.metadata.image import NO_LEADER, FeatureRange, PartitionImage
+from cluster.metadata.records import FeatureLevelChanged
+from protocol.errors import ErrorCode
+from tests.support.controller_room import ControllerRoom
+
+UP, SAFE_DOWN, UNSAFE_DOWN = 1, 2, 3
+ELR = "eligible.leader.replicas.version"
+
+
+def room_at(**levels: int) -> ControllerRoom:
+    """A cluster whose features (`_` for `.`) are at these levels; its broker understands all."""
+    room = ControllerRoom(brokers=0)
+    for name, level in levels.items():
+        room.write(FeatureLevelChanged(name.replace("_", "."), level))
+    room.start(1, features=SUPPORTED_FEATURES)
+    return room
+
+
+def update(
+    room: ControllerRoom, *updates: FeatureUpdate, validate_only: bool = False
+) -> FeaturesReply:
+    reply = room.do(UpdateFeatures(updates, validate_only))
+    assert isinstance(reply, FeaturesReply)
+    assert bool(reply.error_message) == bool(reply.error_code)
+    return reply
+
+
+def test_a_feature_goes_up_and_its_level_stays_in_the_log() -> None:
+    room = room_at()
+    assert update(room, FeatureUpdate("metadata.version", 25, UP)).error_code == ErrorCode.NONE
+    assert room.image.features == {"metadata.version": 25}
+    assert room.restarted().features == {"metadata.version": 25}
+
+
+def test_a_feature_goes_down_where_that_is_asked_for() -> None:
+    room = room_at(metadata_version=25, group_version=1)
+    update(room, FeatureUpdate("metadata.version", 20, SAFE_DOWN))
+    update(room, FeatureUpdate("group.version", 0, UNSAFE_DOWN))
+    assert room.image.features == {"metadata.version": 20}
+
+
+def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
+    room = room_at(metadata_version=25)
+    written = len(room.records)
+    for kind in (UP, SAFE_DOWN):
+        assert update(room, FeatureUpdate("metadata.version", 25, kind)).error_code == 0
+    assert len(room.records) == written
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        (FeatureUpdate("metadata.version", 24, UP), "downgrade"),
+        (FeatureUpdate("metadata.version", 26, SAFE_DOWN), "no downgrade"),
+        (FeatureUpdate("metadata.version", 1000, UP), "the controller understands"),
+        (FeatureUpdate("metadata.version", 6, UNSAFE_DOWN), "the controller understands"),
+        (FeatureUpdate("metadata.version", 0, UNSAFE_DOWN), "switched off"),
+        (FeatureUpdate("metadata.version", -1, UNSAFE_DOWN), "0"),
+        (FeatureUpdate("metadata.version", 26, 0), "no type"),
+        (FeatureUpdate("kraft.version", 0, UNSAFE_DOWN), "cannot go down"),
+        (FeatureUpdate("flying.version", 1, UP), "knows no such feature"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else "",
+)
+def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str) -> None:
+    room = room_at(metadata_version=25, kraft_version=1)
+    reply = update(room, wanted)
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert says in str(reply.results[0].error_message)
+    assert room.image.features == {"metadata.version": 25, "kraft.version": 1}
+
+
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        ((FeatureRange("metadata.version", 7, 24),), "broker 2 understands levels 7 to 24"),
+        ((FeatureRange("group.version", 0, 1),), "broker 2 does not know the feature"),
+    ],
+)
+def test_every_broker_must_be_able_to_live_with_a_level(
+    features: tuple[FeatureRange, ...], says: str
+) -> None:
+    room = room_at()
+    room.start(2, features=features)
+    reply = update(room, FeatureUpdate("metadata.version", 25, UP))
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert says in str(reply.error_message)
+
+
+def test_a_broker_that_said_nothing_of_features_holds_nobody_up() -> None:
+    room = room_at()
+    room.start(2)
+    assert update(room, FeatureUpdate("metadata.version", 25, UP)).error_code == 0
+
+
+def test_all_features_are_updated_or_none() -> None:
+    room = room_at()
+    reply = update(
+        room, FeatureUpdate("group.version", 1, UP), FeatureUpdate("flying.version", 1, UP)
+    )
+    assert [(result.name, result.error_code) for result in reply.results] == [
+        ("group.version", ErrorCode.FEATURE_UPDATE_FAILED),
+        ("flying.version", ErrorCode.INVALID_UPDATE_VERSION),
+    ]
+    assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert room.image.features == {}
+
+
+@pytest.mark.parametrize(
+    "updates",
+    [
+        (FeatureUpdate("group.version", 1), FeatureUpdate("group.version", 0)),
+        (FeatureUpdate("", 1),),
+    ],
+    ids=["twice", "without a name"],
+)
+def test_a_request_that_makes_no_sense_is_refused(updates: tuple[FeatureUpdate, ...]) -> None:
+    reply = update(room_at(), *updates)
+    assert {result.error_code for result in reply.results} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_validate_only_does_everything_but_update() -> None:
+    room = room_at()
+    before = room.image
+    good = FeatureUpdate("group.version", 1, UP)
+    assert update(room, good, validate_only=True).error_code == 0
+    bad = FeatureUpdate("group.version", 9, UP)
+    assert update(room, bad, validate_only=True).error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert room.image is before
+
+
+def test_switching_eligible_leaders_off_leaves_no_partition_with_an_empty_isr() -> None:
+    room = room_at(eligible_leader_replicas_version=1)
+    room.place("t", 1, PartitionImage((1, 2), (), NO_LEADER, elr=(2, 1), last_known_elr=(1,)))
+    update(room, FeatureUpdate(ELR, 0, SAFE_DOWN))
+    partition = room.partition("t")
+    assert (partition.in_sync_replicas, partition.elr, partition.last_known_elr) == ((2, 1), (), ())
+    assert room.image.features == {}

@@ -1,0 +1,198 @@
+"""AlterPartition: whose word counts, and in which order it is looked at."""
+
+import pytest
+
+from cluster.controller import in_sync_replicas
+from cluster.controller.commands import (
+    AlterPartition,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
+    InSyncResult,
+)
+from cluster.metadata.image import ConfigResourceType, PartitionImage
+from protocol.errors import ApiError, ErrorCode
+from tests.support.controller_room import ControllerRoom, topic_id
+
+
+def room_with(*partitions: PartitionImage) -> ControllerRoom:
+    room = ControllerRoom(brokers=4)
+    room.place("t", 1, *partitions)
+    return room
+
+
+def led_by_one(*in_sync: int) -> PartitionImage:
+    return PartitionImage((1, 2, 3), in_sync, 1, 5, 9)
+
+
+def change(
+    *in_sync: int | InSyncReplica,
+    partition: int = 0,
+    leader_epoch: int = 5,
+    partition_epoch: int = 9,
+    topic: int = 1,
+) -> InSyncChange:
+    return InSyncChange(
+        topic_id(topic),
+        partition,
+        leader_epoch,
+        partition_epoch,
+        tuple(InSyncReplica(r) if isinstance(r, int) else r for r in in_sync),
+    )
+
+
+def alter(
+    room: ControllerRoom, *changes: InSyncChange, broker: int = 1
+) -> tuple[InSyncResult, ...]:
+    epoch = room.image.brokers[broker].broker_epoch
+    reply = room.do(AlterPartition(broker, epoch, changes))
+    assert isinstance(reply, InSyncReply)
+    return reply.results
+
+
+def code(room: ControllerRoom, wanted: InSyncChange, broker: int = 1) -> int:
+    before = room.image
+    (result,) = alter(room, wanted, broker=broker)
+    if result.error_code:
+        assert result.state is None
+        assert room.image is before
+    return result.error_code
+
+
+def test_a_leader_shrinks_and_widens_its_isr() -> None:
+    room = room_with(led_by_one(1, 2, 3))
+    (result,) = alter(room, change(3, 1))
+    assert result.state == room.partition("t")
+    assert (result.state.in_sync_replicas, result.state.partition_epoch) == ((1, 3), 10)
+    assert result.state.leader_epoch == 5, "a change of the ISR is no change of leader"
+    (result,) = alter(room, change(1, 2, 3, partition_epoch=10))
+    assert room.partition("t").in_sync_replicas == (1, 2, 3)
+
+
+def test_what_is_so_already_is_accepted_and_writes_nothing() -> None:
+    room = room_with(led_by_one(1, 2))
+    written = len(room.records)
+    (result,) = alter(room, change(2, 1))
+    assert (result.error_code, result.state) == (0, room.partition("t"))
+    assert len(room.records) == written
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        (change(1, topic=9), ErrorCode.UNKNOWN_TOPIC_ID),
+        (change(1, partition=1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (change(1, partition=-1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (change(1, leader_epoch=6), ErrorCode.NOT_CONTROLLER),
+        (change(1, partition_epoch=10), ErrorCode.NOT_CONTROLLER),
+        (change(1, leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
+        (change(1, leader_epoch=4, partition_epoch=8), ErrorCode.FENCED_LEADER_EPOCH),
+        (change(1, partition_epoch=8), ErrorCode.INVALID_UPDATE_VERSION),
+        (change(), ErrorCode.INVALID_REQUEST),
+        (change(2, 3), ErrorCode.INVALID_REQUEST),
+        (change(1, 0), ErrorCode.INVALID_REQUEST),
+        (change(1, 1), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=[
+        "no such topic",
+        "no such partition",
+        "negative partition",
+        "leader epoch to come",
+        "partition epoch to come",
+        "leader epoch that is over",
+        "the leader epoch counts before the partition epoch",
+        "partition epoch that is over",
+        "nobody",
+        "without the leader",
+        "no replica",
+        "twice",
+    ],
+)
+def test_what_is_refused(wanted: InSyncChange, expected: ErrorCode) -> None:
+    assert code(room_with(led_by_one(1, 2)), wanted) == expected
+
+
+def test_only_the_leader_changes_its_isr() -> None:
+    assert code(room_with(led_by_one(1, 2)), change(1, 2, 3), broker=2) == ErrorCode.INVALID_REQUEST
+
+
+def test_a_broker_that_does_not_serve_does_not_enter_an_isr() -> None:
+    room = room_with(led_by_one(1))
+    room.fence(2)
+    assert code(room, change(1, 2)) == ErrorCode.INELIGIBLE_REPLICA
+    assert code(room, change(1, 3)) == ErrorCode.NONE
+
+
+def test_a_broker_that_shuts_down_does_not_enter_an_isr() -> None:
+    room = ControllerRoom(brokers=0)
+    room.lead()
+    room.join(1, 2, 3)
+    room.place("t", 1, led_by_one(1, 3))
+    room.place("u", 2, PartitionImage((2,), (2,), 2))
+    room.beat(2, wants_shut_down=True)
+    assert code(room, change(1, 2, 3)) == ErrorCode.INELIGIBLE_REPLICA
+
+
+def test_a_replica_that_fetched_in_a_former_life_does_not_enter_an_isr() -> None:
+    # KIP-903: it may have lost since then what the leader believes it to have.
+    room = room_with(led_by_one(1))
+    epoch = room.image.brokers[2].broker_epoch
+    assert code(room, change(1, InSyncReplica(2, epoch - 1))) == ErrorCode.INELIGIBLE_REPLICA
+    assert code(room, change(1, InSyncReplica(2, epoch))) == ErrorCode.NONE
+
+
+def test_a_leader_that_registered_anew_must_use_its_new_epoch() -> None:
+    room = room_with(led_by_one(1, 2))
+    with pytest.raises(ApiError) as caught:
+        room.do(AlterPartition(1, 1, (change(1),)))
+    assert caught.value.code is ErrorCode.STALE_BROKER_EPOCH
+    with pytest.raises(ApiError) as caught:
+        room.do(AlterPartition(9, 1, (change(1),)))
+    assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_each_partition_of_a_batch_is_answered_for_itself_in_one_entry() -> None:
+    room = room_with(led_by_one(1, 2), led_by_one(1, 2), led_by_one(1, 2))
+    offset = room.image.offset
+    results = alter(
+        room,
+        change(1, partition=0),
+        change(1, partition=1, leader_epoch=4),
+        change(1, 2, 3, partition=2),
+        change(1, 2, partition=0),
+    )
+    assert [result.error_code for result in results] == [
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.NONE,
+        ErrorCode.INVALID_UPDATE_VERSION,
+    ]
+    assert [p.in_sync_replicas for p in room.partitions("t")] == [(1,), (1, 2), (1, 2, 3)]
+    assert room.image.offset == offset + 1
+
+
+def test_what_is_too_much_for_one_entry_is_not_attempted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_sync_replicas, "CHANGES_MAX", 1)
+    room = room_with(led_by_one(1, 2), led_by_one(1, 2))
+    results = alter(room, change(1), change(1, partition=1))
+    assert [result.error_code for result in results] == [0, ErrorCode.OPERATION_NOT_ATTEMPTED]
+
+
+def test_an_isr_below_the_minimum_keeps_the_others_eligible() -> None:
+    room = room_with(led_by_one(1, 2))
+    room.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
+    room.with_elr()
+    alter(room, change(1))
+    assert room.partition("t").elr == (2,)
+    alter(room, change(1, 3, partition_epoch=10))
+    assert room.partition("t").elr == ()
+
+
+def test_the_change_that_completes_a_reassignment_may_end_the_leaders_reign() -> None:
+    moving = PartitionImage((2, 1), (1,), 1, 5, 9, adding_replicas=(2,), removing_replicas=(1,))
+    room = room_with(moving)
+    (result,) = alter(room, change(1, 2))
+    assert result.error_code == ErrorCode.NEW_LEADER_ELECTED
+    partition = room.partition("t")
+    assert result.state == partition
+    assert (partition.replicas, partition.leader, partition.leader_epoch) == ((2,), 2, 6)

@@ -1,0 +1,77 @@
+"""The index beside a dumb search through the image."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from cluster.controller.partition_index import PartitionIndex, Place
+from cluster.controller.state import ControllerState
+from cluster.metadata.image import MetadataImage, PartitionImage
+from cluster.metadata.records import PartitionsAdded, Record, TopicCreated, TopicDeleted
+from tests.support.metadata_history import history
+
+ID = bytes(16)
+
+
+def searched(image: MetadataImage, is_it: Callable[[PartitionImage], bool]) -> set[Place]:
+    return {
+        (topic_id, number)
+        for topic_id, topic in image.topics_by_id.items()
+        for number, partition in enumerate(topic.partitions)
+        if is_it(partition)
+    }
+
+
+def check(index: PartitionIndex, image: MetadataImage) -> None:
+    for broker in range(-1, 7):
+        assert set(index.in_sync_on(broker)) == searched(
+            image,
+            lambda p, b=broker: b in p.in_sync_replicas,  # type: ignore[misc] # bound now
+        )
+        assert set(index.eligible_on(broker)) == searched(
+            image,
+            lambda p, b=broker: b in p.elr,  # type: ignore[misc] # bound now
+        )
+        assert set(index.led_by(broker)) == searched(
+            image,
+            lambda p, b=broker: p.leader == b,  # type: ignore[misc] # bound now
+        )
+    assert set(index.leaderless()) == searched(image, lambda p: p.leader == -1)
+    assert set(index.eligible_anywhere()) == searched(image, lambda p: bool(p.elr))
+    assert set(index.unpreferred()) == searched(image, lambda p: p.leader != p.replicas[0])
+    assert set(index.reassigned()) == searched(
+        image, lambda p: bool(p.adding_replicas or p.removing_replicas)
+    )
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_index_says_what_a_search_would_however_records_come_in(seed: int) -> None:
+    chance = random.Random(seed)
+    state = ControllerState(MetadataImage.empty(), node_id=0, static={})
+    assert not state.index.leaderless()
+    records = list(history(seed, 400))
+    offset = 0
+    while records:
+        size = chance.randint(1, 9)
+        entry, records = records[:size], records[size:]
+        offset += 1
+        state.replay(entry, offset)
+        check(state.index, state.image)
+    check(PartitionIndex.of(state.image), state.image)
+
+
+def test_a_topic_that_comes_and_goes_in_one_entry_leaves_nothing() -> None:
+    entry: list[Record] = [
+        TopicCreated("t", ID),
+        PartitionsAdded(ID, 0, (PartitionImage((1, 2), (1,), -1, elr=(2,)),)),
+        TopicDeleted(ID),
+    ]
+    state = ControllerState(MetadataImage.empty(), node_id=0, static={})
+    assert not state.index.leaderless()
+    state.replay(entry, 1)
+    check(state.index, state.image)
+    state.replay(entry[:2], 2)
+    state.replay([entry[2], *entry[:2]], 3)
+    check(state.index, state.image)
+    assert state.index.leaderless()

@@ -1,0 +1,32 @@
+"""The features of this release, and the one that is asked for by name."""
+
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    SUPPORTED_FEATURES,
+    has_eligible_leader_replicas,
+    supported_range,
+)
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import FeatureLevelChanged
+
+
+def image_at(level: int) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage.empty())
+    delta.replay(FeatureLevelChanged(ELIGIBLE_LEADER_REPLICAS_VERSION, level))
+    return delta.apply(1)
+
+
+def test_features_are_known_by_name() -> None:
+    for feature in SUPPORTED_FEATURES:
+        assert supported_range(feature.name) is feature
+        assert feature.min_level <= feature.max_level
+    assert supported_range("flying.version") is None
+    names = [feature.name for feature in SUPPORTED_FEATURES]
+    assert names == sorted(set(names))
+
+
+def test_eligible_leader_replicas_are_on_from_level_one() -> None:
+    assert not has_eligible_leader_replicas(MetadataImage.empty())
+    assert not has_eligible_leader_replicas(image_at(0))
+    assert has_eligible_leader_replicas(image_at(1))
