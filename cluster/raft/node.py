@@ -10,7 +10,8 @@ clock, no randomness, no I/O; what a driver owes it is written in `ready`.
     majority of votes        -                  -                   LEADER, no-op     -
     append of its term       follow             FOLLOWER            FOLLOWER          cannot be
     a greater term           FOLLOWER           FOLLOWER            FOLLOWER          FOLLOWER
-    TimeoutNow               CANDIDATE, term+1  CANDIDATE, term+1   CANDIDATE, term+1 -
+    TimeoutNow of its leader CANDIDATE, term+1  -                   -                 -
+    a vote it gives          FOLLOWER           FOLLOWER            -                 -
     majority not heard       -                  -                   -                 FOLLOWER
     own removal committed    -                  -                   -                 FOLLOWER
 
@@ -221,14 +222,16 @@ class RaftNode:
                 self.leadership.tick(self._now_ms)
             else:
                 self._become_follower(self.term, None)
-        elif self._may_stand():
-            if self._is_alone():
-                if self._election is None:
-                    self._stand(is_transfer=False)
-            elif self._now_ms >= self._deadline_ms:
-                self._rehearse()
-        elif self._now_ms >= self._deadline_ms:
+        elif self._now_ms < self._deadline_ms:
+            return
+        elif not self._may_stand():
             self._ask_to_be_fed()
+        elif not self._is_alone():
+            self._rehearse()
+        elif self._election is None:
+            self._stand(is_transfer=False)
+        else:
+            self._restart_timeout()  # its only vote is on its way to the disk
 
     def _see(self, now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
@@ -237,7 +240,8 @@ class RaftNode:
         """The next election timeout begins; for one without a vote, the time until it asks."""
         timeout_ms = self._settings.election_timeout_ms
         if self._may_stand():
-            if self._is_alone() and self.role is not Role.CANDIDATE:
+            is_waited_for = self.leader_id is None and self.role is not Role.CANDIDATE
+            if self._is_alone() and is_waited_for:
                 timeout_ms = 0
             else:
                 timeout_ms += max(0, min(self._jitter_ms(), timeout_ms))
@@ -472,12 +476,12 @@ class RaftNode:
         if message.term > self.term:
             self._become_follower(message.term, None)
         is_free = self.vote == message.sender or (self.vote is None and self.leader_id is None)
-        if is_free and is_up_to_date:
+        is_granted = is_free and is_up_to_date
+        if is_granted:
+            # It stands aside as well, if it was about to stand itself.
+            self._become_follower(self.term, None)
             self.vote = message.sender
-            self._restart_timeout()
-            self._answer_vote(message, is_granted=True)
-        else:
-            self._answer_vote(message, is_granted=False)
+        self._answer_vote(message, is_granted=is_granted)
 
     def _is_loyal(self) -> bool:
         """Whether a leader was heard within the least election timeout: then whoever wants another
