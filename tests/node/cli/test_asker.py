@@ -44,9 +44,9 @@ def test_what_is_not_served_is_not_asked() -> None:
             *encode_response(ApiKey.API_VERSIONS, 0, versions),
         )
     )
-    with answering(len(body).to_bytes(4, "big") + body) as address:
-        with Asker(address.host, address.port, 10.0) as asker:
-            assert asker.serves(ApiKey.API_VERSIONS)
-            assert not asker.serves(ApiKey.METADATA)
-            with pytest.raises(NotABroker, match="Metadata"):
-                asker.ask(MetadataRequest(), MetadataResponse)
+    reply = len(body).to_bytes(4, "big") + body
+    with answering(reply) as address, Asker(address.host, address.port, 10.0) as asker:
+        assert asker.serves(ApiKey.API_VERSIONS)
+        assert not asker.serves(ApiKey.METADATA)
+        with pytest.raises(NotABroker, match="Metadata"):
+        asker.ask(MetadataRequest(), MetadataResponse)
