@@ -49,4 +49,4 @@ def test_what_is_not_served_is_not_asked() -> None:
         assert asker.serves(ApiKey.API_VERSIONS)
         assert not asker.serves(ApiKey.METADATA)
         with pytest.raises(NotABroker, match="Metadata"):
-        asker.ask(MetadataRequest(), MetadataResponse)
+            asker.ask(MetadataRequest(), MetadataResponse)
