@@ -153,7 +153,8 @@ def _ask_one(asker: Asker) -> Health:
     return health
 
 
-def _nodes(health: Health) -> Sequence[Row]:
+def nodes_of(health: Health) -> Sequence[Row]:
+    """A line for each broker and each voter."""
     roles, ends = _quorum_roles(health.quorum)
     newest = max(ends.values(), default=0)
     brokers = {broker.broker_id: broker for broker in health.cluster.brokers}
