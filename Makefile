@@ -1,7 +1,7 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench conformance clean
+.PHONY: check serve test lint types format-check fix docs bench conformance raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -24,6 +24,14 @@ check: format-check lint types test
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
 
+# An environment of its own: raftos stays out of every other one. uv, because pip cannot override the
+# pins that raftos comes with.
+.venv/raftos/.made: .venv/.made pyproject.toml
+	$(PIP) uv
+	$(PYTHON) -m venv .venv/raftos
+	$(BIN)/uv pip install --quiet --python .venv/raftos/bin/python --editable '.[test]' --group raftos
+	@touch $@
+
 serve: .venv/.serve
 	$(BIN)/odradek serve $(ARGS)
 
@@ -32,6 +40,9 @@ test: .venv/.test
 
 conformance: .venv/.test
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
+
+raftos: .venv/raftos/.made
+	.venv/raftos/bin/python -m pytest tests/raft_comparison $(ARGS)
 
 format-check: .venv/.test
 	$(BIN)/ruff format --check .
