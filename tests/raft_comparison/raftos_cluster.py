@@ -37,10 +37,6 @@ class _Serializer(Protocol):
     def unpack(self, data: bytes) -> dict[str, object]: ...
 
 
-class _Role(Protocol):
-    def start_election(self) -> None: ...
-
-
 class _Log(Protocol):
     cache: list[dict[str, object]]
 
@@ -52,13 +48,17 @@ class _Storage(Protocol):
 class _State(Protocol):
     """What is used of raftos' State."""
 
-    state: _Role
+    state: object
     log: _Log
     storage: _Storage
 
     def start(self) -> None: ...
 
     def stop(self) -> None: ...
+
+    def to_follower(self) -> None: ...
+
+    def to_candidate(self) -> None: ...
 
     def request_handler(self, data: dict[str, object]) -> None: ...
 
@@ -169,7 +169,10 @@ class RaftosCluster:
                 self._within(self._hear, letter)
 
     def end_patience(self, member: int) -> None:
-        self._within(self._states[member].state.start_election)
+        """A follower stands; a candidate becomes a follower, and stands when it ends once more."""
+        state = self._states[member]
+        is_candidate = isinstance(state.state, self._module.Candidate)
+        self._within(state.to_follower if is_candidate else state.to_candidate)
 
     def propose(self, member: int, command: str) -> None:
         task = self._loop.create_task(self._states[member].set_value(command, "set"))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.raft_comparison import table
+from tests.raft_comparison.network import Kind
 from tests.raft_comparison.raftos_cluster import RaftosCluster
 from tests.raft_comparison.raftos_processes import RaftosProcesses
 from tests.raft_comparison.scenarios import SCENARIOS, Play, play
@@ -65,6 +66,20 @@ def test_it_votes_twice_in_a_term(raftos: RaftosCluster) -> None:
     outcome = play("restart in a term after voting", raftos)
     assert outcome.double_vote_count == 1
     assert outcome.leader_count == 2
+
+
+def test_it_counts_votes_of_an_earlier_term(raftos: RaftosCluster) -> None:
+    stage = Play(raftos)
+    raftos.network.keeps_back = lambda letter: letter.kind is Kind.ANSWER
+    raftos.end_patience(1)
+    stage.deliver()
+    raftos.network.cut([1], [2, 3])
+    raftos.end_patience(1)
+    raftos.end_patience(1)
+    assert raftos.network.bring_late() == 2
+    stage.deliver()
+    # In term 2 nobody but itself has been asked, and it leads.
+    assert raftos.led == {(2, 1)}
 
 
 def test_it_answers_one_of_sixteen_concurrent_proposals(raftos: RaftosCluster) -> None:
