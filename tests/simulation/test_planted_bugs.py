@@ -43,7 +43,7 @@ _SEEDS_MAX = 200
             "reads at .* was acknowledged before",
         ),
         (planted.ReadsBeforeItsTermIsCommitted, Trouble(), "reads at .* was acknowledged before"),
-        (planted.ChangesManyVotersAtOnce, GROWTH, "without entry|both lead|another"),
+        (planted.ChangesManyVotersAtOnce, GROWTH, "without entry|both lead|another|not whole"),
     ],
 )
 def test_a_planted_bug_is_found(core: type[RaftNode], trouble: Trouble, finding: str) -> None:
