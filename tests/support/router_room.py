@@ -93,8 +93,8 @@ class DirectController:
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         self.timeouts_ms.append(timeout_ms)
-        offset = self._room.image.offset
-        voter = ReplicaStanding(NODE_ID, offset, NOW_MS, NOW_MS)
+        offset, now_ms = self._room.image.offset, self._room.services.now_ms()
+        voter = ReplicaStanding(NODE_ID, offset, now_ms, now_ms)
         return QuorumState(NODE_ID, 7, offset, (voter,)) if self.has_quorum else None
 
     async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
