@@ -290,6 +290,7 @@ class PeerBus:
         try:
             router.bind(f"tcp://{_numeric(listen)}")
         except (zmq.ZMQError, OSError) as error:
+            self._context.destroy(0)
             raise PeerBusError(
                 f"peer.listen={listen}: {error}; choose another address or stop the process that"
                 " uses it"
