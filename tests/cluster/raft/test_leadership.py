@@ -297,8 +297,8 @@ def test_who_loses_its_vote_goes_on_as_an_observer() -> None:
 
 
 def test_a_successor_is_asked_to_take_over_once_it_has_everything() -> None:
-    """Thesis 3.10: the leader "fully updates the target server's log to match its own log" and then
-    "sends a TimeoutNow request".
+    """Thesis 3.10: "The prior leader fully updates the target server's log to match its own", and
+    only then asks it.
     """
     stage = Stage(5)
     stage.leadership.transfer(2, 0)

@@ -48,8 +48,8 @@ def test_a_step_waits_for_an_entry_of_the_leaders_own_term() -> None:
 
 
 def test_who_has_not_caught_up_gets_no_vote() -> None:
-    """Thesis 4.2.1: the leader "replicates entries to the new server" first, which meanwhile "is
-    not yet counted towards majorities".
+    """Thesis 4.2.1: a new server is sent entries first, and meanwhile "it is not yet counted
+    towards majorities for voting or commitment purposes".
     """
     log = log_of(Entry(1, TERM, b""), committed_index=1)
     leadership = leader_of(log)
