@@ -32,6 +32,13 @@ from node.config_sources import (
     from_mapping,
     merge,
 )
+from node.peer_settings import (
+    PeerConfig,
+    faults_of_peers,
+    parse_peers,
+    parse_secret,
+    read_secret,
+)
 from node.processors import Placement, placement_of_node
 from storage.settings import Durability
 
@@ -52,6 +59,7 @@ _ARENA_BYTES_MIN = 16 << 20
 # A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
 _RUN_FOLDER_LENGTH_MAX = 80
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
+_SECRET = "cluster.secret"
 _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
 
 # Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
@@ -115,6 +123,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "auto"
     http_host: str = ""
     http_port: int | None = None
+    peers: tuple[PeerConfig, ...] = ()
+    """Every node of the quorum, by id; none for a node on its own."""
+    peer_host: str = ""
+    peer_port: int = 0
+    cluster_secret: str = ""
+    directory_id: str = ""
+    """Of the data folder; empty in one that was formatted before there were such ids."""
     settings_without_effect: tuple[str, ...] = ()
     """Kafka's settings that were given and that mean nothing here."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)
@@ -137,6 +152,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             node["advertised.listeners"] = ",".join(advertised)
         profile = _DEV_CONFIGS if self.profile == "dev" else {}
         return profile | self.static_configs | node
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether other nodes decide with this one."""
+        return len(self.peers) > 1
 
     def placement(self) -> Placement | None:
         """The processors of routers and workers; None where each process may use any."""
@@ -233,8 +253,10 @@ class _Reader:
         data = Path(self._take("data", _folder, default_data_folder()))
         listeners = self._listeners()
         http = self._take("http.listen", _host_and_port, None)
+        node_id = self._take("node.id", _node_id, 0)
+        peers, peer_listen, secret = self._peers(node_id)
         config = NodeConfig(
-            node_id=self._take("node.id", _node_id, 0),
+            node_id=node_id,
             data=str(data),
             cluster_id=self._take("cluster.id", _cluster_id, ""),
             run=self._take("run", _run_folder, str(default_run_folder(data))),
@@ -252,6 +274,10 @@ class _Reader:
             log_format=self._choice("log.format", _LOG_FORMATS, "auto"),
             http_host=http[0] if http else "",
             http_port=http[1] if http else None,
+            peers=peers,
+            peer_host=peer_listen[0],
+            peer_port=peer_listen[1],
+            cluster_secret=secret,
             settings_without_effect=tuple(sorted(_IGNORED & self._settings.keys())),
             static_configs=self._static_configs(),
         )
@@ -281,7 +307,9 @@ class _Reader:
         return self._take(key, parse, default)
 
     def _fault(self, key: str, setting: Setting, right: str) -> None:
-        self._faults.append(f"{key}={setting.text} ({setting.origin}): {right}")
+        # A secret is not repeated, however wrong it is.
+        text = "..." if key == _SECRET else setting.text
+        self._faults.append(f"{key}={text} ({setting.origin}): {right}")
 
     def _listeners(self) -> tuple[ListenerConfig, ...]:
         no_protocols: dict[str, str] = {}
@@ -322,6 +350,17 @@ class _Reader:
             )
         return tuple(listeners)
 
+    def _peers(self, node_id: int) -> tuple[tuple[PeerConfig, ...], tuple[str, int], str]:
+        nobody: tuple[PeerConfig, ...] = ()
+        peers = self._take("peers", parse_peers, nobody)
+        own = next((peer for peer in peers if peer.node_id == node_id), None)
+        listen = self._take(
+            "peer.listen", _host_and_port, ("", 0) if own is None else (own.host, own.port)
+        )
+        secret = self._take(_SECRET, parse_secret, "")
+        secret = self._take("cluster.secret.file", read_secret, secret)
+        return peers, listen, secret
+
     def _static_configs(self) -> dict[str, str]:
         """Everything that nobody has taken: Kafka's settings, or mistakes."""
         static = {}
@@ -361,6 +400,16 @@ class _Reader:
             self._faults.append(
                 f"arena.bytes={config.arena_bytes}: it must be at least twice {_REQUEST_BYTES_MAX},"
                 f" which is {request_bytes_max}, or the largest requests would find no room"
+            )
+        if config.peers:
+            self._faults.extend(
+                faults_of_peers(
+                    config.peers,
+                    node_id=config.node_id,
+                    listen_host=config.peer_host,
+                    has_secret=bool(config.cluster_secret),
+                    client_ports=[listener.port for listener in config.listeners],
+                )
             )
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:

@@ -33,6 +33,9 @@ class Identity(NamedTuple):
     node_id: int
     store_count: int
     version: int = LAYOUT_VERSION
+    directory_id: str = ""
+    """Random, so that a folder is told from the one that was there before a disk was wiped; empty
+    in one that was formatted before there were such ids."""
 
 
 def new_cluster_id() -> str:
@@ -62,7 +65,11 @@ def read_identity(folder: Path) -> Identity | None:
                 " start the newer release that wrote it"
             )
         return Identity(
-            entries["cluster.id"], int(entries["node.id"]), int(entries["store.count"]), version
+            entries["cluster.id"],
+            int(entries["node.id"]),
+            int(entries["store.count"]),
+            version,
+            entries.get("directory.id", ""),
         )
     except (KeyError, ValueError) as error:
         if isinstance(error, ConfigFault):
@@ -116,10 +123,17 @@ def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
                 " whether the right volume is mounted here"
             )
         _check_nobodys(config)
+        if config.is_of_several and not config.cluster_id:
+            raise ConfigFault(
+                f"data={folder}: this folder is not formatted, and the nodes of a cluster must have"
+                " one cluster id: set cluster.id, or run odradek format --cluster-id, with the same"
+                f" on every node, for example {new_cluster_id()}"
+            )
         identity = Identity(
             config.cluster_id or new_cluster_id(),
             config.node_id,
             config.store_count or DEFAULT_STORE_COUNT,
+            directory_id=str(uuid.uuid4()),
         )
         format_folder(folder, identity)
     check_identity(
@@ -133,6 +147,7 @@ def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
         config,
         cluster_id=identity.cluster_id,
         store_count=identity.store_count,
+        directory_id=identity.directory_id,
         worker_count=min(config.worker_count, identity.store_count),
     )
 
@@ -166,6 +181,7 @@ def format_folder(folder: Path, identity: Identity) -> None:
             stream.write(
                 f"version={identity.version}\ncluster.id={identity.cluster_id}\n"
                 f"node.id={identity.node_id}\nstore.count={identity.store_count}\n"
+                + (f"directory.id={identity.directory_id}\n" if identity.directory_id else "")
             )
             stream.flush()
             os.fsync(stream.fileno())

@@ -58,12 +58,14 @@ class EmbeddedBroker:
         *,
         settings: Mapping[str, str] | None = None,
         timeout_s: float = 30.0,
+        port: int = 0,
     ) -> None:
-        """`directory` takes data and log; `settings` are those of `odradek serve --set`."""
+        """`directory` takes data and log; `settings` are those of `odradek serve --set`. Port 0
+        takes a free one."""
         self.directory = directory
         self.settings = dict(settings or {})
         self.timeout_s = timeout_s
-        self._port = 0
+        self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._killed: set[int] = set()
 

@@ -26,7 +26,7 @@ import lmdb
 import msgspec
 
 from protocol.checksum import crc32c
-from storage.reserve import RowReserve, has_little_room, is_full, make_environment
+from storage.reserve import RowReserve, free_bytes, has_little_room, is_full, make_environment
 
 _KEY = struct.Struct(">QI")  # index, number of the piece
 _ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; stands before piece 0
@@ -34,12 +34,14 @@ _PIECE_BYTES = 1900  # with key and head below LMDB's leaf limit (2,038 bytes of
 _SNAPSHOT_HEAD = struct.Struct(">8sQQ")  # magic, index, term
 _SNAPSHOT_MAGIC = b"odrsnap1"
 _PREFIX_SLICE = 4_096  # entries dropped in one commit, so that a free-page record stays small
+_ROOM_FACTOR = 4  # pages that a commit copies, for each byte of what it adds
 
 Mark = TypeVar("Mark", bound=msgspec.Struct)
 
 _HARD_STATE = b"hard-state"
 _BOUNDS = b"bounds"
 _SNAPSHOT = b"snapshot"
+_FOUNDERS = b"founders"
 
 
 class MetadataLogError(Exception):
@@ -240,6 +242,24 @@ class MetadataLog:
         commits, for when there is time."""
         self._reserve.keep()
 
+    def has_room_for(self, byte_count: int) -> bool:
+        """Whether entries of so many bytes may be written without the room that is kept back."""
+        if has_little_room(self._directory):
+            return False
+        return byte_count < 4096 or free_bytes(self._directory) > _ROOM_FACTOR * byte_count
+
+    @property
+    def founders(self) -> bytes | None:
+        """Who was to vote when this log was begun, opaque here; None if that was never said."""
+        with self._environment.begin() as transaction:
+            value = transaction.get(_FOUNDERS, db=self._marks)
+        return None if value is None else bytes(value)
+
+    def save_founders(self, founders: bytes) -> None:
+        """Say once who was to vote when this log was begun. Durable."""
+        with self._write() as transaction:
+            transaction.put(_FOUNDERS, founders, db=self._marks)
+
     def save_hard_state(self, hard_state: HardState) -> None:
         """Durable before it returns: a vote may be answered after this and not before."""
         self.append_entries((), hard_state=hard_state)
@@ -433,6 +453,11 @@ class SnapshotWriter:
     def size(self) -> int:
         """Content bytes written so far: the offset the next chunk must have."""
         return self._size
+
+    @property
+    def checksum(self) -> int:
+        """CRC-32C of the content written so far."""
+        return self._checksum
 
     def write(self, chunk: bytes) -> None:
         self._file.write(chunk)

@@ -202,5 +202,37 @@ class Submitted(_Message, frozen=True, array_like=True, tag=25, gc=False):
     error_message: str | None = None
 
 
-ToController = Follow | Applied | Submit
-FromController = MetadataRecords | MetadataSnapshot | Submitted
+class DescribeQuorum(_Message, frozen=True, array_like=True, tag=26, gc=False):
+    """Ask the controller how the quorum stands."""
+
+    request_id: int
+
+
+class ReplicaStanding(_Message, frozen=True, array_like=True, gc=False):
+    """One member as the leader sees it. Times are of the leader's wall clock, -1 if unknown."""
+
+    node_id: int
+    log_end_offset: int
+    last_fetch_ms: int = -1
+    last_caught_up_ms: int = -1
+
+
+class QuorumState(_Message, frozen=True, array_like=True, gc=False):
+    """The quorum as its leader sees it. `high_watermark` counts the committed entries."""
+
+    leader_id: int
+    term: int
+    high_watermark: int
+    voters: tuple[ReplicaStanding, ...]
+    observers: tuple[ReplicaStanding, ...] = ()
+
+
+class QuorumDescribed(_Message, frozen=True, array_like=True, tag=27, gc=False):
+    """The answer to DescribeQuorum; null when no leader was found in time."""
+
+    request_id: int
+    state: QuorumState | None
+
+
+ToController = Follow | Applied | Submit | DescribeQuorum
+FromController = MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed

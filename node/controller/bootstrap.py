@@ -4,10 +4,12 @@ A new cluster's log begins with its id. Every start of the node registers it ane
 broker epoch rises and the address that clients are told follows the configuration.
 """
 
+import uuid
+
 from cluster.controller.commands import RegisterBroker
 from cluster.metadata.image import Listener
 from cluster.metadata.records import ClusterCreated, Record
-from node.config import NodeConfig
+from node.config import ListenerConfig, NodeConfig
 from protocol.types import Uuid
 
 
@@ -17,8 +19,13 @@ def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
 
 
 def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
-    """This node's registration; a listener without an advertised address has an empty host there,
-    and clients are told the address at which they reached us."""
+    """This node's registration.
+
+    On its own, a listener without an advertised address has an empty host there, and clients are
+    told the address at which they reached us. One of several must be found by those who reached
+    another: then it is the listener's own host, or, where that is every address of the machine, the
+    host at which the other nodes find this one.
+    """
     return RegisterBroker(
         broker_id=config.node_id,
         incarnation_id=incarnation_id,
@@ -26,11 +33,21 @@ def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
         listeners=tuple(
             Listener(
                 name=listener.name,
-                host=listener.advertised_host or "",
+                host=listener.advertised_host or _host_for_others(config, listener),
                 port=listener.advertised_port or listener.port,
                 security_protocol=listener.security_protocol,
             )
             for listener in config.listeners
         ),
         rack=config.broker_configs.get("broker.rack"),
+        log_dirs=(uuid.UUID(config.directory_id).bytes,) if config.directory_id else (),
+        starts_fenced=config.is_of_several,
     )
+
+
+def _host_for_others(config: NodeConfig, listener: ListenerConfig) -> str:
+    if not config.is_of_several:
+        return ""
+    if listener.host not in ("", "0.0.0.0", "::"):
+        return listener.host
+    return next(peer.host for peer in config.peers if peer.node_id == config.node_id)

@@ -1,91 +1,69 @@
-"""The controller's process: commands in, committed metadata out. With a quorum of one, it is the
-quorum.
+"""The controller's process: one member of the quorum, and what this node's processes hear of it.
 
-Order of duties in a turn: decide every command that has arrived (the pure controller, each on top
-of the one before), persist all of their records with one sync, publish them to the processes of
-this node, and answer a command once every process that follows has carried its records out. What is
-not on the disk is never published; if persisting fails the process exits, and its successor reads
-what is true from the log. Started as `python -m node.controller.process CONFIG`.
+Order of duties in a turn: take in what has arrived (commands, what peers say, what the disk has
+done), decide every command if this member is the active controller, let the driver persist, send
+and hand out what is committed, publish that to the processes of this node, and answer a command
+once every process that follows has carried its records out. What is not committed is never
+published; if persisting fails the process exits, and its successor reads what is true from the log.
+A node on its own is a quorum of one and elects itself. Started as `python -m
+node.controller.process CONFIG`.
 """
 
 import logging
 import os
+import random
 import sys
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import zmq
 
-from cluster.controller.commands import (
-    AlterConfigs,
-    DeleteTopics,
-    IncrementalAlterConfigs,
-    decode_command,
-    encode_reply,
-)
-from cluster.controller.controller import Controller
+from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import Record, decode_records, encode_records
+from cluster.metadata.records import ConfigChanged, TopicDeleted, decode_records, encode_records
 from cluster.metadata.snapshot import image_records
-from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from cluster.raft.messages import Entry, Message
+from cluster.raft.ready import Role, Standing
+from node.bus.endpoint import drain_with_identity, ipc_address
 from node.bus.messages import (
     Applied,
+    DescribeQuorum,
     Follow,
-    FromController,
-    MetadataRecords,
-    MetadataSnapshot,
     Submit,
-    Submitted,
     ToController,
 )
-from node.config import NodeConfig
-from node.controller.bootstrap import bootstrap_records, registration
-from node.observability import ChildLink, configure_logging
-from protocol.errors import ApiError, ErrorCode
-from storage.metadata_log import (
-    MetadataLog,
-    MetadataLogError,
-    MetadataLogFullError,
-    SnapshotWriter,
+from node.bus.peer_messages import (
+    PEER_VERSION,
+    AskQuorum,
+    Carried,
+    ControlMessage,
+    Forward,
+    PeerHeader,
+    PeerMessage,
+    TellQuorum,
 )
+from node.bus.peers import PeerAddress, PeerBus
+from node.config import NodeConfig
+from node.controller.bootstrap import bootstrap_records
+from node.controller.decisions import Decisions, NoRoomError, NotNowError
+from node.controller.errands import Errands
+from node.controller.followers import Followers
+from node.controller.founders import check_founders
+from node.controller.presence import Presence
+from node.controller.quorum_view import QuorumView
+from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
+from node.observability import ChildLink, configure_logging
+from storage.metadata_log import MetadataLog
 
 log = logging.getLogger(__name__)
 
-TERM = 1
-"""A quorum of one elects itself once and for all."""
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
-_ROOM_MAKERS = (DeleteTopics, AlterConfigs, IncrementalAlterConfigs)
-"""What an operator does about a full disk has the room that was kept back: topics are deleted, or
-kept for a shorter time."""
-_PUBLISH_ENTRIES_MAX = 5_000
 _IDLE_POLL_MS = 1_000
-
-
-class _Follower:
-    """A process of this node and how far it has come."""
-
-    __slots__ = ("identity", "incarnation", "offset")
-
-    def __init__(self, identity: bytes, incarnation: int, offset: int) -> None:
-        self.identity = identity
-        self.incarnation = incarnation
-        self.offset = offset
-
-
-class _Waiting:
-    """A committed command whose answer waits for the followers."""
-
-    __slots__ = ("answer", "deadline_ms", "identity", "offset")
-
-    def __init__(self, identity: bytes, answer: Submitted, offset: int, deadline_ms: int) -> None:
-        self.identity = identity
-        self.answer = answer
-        self.offset = offset
-        self.deadline_ms = deadline_ms
+_INCARNATION_NAME = "incarnation"
 
 
 class ControllerProcess:
@@ -95,228 +73,354 @@ class ControllerProcess:
         self._config = config
         self._supervisor = supervisor
         self._log = MetadataLog.open(config.metadata_folder)
-        self._controller = self._load()
-        self._entries_since_snapshot = self._log.last_index - (
-            self._log.snapshot.index if self._log.snapshot is not None else 0
+        voter_ids = [peer.node_id for peer in config.peers] or [config.node_id]
+        check_founders(self._log, voter_ids, own_id=config.node_id)
+        self._image = self._load_snapshot()
+        self._snapshot_index = self._published = self._image.offset
+        self._decisions: Decisions | None = None
+        self._is_ready = False
+        self._is_serving = False
+        self._waiting_follows: dict[bytes, Follow] = {}
+        incarnation = _incarnation(config)
+        self._peers = _peer_bus(config, self._why_refused)
+        self._driver = RaftDriver(
+            self._log,
+            own_id=config.node_id,
+            voter_ids=voter_ids,
+            send=self._send_raft,
+            jitter_ms=lambda: random.randint(0, 500),
+            now_ms=_clock_ms(),
+            may_spend=_gives_room,
         )
-        self._unsynced: list[bytes] = []
-        self._may_spend = False
-        self._followers: dict[bytes, _Follower] = {}
-        self._waiting: list[_Waiting] = []
-        self._incarnation_id = uuid.uuid4().bytes
-        self._is_full = False
-        self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._bring_up()
-        self._socket = bind_endpoint(self._context, ipc_address(config.run_folder, "controller"))
+        self._followers = Followers(
+            self._context, ipc_address(config.run_folder, "controller"), self._driver
+        )
+        self._errands = Errands(
+            node_id=config.node_id,
+            send=self._send_control,
+            tell=lambda identity, submitted: self._followers.send(identity, [submitted]),
+        )
+        self._quorum = QuorumView(
+            self._driver,
+            send=self._send_control,
+            tell=lambda identity, answer: self._followers.send(identity, [answer]),
+            wall_ms=_wall_ms,
+        )
+        self._presence = Presence(
+            config,
+            incarnation,
+            lambda command, timeout_ms, answer: self._errands.submit_own(
+                command, _clock_ms() + timeout_ms, answer, _clock_ms()
+            ),
+        )
+        self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
+        self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
+            f"router-{index}" for index in range(config.router_count)
+        }
         self._poller = zmq.Poller()
-        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._followers.socket, zmq.POLLIN)
+        self._poller.register(self._driver.fileno(), zmq.POLLIN)
         for socket in supervisor.sockets:
             self._poller.register(socket, zmq.POLLIN)
+        for peer_socket in () if self._peers is None else self._peers.sockets:
+            self._poller.register(peer_socket, zmq.POLLIN)
 
     @property
     def image(self) -> MetadataImage:
         """The committed metadata; its offset counts the entries of the log."""
-        return self._controller.image
+        return self._image
 
     def run(self) -> None:
         """Serve until the supervisor says stop."""
-        self._supervisor.ready()
-        is_stopping = False
-        while not is_stopping:
-            timeout_ms = _IDLE_POLL_MS
-            if self._waiting:
-                first = min(waiting.deadline_ms for waiting in self._waiting)
-                timeout_ms = max(0, min(timeout_ms, first - _now_ms()))
-            ready = dict(self._poller.poll(timeout_ms))
-            if self._socket in ready:
-                self._turn()
-            else:
-                self._look_around()
-            self._answer()
-            is_stopping = self._supervisor.poll()
+        self._carry_on(waits=True)
+        while not self._supervisor.poll():
+            ready = dict(self._poller.poll(self._timeout_ms()))
+            self._hear()
+            if not ready and self._driver.is_idle:
+                self._log.keep_reserve()
+            self._carry_on()
+        self._leave()
+
+    def _timeout_ms(self) -> int:
+        now_ms = _clock_ms()
+        deadlines = [
+            self._driver.next_deadline_ms(),
+            self._errands.next_deadline_ms(),
+            self._presence.next_deadline_ms(),
+            self._quorum.next_deadline_ms(),
+            None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
+        ]
+        due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
+        return max(0, min(_IDLE_POLL_MS, due_ms - now_ms))
+
+    def _leave(self) -> None:
+        self._driver.resign()
+        self._driver.pump()
+        if self._peers is not None:
+            self._peers.flush()
+            self._peers.close()
+        self._driver.close()
         self._log.close()
-
-    # -- the log -----------------------------------------------------------------------------------
-
-    def _load(self) -> Controller:
-        controller = Controller(
-            MetadataImage.empty(),
-            node_id=self._config.node_id,
-            static=self._config.broker_configs,
-        )
-        next_index = 1
-        mark = self._log.snapshot
-        if mark is not None:
-            entry = b"".join(self._log.iter_snapshot())
-            controller.replay(decode_records(entry), mark.index)
-            next_index = mark.index + 1
-        for log_entry in self._log.read(next_index):
-            controller.replay(decode_records(log_entry.data), log_entry.index)
-        return controller
-
-    def _bring_up(self) -> None:
-        """Make a new cluster's first records, and register this node's present start.
-
-        On a full disk the registration of an earlier start does: clients shall be able to read.
-        """
-        if self.image.offset == 0:
-            self._apply(bootstrap_records(self._config))
-        self._register()
-        if self._config.node_id not in self.image.brokers:
-            raise MetadataLogError("there is no room on the disk to register this node")
-
-    def _register(self) -> None:
-        command = registration(self._config, self._incarnation_id)
-        self._apply(self._controller.handle(command, _now_ms()).records)
-        self._persist()
-
-    def _look_around(self) -> None:
-        """What can wait until nobody asks for anything."""
-        if not self._is_registered():
-            self._register()
-        self._log.keep_reserve()
-
-    def _is_registered(self) -> bool:
-        return self.image.brokers[self._config.node_id].incarnation_id == self._incarnation_id
-
-    def _apply(self, records: Sequence[Record]) -> None:
-        """Apply one command's records, so that the next is decided on top of them.
-
-        They become an entry of the log with the turn's sync; before that nobody hears of them.
-        """
-        if records:
-            self._unsynced.append(encode_records(records))
-            self._controller.replay(records, self.image.offset + 1)
-
-    def _persist(self) -> None:
-        """Put the turn's entries on the disk with one sync, then publish them."""
-        entries, may_spend = self._unsynced, self._may_spend
-        if not entries:
-            return
-        self._unsynced, self._may_spend = [], False
-        base = self._log.last_index
-        try:
-            self._log.append(entries, term=TERM, may_spend=may_spend)
-        except MetadataLogFullError as error:
-            self._take_back(error)
-            return
-        self._is_full = False
-        message = MetadataRecords(base, tuple(entries))
-        for identity in list(self._followers):
-            self._send(identity, [message])
-        self._entries_since_snapshot += len(entries)
-        if self._entries_since_snapshot >= SNAPSHOT_ENTRIES:
-            self._snapshot()
-
-    def _take_back(self, error: MetadataLogFullError) -> None:
-        """What was decided since the last sync has not happened: be as the log is, and say so."""
-        if not self._is_full:
-            self._is_full = True
-            log.error("no room: commands are refused until there is some (%s)", error)
-        self._controller = self._load()
-        refused = [waiting for waiting in self._waiting if waiting.offset > self.image.offset]
-        self._waiting = [waiting for waiting in self._waiting if waiting not in refused]
-        code, text = ErrorCode.KAFKA_STORAGE_ERROR, "There is no room on the controller's disk."
-        for waiting in refused:
-            self._send(waiting.identity, [Submitted(waiting.answer.request_id, code, b"", text)])
-
-    def _snapshot(self) -> None:
-        index = self._log.last_index
-        self._entries_since_snapshot = 0
-        writer: SnapshotWriter | None = None
-        try:
-            writer = self._log.begin_snapshot(index=index, term=TERM)
-            writer.write(encode_records(image_records(self.image)))
-            writer.commit()
-            self._log.truncate_prefix(index + 1)
-        except (MetadataLogError, OSError) as error:
-            # The log goes on without it, as long as it has room, and tries again later.
-            log.error("no snapshot of the metadata: %s", error)
-            if writer is not None:
-                writer.abort()
 
     # -- a turn ------------------------------------------------------------------------------------
 
-    def _turn(self) -> None:
-        for identity, payload in drain_with_identity(self._socket):
+    def _hear(self) -> None:
+        """Take in what this node's processes and the peers have said."""
+        now_ms = _clock_ms()
+        self._driver.tick(now_ms)
+        for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
-                    self._submit(identity, message)
+                    deadline_ms = now_ms + message.deadline_ms - _wall_ms()
+                    self._errands.submit(identity, message, deadline_ms, now_ms)
+                elif type(message) is Applied:
+                    self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._follow(identity, message)
-                elif type(message) is Applied:
-                    follower = self._followers.get(identity)
-                    if follower is not None:
-                        follower.offset = max(follower.offset, message.offset)
-        self._persist()
+                elif type(message) is DescribeQuorum:
+                    self._quorum.describe(identity, message.request_id, now_ms)
+        if self._peers is not None:
+            for node_id in self._peers.look():
+                self._errands.reconnected(node_id, now_ms)
+            for header, messages in self._peers.receive():
+                for peer_message in messages:
+                    self._hear_peer(header, peer_message, now_ms)
 
-    def _submit(self, identity: bytes, message: Submit) -> None:
-        command = decode_command(message.command)
-        try:
-            result = self._controller.handle(command, _now_ms())
-        except ApiError as error:
-            self._send(identity, [Submitted(message.request_id, error.code, b"", error.message)])
-            return
-        answer = Submitted(message.request_id, ErrorCode.NONE, encode_reply(result.reply))
-        self._apply(result.records)
-        self._may_spend |= bool(result.records) and isinstance(command, _ROOM_MAKERS)
-        self._waiting.append(_Waiting(identity, answer, self.image.offset, message.deadline_ms))
+    def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
+        if isinstance(message, Forward):
+            self._errands.submit_peers(header.node_id, header.incarnation, message, now_ms)
+        elif isinstance(message, Carried):
+            self._errands.carried(message, now_ms)
+        elif isinstance(message, AskQuorum):
+            self._quorum.asked(header.node_id, message)
+        elif isinstance(message, TellQuorum):
+            self._quorum.told(message)
+        elif message.sender == header.node_id:
+            self._driver.step(message)
 
     def _follow(self, identity: bytes, message: Follow) -> None:
-        if message.cluster_id and message.cluster_id != self.image.cluster_id:
-            log.error(
-                "%s belongs to cluster %s, we are %s: it is not served",
-                message.process,
-                message.cluster_id,
-                self.image.cluster_id,
-            )
-            return
-        self._persist()
-        self._followers[identity] = _Follower(identity, message.incarnation, message.offset)
-        have = message.offset
-        if have > self.image.offset or have == 0 or have < self._log.first_index - 1:
-            records = (encode_records(image_records(self.image)),)
-            self._send(identity, [MetadataSnapshot(self.image.offset, records)])
-            return
-        while have < self.image.offset:
-            entries = [
-                entry.data for entry in self._log.read(have + 1, have + 1 + _PUBLISH_ENTRIES_MAX)
-            ]
-            self._send(identity, [MetadataRecords(have, tuple(entries))])
-            have += len(entries)
+        if self._is_serving:
+            self._followers.follow(identity, message, self._image)
+        else:
+            self._waiting_follows[identity] = message
 
-    def _answer(self) -> None:
-        """Answer the commands that every follower has carried out, or whose time is up."""
-        if not self._waiting:
-            return
-        reached = min(
-            (follower.offset for follower in self._followers.values()), default=self.image.offset
+    def _carry_on(self, *, waits: bool = False) -> None:
+        """Persist, send, apply, publish, answer: until nothing more follows from it."""
+        if waits:
+            self._driver.tick(_clock_ms())
+        if self._decisions is not None:
+            self._tick_decisions(self._decisions)
+        events = self._driver.pump(waits=waits)
+        while events:
+            for event in events:
+                self._on_event(event)
+            events = self._driver.pump(waits=waits)
+        now_ms = _clock_ms()
+        self._present(now_ms)
+        self._answer(now_ms)
+        # What was decided meanwhile is on its way before anything is waited for.
+        for event in self._driver.pump():
+            self._on_event(event)
+        if self._peers is not None:
+            self._peers.flush()
+        self._snapshot_if_due()
+
+    def _present(self, now_ms: int) -> None:
+        presence = self._presence
+        presence.tick(
+            now_ms,
+            offset=self._followers.reached(self._image),
+            is_complete=self._expected <= self._followers.names,
         )
-        now_ms = _now_ms()
-        still: list[_Waiting] = []
-        for waiting in self._waiting:
-            if waiting.offset <= reached:
-                self._send(waiting.identity, [waiting.answer])
-            elif waiting.deadline_ms <= now_ms:
-                request_id = waiting.answer.request_id
-                self._send(
-                    waiting.identity, [Submitted(request_id, ErrorCode.REQUEST_TIMED_OUT, b"")]
-                )
-            else:
-                still.append(waiting)
-        self._waiting = still
+        if self._is_ready:
+            return
+        broker = presence.broker(self._image)
+        if broker is None and presence.is_refused and not self._config.is_of_several:
+            # On a full disk an earlier start's registration does: clients shall be able to read.
+            broker = self._image.brokers.get(self._config.node_id)
+        if broker is not None and not self._is_serving:
+            self._is_serving = True
+            for identity, message in self._waiting_follows.items():
+                self._followers.follow(identity, message, self._image)
+            self._waiting_follows.clear()
+        if broker is not None and not broker.is_fenced:
+            self._is_ready = True
+            self._supervisor.ready()
 
-    def _send(self, identity: bytes, messages: "list[FromController]") -> None:
+    def _answer(self, now_ms: int) -> None:
+        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
+        self._quorum.settle(now_ms)
+
+    def _tick_decisions(self, decisions: Decisions) -> None:
         try:
-            self._socket.send_multipart((identity, encode(messages)), zmq.NOBLOCK)
-        except zmq.ZMQError:
-            # It is away. It will say where it stands when it returns; nobody waits for it till
-            # then.
-            self._followers.pop(identity, None)
+            decisions.tick(_clock_ms())
+        except (NoRoomError, NotNowError) as error:
+            log.warning("what is due by time has to wait: %r", error)
+
+    # -- what the driver says ----------------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case Committed(entries):
+                for entry in entries:
+                    self._apply(entry)
+                self._followers.publish([e for e in entries if e.index > self._published])
+                self._published = self._image.offset
+            case Installed(index, content):
+                self._image = _image_of(content, index)
+                self._snapshot_index = index
+                self._published = index
+                self._followers.replace(self._image)
+            case Stood(standing):
+                self._stand(standing)
+            case TakenBack(index, _):
+                self._errands.take_back(index)
+
+    def _apply(self, entry: Entry) -> None:
+        if entry.index <= self._image.offset:
+            return  # told again by a core that began anew
+        image = None if self._decisions is None else self._decisions.committed(entry)
+        if image is None:
+            delta = MetadataDelta(self._image)
+            if entry.is_command:
+                for record in decode_records(entry.data):
+                    delta.replay(record)
+            image = delta.apply(entry.index)
+        self._image = image
+        if self._decisions is None and entry.term == self._driver.node.term:
+            self._lead_if_due()
+
+    def _stand(self, standing: Standing) -> None:
+        if standing.role is not Role.LEADER:
+            self._decisions = None
+        now_ms = _clock_ms()
+        if self._config.is_of_several:
+            log.info("%s in term %d, leader %s", standing.role, standing.term, standing.leader_id)
+        self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
+
+    def _lead_if_due(self) -> None:
+        """Begin to decide when our own first entry is applied."""
+        node = self._driver.node
+        if not self._driver.is_leader or node.log.last_index != self._image.offset:
+            return
+        decisions = Decisions(
+            self._driver,
+            self._image,
+            term=node.term,
+            node_id=self._config.node_id,
+            static=self._config.broker_configs,
+            has_room=self._log.has_room_for,
+        )
+        if not self._image.cluster_id:
+            decisions.propose(bootstrap_records(self._config), makes_room=True)
+        if self._config.is_of_several:
+            decisions.controller.lead(_clock_ms())
+        self._decisions = decisions
+        self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    def _load_snapshot(self) -> MetadataImage:
+        mark = self._log.snapshot
+        if mark is None:
+            return MetadataImage.empty()
+        return _image_of(b"".join(self._log.iter_snapshot()), mark.index)
+
+    def _snapshot_if_due(self) -> None:
+        index = self._image.offset
+        if index - self._snapshot_index < SNAPSHOT_ENTRIES or not self._driver.is_idle:
+            return
+        self._driver.snapshot(index, encode_records(image_records(self._image)))
+        # Also when it failed: the next try is as far away as the next success would be.
+        self._snapshot_index = index
+
+    # -- peers -------------------------------------------------------------------------------------
+
+    def _send_raft(self, message: Message) -> None:
+        if self._peers is None:
+            return
+        if message.to >= 0:
+            self._peers.send(message.to, message)
+            return
+        for peer in self._config.peers:
+            self._peers.send(peer.node_id, message)
+
+    def _send_control(self, node_id: int, message: ControlMessage) -> None:
+        if self._peers is not None:
+            self._peers.send(node_id, message)
+
+    def _why_refused(self, header: PeerHeader) -> str | None:
+        """A node whose disk was wiped has forgotten how it voted and what it promised."""
+        broker = self._image.brokers.get(header.node_id)
+        if broker is None or not broker.log_dirs or not header.directory_id:
+            return None
+        if uuid.UUID(header.directory_id).bytes in broker.log_dirs:
+            return None
+        return (
+            f"node {header.node_id} has come back with another data folder and cannot vote as what"
+            " it was: bring its old folder back, or unregister it and add it as a new node"
+        )
 
 
-def _now_ms() -> int:
+def _image_of(content: bytes, index: int) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage.empty())
+    for record in decode_records(content):
+        delta.replay(record)
+    return delta.apply(index)
+
+
+def _gives_room(entry: Entry) -> bool:
+    """Whether an entry may be written with the room that is kept back for a full disk."""
+    if not entry.is_command:
+        return True
+    records = decode_records(entry.data)
+    return any(isinstance(record, TopicDeleted | ConfigChanged) for record in records)
+
+
+def _peer_bus(config: NodeConfig, refuses: Callable[[PeerHeader], str | None]) -> PeerBus | None:
+    if not config.is_of_several:
+        return None
+    return PeerBus(
+        header=PeerHeader(
+            PEER_VERSION,
+            config.cluster_id,
+            config.node_id,
+            config.directory_id,
+            time.time_ns(),
+        ),
+        listen=PeerAddress(config.peer_host, config.peer_port),
+        others={
+            peer.node_id: PeerAddress(peer.host, peer.port)
+            for peer in config.peers
+            if peer.node_id != config.node_id
+        },
+        secret=config.cluster_secret,
+        refuses=refuses,
+    )
+
+
+def _incarnation(config: NodeConfig) -> bytes:
+    """New with every start of the node. One of several keeps it when this process alone is started
+    anew: it need not be fenced for that."""
+    if not config.is_of_several:
+        return uuid.uuid4().bytes
+    path = config.run_folder / _INCARNATION_NAME
+    try:
+        known = path.read_bytes()
+    except FileNotFoundError:
+        known = b""
+    if len(known) != 16:
+        known = uuid.uuid4().bytes
+        path.write_bytes(known)
+    return known
+
+
+def _clock_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
+
+
+def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 

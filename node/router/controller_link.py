@@ -19,8 +19,11 @@ from cluster.metadata.image import MetadataImage
 from node.bus.endpoint import Link, descriptor, drain, encode
 from node.bus.messages import (
     Applied,
+    DescribeQuorum,
     Follow,
     FromController,
+    QuorumDescribed,
+    QuorumState,
     Submit,
     Submitted,
 )
@@ -55,6 +58,7 @@ class ControllerLink:
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
         self._next_id = 0
         self._pending: dict[int, Reply[Submitted]] = {}
+        self._questions: dict[int, Reply[QuorumState | None]] = {}
         self._unanswered: dict[int, Submit] = {}
         self._unsent: dict[int, Submit] = {}
         self.has_image = asyncio.Event()
@@ -86,6 +90,19 @@ class ControllerLink:
             raise ApiError(ErrorCode(submitted.error_code), submitted.error_message)
         return decode_reply(submitted.reply)
 
+    async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
+        """How the quorum stands; None if nobody has said so in time."""
+        self._next_id = request_id = self._next_id + 1
+        reply: Reply[QuorumState | None] = Reply()
+        self._questions[request_id] = reply
+        self._send([DescribeQuorum(request_id)])
+        late = QuorumDescribed(request_id, None)
+        timer = self._loop.call_later(timeout_ms / 1000, self._on_quorum, late)
+        self._receive()
+        state = await reply
+        timer.cancel()
+        return state
+
     def close(self) -> None:
         """Stop following."""
         self._loop.remove_reader(descriptor(self._link.socket))
@@ -102,6 +119,11 @@ class ControllerLink:
         if reply is not None:
             reply.resolve(submitted)
 
+    def _on_quorum(self, described: QuorumDescribed) -> None:
+        reply = self._questions.pop(described.request_id, None)
+        if reply is not None:
+            reply.resolve(described.state)
+
     def _on_monitor(self) -> None:
         if self._link.take_connected():
             # What was sent to the last controller and not answered is asked again. One that had
@@ -117,7 +139,7 @@ class ControllerLink:
             self._unsent.clear()
         self._receive()
 
-    def _send(self, messages: "list[Follow | Applied | Submit]") -> bool:
+    def _send(self, messages: "list[Follow | Applied | Submit | DescribeQuorum]") -> bool:
         try:
             self._link.socket.send(encode(messages), zmq.NOBLOCK)
         except zmq.Again:
@@ -129,6 +151,9 @@ class ControllerLink:
             for message in self._decode(payload):
                 if isinstance(message, Submitted):
                     self._answer(message)
+                    continue
+                if isinstance(message, QuorumDescribed):
+                    self._on_quorum(message)
                     continue
                 image = apply_metadata(self.image, message)
                 if image is None:

@@ -34,7 +34,9 @@ from node.bus.messages import (
     DescribeProducers,
     Failed,
     ProducersDescribed,
+    QuorumState,
     RecordsDeleted,
+    ReplicaStanding,
     ToRouter,
 )
 from node.bus.reply import Reply, drive
@@ -87,6 +89,13 @@ class DirectController:
         self._room = room
         self.failure: ApiError | None = None
         self.timeouts_ms: list[int] = []
+        self.has_quorum = True
+
+    async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
+        self.timeouts_ms.append(timeout_ms)
+        offset, now_ms = self._room.image.offset, self._room.services.now_ms()
+        voter = ReplicaStanding(NODE_ID, offset, now_ms, now_ms)
+        return QuorumState(NODE_ID, 7, offset, (voter,)) if self.has_quorum else None
 
     async def submit(self, command: Command, timeout_ms: int) -> CommandReply:
         self.timeouts_ms.append(timeout_ms)

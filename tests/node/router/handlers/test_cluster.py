@@ -62,6 +62,13 @@ def test_the_node_leads_itself_and_lags_behind_nothing(room: RouterRoom, version
         assert (node.node_id, listener.host, listener.port) == (0, "host-0", 9092)
 
 
+def test_a_quorum_without_a_leader_is_an_error_that_passes(room: RouterRoom) -> None:
+    room.link.has_quorum = False
+    response = ask(room)
+    assert only(response).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert response.nodes == []
+
+
 @pytest.mark.parametrize(("topic", "partition"), [("t", 0), (METADATA_TOPIC, 1)])
 def test_nothing_else_has_a_quorum(room: RouterRoom, topic: str, partition: int) -> None:
     assert only(ask(room, topic, partition)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,0 +1,373 @@
+"""Node to node: ZeroMQ over TCP between the controllers of one cluster.
+
+Each node binds one ROUTER socket, on which it only listens, and connects one DEALER socket to every
+other, on which it only speaks; what comes back on a DEALER is a refusal. Queues are short and
+whatever does not fit is dropped: Raft sends it again, and commands are sent again by whoever waits.
+
+With a cluster secret the traffic is encrypted by CURVE (curvezmq.org, RFC 26). Both keys of the
+pair are made from the secret, and all nodes have the same one: who does not know the secret cannot
+make the first message of a handshake, and a client that shows another key is turned away (ZAP, RFC
+27). So a stranger costs a connection for as long as a handshake may take, and hears nothing.
+
+Every frame says who speaks. A node of another cluster, of a version that is not understood, or one
+that is no peer is refused with a reason that both sides log.
+"""
+
+import hashlib
+import logging
+import socket as sockets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+from node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, Refused
+
+log = logging.getLogger(__name__)
+
+Socket: TypeAlias = "zmq.Socket[bytes]"
+
+_QUEUE_FRAMES = 1_000
+_FRAME_BYTES_MAX = 64 << 20
+_RECONNECT_MS = 20
+_RECONNECT_MS_MAX = 200
+_CONNECT_TIMEOUT_MS = 1_000
+_HANDSHAKE_MS = 3_000
+_PING_MS = 500
+"""A peer whose machine is gone is noticed by this, and connected to anew when it is back."""
+_PING_TIMEOUT_MS = 2_000
+_LINGER_MS = 100
+"""At the end a last word may leave: the leader's that asks a successor to take over."""
+_FRAMES_OF_A_TURN = 1_000
+_HEADERS_MAX = 256
+_REFUSAL_S = 1.0
+_ZAP_ADDRESS = "inproc://zeromq.zap.01"
+_HANDSHAKE_FAILURES = (
+    zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+)
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class PeerBusError(Exception):
+    """The peer address cannot be listened on."""
+
+
+class PeerAddress(NamedTuple):
+    """Where a node listens for the others."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class KeyPair(NamedTuple):
+    """Z85 texts, as ZeroMQ wants them."""
+
+    public: bytes
+    secret: bytes
+
+
+def cluster_keys(secret: str) -> KeyPair:
+    """The pair of keys that all nodes with this secret have."""
+    made = hashlib.blake2b(secret.encode(), digest_size=32, person=b"odradek-peers-1").digest()
+    text = z85.encode(made)
+    return KeyPair(zmq.curve_public(text), text)
+
+
+class PeerBus:
+    """See the module's docstring. One owner, one thread."""
+
+    def __init__(
+        self,
+        *,
+        header: PeerHeader,
+        listen: PeerAddress,
+        others: Mapping[int, PeerAddress],
+        secret: str = "",
+        refuses: Callable[[PeerHeader], str | None] = lambda _header: None,
+    ) -> None:
+        """`others` are the other nodes by id. `refuses` may say why a peer is not listened to; it
+        is asked for every frame. Raises PeerBusError if `listen` cannot be bound.
+        """
+        self._own = header
+        self._header = _encode(header)
+        self._others = dict(others)
+        self._refuses = refuses
+        self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
+        self._decode_header = msgspec.msgpack.Decoder(PeerHeader).decode
+        self._decode = msgspec.msgpack.Decoder(list[PeerMessage]).decode
+        self._decode_refusal = msgspec.msgpack.Decoder(Refused).decode
+        self._headers: dict[bytes, PeerHeader | str] = {}
+        self._refused_at: dict[str, float] = {}
+        self._outgoing: dict[int, list[PeerMessage]] = {}
+        self.dropped_count = 0
+        """Messages that found a queue full or nobody connected."""
+        self.refused_count = 0
+        """Frames and handshakes of those who are not listened to."""
+        self._keys = cluster_keys(secret) if secret else None
+        self._zap = self._authenticate() if self._keys is not None else None
+        self._router = self._bind(listen)
+        self._router_monitor = self._router.get_monitor_socket(_HANDSHAKE_FAILURES)
+        self._dealers: dict[int, Socket] = {}
+        self._monitors: dict[int, Socket] = {}
+        for node_id, address in self._others.items():
+            dealer = self._connect(address)
+            self._dealers[node_id] = dealer
+            self._monitors[node_id] = dealer.get_monitor_socket(
+                _HANDSHAKE_FAILURES | zmq.Event.HANDSHAKE_SUCCEEDED
+            )
+            dealer.connect(f"tcp://{address}")
+
+    @property
+    def sockets(self) -> Sequence[Socket]:
+        """What to wait for; then `receive` and `look` are to be called."""
+        found = [self._router, self._router_monitor, *self._monitors.values()]
+        found += self._dealers.values()
+        return found if self._zap is None else [*found, self._zap]
+
+    # -- speaking ----------------------------------------------------------------------------------
+
+    def send(self, node_id: int, message: PeerMessage) -> None:
+        """Say it with the next `flush`. A node that is no peer hears nothing."""
+        if node_id in self._dealers:
+            self._outgoing.setdefault(node_id, []).append(message)
+
+    def flush(self) -> None:
+        """Let everything leave that was said, a frame for each peer; or drop it."""
+        if not self._outgoing:
+            return
+        outgoing, self._outgoing = self._outgoing, {}
+        for node_id, messages in outgoing.items():
+            frame = (self._header, _encode(messages))
+            try:
+                self._dealers[node_id].send_multipart(frame, zmq.NOBLOCK)
+            except zmq.ZMQError:
+                self.dropped_count += len(messages)
+
+    # -- listening ---------------------------------------------------------------------------------
+
+    def receive(self) -> Iterator[tuple[PeerHeader, list[PeerMessage]]]:
+        """What peers have said, in the order in which each of them said it."""
+        for _ in range(_FRAMES_OF_A_TURN):
+            try:
+                parts = self._router.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            if len(parts) != 3:
+                self.refused_count += 1
+                continue
+            connection, head, body = parts
+            header = self._headers.get(head)
+            if header is None:
+                header = self._known(head)
+            reason = header if isinstance(header, str) else self._refuses(header)
+            if reason is not None:
+                self._refuse(connection, reason)
+                continue
+            assert isinstance(header, PeerHeader)
+            try:
+                messages = self._decode(body)
+            except msgspec.DecodeError as error:
+                self._refuse(connection, f"its messages make no sense here: {error}")
+                continue
+            yield header, messages
+
+    def look(self) -> list[int]:
+        """Heed what is not a message; the peers to which a connection was made."""
+        if self._zap is not None:
+            self._answer_zap(self._zap)
+        for address in _failures(self._router_monitor)[1]:
+            self.refused_count += 1
+            log.error(
+                "somebody spoke to our peer address %s without the cluster's secret: turned away;"
+                " if it is a node of ours, give it the same cluster.secret",
+                address,
+            )
+        connected = []
+        for node_id, monitor in self._monitors.items():
+            is_connected, failures = _failures(monitor)
+            if is_connected:
+                connected.append(node_id)
+            if failures:
+                log.error(
+                    "node %d at %s does not take our handshake: cluster.secret must be the same on"
+                    " every node",
+                    node_id,
+                    self._others[node_id],
+                )
+            self._hear_refusals(node_id)
+        return connected
+
+    def close(self) -> None:
+        """Say nothing more."""
+        for dealer in self._dealers.values():
+            dealer.disable_monitor()
+            dealer.close(_LINGER_MS)
+        self._router.disable_monitor()
+        self._router.close(0)
+        for other in [self._router_monitor, *self._monitors.values()]:
+            other.close(0)
+        if self._zap is not None:
+            self._zap.close(0)
+        self._context.term()
+
+    def _known(self, head: bytes) -> PeerHeader | str:
+        """The header, or why whoever sends it is not listened to."""
+        try:
+            header = self._decode_header(head)
+        except msgspec.DecodeError:
+            return "it does not say who it is"
+        found: PeerHeader | str = header
+        if header.version != PEER_VERSION:
+            found = (
+                f"node {header.node_id} speaks version {header.version} between nodes, node"
+                f" {self._own.node_id} speaks {PEER_VERSION}: run releases that fit"
+            )
+        elif header.cluster_id != self._own.cluster_id:
+            found = (
+                f"node {header.node_id} belongs to cluster {header.cluster_id}, node"
+                f" {self._own.node_id} to {self._own.cluster_id}: format all nodes of a cluster"
+                " with the same cluster.id"
+            )
+        elif header.node_id == self._own.node_id:
+            found = f"another node says that it is node {header.node_id}: give each its own node.id"
+        elif header.node_id not in self._others:
+            found = (
+                f"node {header.node_id} is not among the peers of node {self._own.node_id}: peers"
+                " must be the same on every node"
+            )
+        if len(self._headers) >= _HEADERS_MAX:
+            self._headers.clear()
+        self._headers[head] = found
+        return found
+
+    def _refuse(self, connection: bytes, reason: str) -> None:
+        self.refused_count += 1
+        now = time.monotonic()
+        if now - self._refused_at.get(reason, -_REFUSAL_S) < _REFUSAL_S:
+            return
+        if len(self._refused_at) >= _HEADERS_MAX:
+            self._refused_at.clear()
+        self._refused_at[reason] = now
+        log.error("a node is refused: %s", reason)
+        try:
+            self._router.send_multipart((connection, _encode(Refused(reason))), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return  # it has gone
+
+    def _hear_refusals(self, node_id: int) -> None:
+        while True:
+            try:
+                payload = self._dealers[node_id].recv(zmq.NOBLOCK)
+                refused = self._decode_refusal(payload)
+            except zmq.Again:
+                return
+            except msgspec.DecodeError:
+                continue
+            log.error(
+                "node %d at %s refuses us: %s", node_id, self._others[node_id], refused.reason
+            )
+
+    # -- sockets -----------------------------------------------------------------------------------
+
+    def _bind(self, listen: PeerAddress) -> Socket:
+        router = self._context.socket(zmq.ROUTER)
+        self._set_up(router)
+        router.setsockopt(zmq.LINGER, 0)
+        if self._keys is not None:
+            router.setsockopt(zmq.CURVE_SERVER, 1)
+            router.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
+            router.setsockopt(zmq.ZAP_DOMAIN, b"peers")
+        try:
+            router.bind(f"tcp://{_numeric(listen)}")
+        except (zmq.ZMQError, OSError) as error:
+            self._context.destroy(0)
+            raise PeerBusError(
+                f"peer.listen={listen}: {error}; choose another address or stop the process that"
+                " uses it"
+            ) from error
+        return router
+
+    def _connect(self, address: PeerAddress) -> Socket:
+        dealer = self._context.socket(zmq.DEALER)
+        self._set_up(dealer)
+        dealer.setsockopt(zmq.LINGER, _LINGER_MS)
+        # Nothing is kept for a peer that is away: when it is back it would be old.
+        dealer.setsockopt(zmq.IMMEDIATE, 1)
+        dealer.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
+        dealer.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS_MAX)
+        dealer.setsockopt(zmq.CONNECT_TIMEOUT, _CONNECT_TIMEOUT_MS)
+        if self._keys is not None:
+            dealer.setsockopt(zmq.CURVE_SERVERKEY, self._keys.public)
+            dealer.setsockopt(zmq.CURVE_PUBLICKEY, self._keys.public)
+            dealer.setsockopt(zmq.CURVE_SECRETKEY, self._keys.secret)
+        return dealer
+
+    @staticmethod
+    def _set_up(socket: Socket) -> None:
+        socket.setsockopt(zmq.IPV6, 1)
+        socket.setsockopt(zmq.SNDHWM, _QUEUE_FRAMES)
+        socket.setsockopt(zmq.RCVHWM, _QUEUE_FRAMES)
+        socket.setsockopt(zmq.MAXMSGSIZE, _FRAME_BYTES_MAX)
+        socket.setsockopt(zmq.HANDSHAKE_IVL, _HANDSHAKE_MS)
+        socket.setsockopt(zmq.HEARTBEAT_IVL, _PING_MS)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _PING_TIMEOUT_MS)
+
+    # -- ZAP ---------------------------------------------------------------------------------------
+
+    def _authenticate(self) -> Socket:
+        zap = self._context.socket(zmq.ROUTER)
+        zap.setsockopt(zmq.LINGER, 0)
+        zap.bind(_ZAP_ADDRESS)
+        return zap
+
+    def _answer_zap(self, zap: Socket) -> None:
+        """Who shows the cluster's own key may come in."""
+        assert self._keys is not None
+        while True:
+            try:
+                parts = zap.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            at = parts.index(b"") + 1
+            version, request_id = parts[at], parts[at + 1]
+            mechanism, credentials = parts[at + 5], parts[at + 6 :]
+            is_ours = (
+                mechanism == b"CURVE"
+                and len(credentials) == 1
+                and z85.encode(credentials[0]) == self._keys.public
+            )
+            code, text = (b"200", b"OK") if is_ours else (b"400", b"not of this cluster")
+            zap.send_multipart([*parts[:at], version, request_id, code, text, b"", b""])
+
+
+def _failures(monitor: Socket) -> tuple[bool, list[str]]:
+    """Whether a handshake succeeded, and the addresses of those that failed."""
+    is_connected = False
+    failed: list[str] = []
+    while True:
+        try:
+            event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            return is_connected, failed
+        if event["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
+            is_connected = True
+        else:
+            failed.append(event["endpoint"].decode(errors="replace"))
+
+
+def _numeric(address: PeerAddress) -> PeerAddress:
+    """ZeroMQ binds numeric addresses only."""
+    if not address.host:
+        return PeerAddress("*", address.port)
+    found = sockets.getaddrinfo(address.host, address.port, type=sockets.SOCK_STREAM)
+    return PeerAddress(str(found[0][4][0]), address.port)

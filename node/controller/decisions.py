@@ -1,0 +1,95 @@
+"""The active controller: commands decided one on top of the other, ahead of what is committed.
+
+Made when this member's own first entry has been committed: then everything before it is in the
+image, and nothing that comes after it is anybody else's. Its controller has seen every decision,
+committed or not; dropped with the leadership, it takes what was not committed along. Whoever
+applies the log asks `committed` for the image that was made when an entry was decided, so that
+nothing is computed twice.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from cluster.controller.commands import Command, encode_reply
+from cluster.controller.controller import Controller
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import Record, encode_records
+from cluster.raft.configuration import Refusal
+from cluster.raft.messages import Entry
+from node.controller.raft_driver import RaftDriver
+
+
+class Decided(NamedTuple):
+    """A command's reply, and the entry at which it holds: when that is applied, it may be told."""
+
+    reply: bytes
+    entry_index: int
+
+
+class NoRoomError(Exception):
+    """The disk has no room for what the command would add."""
+
+
+class NotNowError(Exception):
+    """The quorum takes nothing at the moment: the command is to be handed in again."""
+
+
+class Decisions:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        driver: RaftDriver,
+        image: MetadataImage,
+        *,
+        term: int,
+        node_id: int,
+        static: Mapping[str, str],
+        has_room: Callable[[int], bool],
+    ) -> None:
+        self.term = term
+        self.controller = Controller(image, node_id=node_id, static=static)
+        self._driver = driver
+        self._has_room = has_room
+        self._decided: deque[tuple[int, MetadataImage]] = deque()
+
+    @property
+    def index(self) -> int:
+        """The last entry that was decided here, or that was there before."""
+        return self.controller.image.offset
+
+    def decide(self, command: Command, now_ms: int, *, makes_room: bool) -> Decided:
+        """Decide a command, and put what it does into the log.
+
+        Raises ApiError if it is refused; NoRoomError or NotNowError, and nothing has happened.
+        """
+        result = self.controller.handle(command, now_ms)
+        self.propose(result.records, makes_room=makes_room)
+        return Decided(encode_reply(result.reply), self.index)
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due by time."""
+        due = self.controller.next_deadline_ms()
+        if due is not None and now_ms >= due:
+            # Who is fenced, or leads again, has lost or won that whatever room there is.
+            self.propose(self.controller.tick(now_ms), makes_room=True)
+
+    def propose(self, records: Sequence[Record], *, makes_room: bool) -> None:
+        """Make records the log's next entry."""
+        if not records:
+            return
+        data = encode_records(records)
+        if not makes_room and not self._has_room(len(data)):
+            raise NoRoomError
+        proposal = self._driver.propose(data)
+        if isinstance(proposal, Refusal):
+            raise NotNowError(proposal)
+        self.controller.replay(records, proposal.index)
+        self._decided.append((proposal.index, self.controller.image))
+
+    def committed(self, entry: Entry) -> MetadataImage | None:
+        """The image after an entry that was decided here; None if it was not."""
+        if not self._decided or self._decided[0][0] != entry.index or entry.term != self.term:
+            return None
+        return self._decided.popleft()[1]

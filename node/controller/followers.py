@@ -1,0 +1,117 @@
+"""The processes of this node that follow the metadata: what they are told, how far they have come.
+
+A process greets with what it has and is told what is missing, as records or as a whole snapshot;
+from then on it hears of every committed entry. Entries that are none of the application's (a new
+leader's first, a change of who votes) are told as empty ones, so that the offset of an image is the
+place in the log everywhere.
+"""
+
+import logging
+from collections.abc import Sequence
+
+import zmq
+
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import encode_records
+from cluster.metadata.snapshot import image_records
+from cluster.raft.messages import Entry
+from node.bus.endpoint import bind_endpoint, encode
+from node.bus.messages import Applied, Follow, FromController, MetadataRecords, MetadataSnapshot
+from node.controller.raft_driver import RaftDriver
+
+log = logging.getLogger(__name__)
+
+NO_RECORDS = encode_records(())
+_PUBLISH_BYTES_MAX = 4 << 20
+
+
+class _Follower:
+    """A process of this node and how far it has come."""
+
+    __slots__ = ("identity", "incarnation", "name", "offset")
+
+    def __init__(self, identity: bytes, name: str, incarnation: int, offset: int) -> None:
+        self.identity = identity
+        self.name = name
+        self.incarnation = incarnation
+        self.offset = offset
+
+
+class Followers:
+    """See the module's docstring. `socket` is where they connect."""
+
+    def __init__(
+        self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, driver: RaftDriver
+    ) -> None:
+        self.socket = bind_endpoint(context, address)
+        self._driver = driver
+        self._followers: dict[bytes, _Follower] = {}
+
+    @property
+    def names(self) -> set[str]:
+        """Who follows now."""
+        return {follower.name for follower in self._followers.values()}
+
+    def reached(self, image: MetadataImage) -> int:
+        """The offset up to which everybody has carried the metadata out."""
+        return min((follower.offset for follower in self._followers.values()), default=image.offset)
+
+    def follow(self, identity: bytes, message: Follow, image: MetadataImage) -> None:
+        """A process has (re)connected: tell it what it misses."""
+        if message.cluster_id and message.cluster_id != image.cluster_id:
+            log.error(
+                "%s belongs to cluster %s, we are %s: it is not served",
+                message.process,
+                message.cluster_id,
+                image.cluster_id,
+            )
+            return
+        have = message.offset
+        self._followers[identity] = _Follower(identity, message.process, message.incarnation, have)
+        if have > image.offset or have == 0 or have < self._driver.first_index - 1:
+            self.send(identity, [snapshot_of(image)])
+            return
+        while have < image.offset:
+            entries = self._driver.entries_from(have + 1, image.offset + 1, _PUBLISH_BYTES_MAX)
+            self.send(identity, [_records(entries)])
+            have += len(entries)
+
+    def applied(self, identity: bytes, message: Applied) -> None:
+        """A process has carried metadata out."""
+        follower = self._followers.get(identity)
+        if follower is not None:
+            follower.offset = max(follower.offset, message.offset)
+
+    def publish(self, entries: Sequence[Entry]) -> None:
+        """Tell everybody of committed entries."""
+        if entries and self._followers:
+            message = _records(entries)
+            for identity in list(self._followers):
+                self.send(identity, [message])
+
+    def replace(self, image: MetadataImage) -> None:
+        """Tell everybody everything: the log has begun anew from a snapshot."""
+        message = snapshot_of(image)
+        for identity in list(self._followers):
+            self.send(identity, [message])
+
+    def send(self, identity: bytes, messages: "list[FromController]") -> None:
+        """Say something to one process."""
+        try:
+            self.socket.send_multipart((identity, encode(messages)), zmq.NOBLOCK)
+        except zmq.ZMQError:
+            # It is away. It will say where it stands when it returns; nobody waits for it till
+            # then.
+            self._followers.pop(identity, None)
+
+
+def snapshot_of(image: MetadataImage) -> MetadataSnapshot:
+    """The whole image as a message."""
+    return MetadataSnapshot(image.offset, (encode_records(image_records(image)),))
+
+
+def _records(entries: Sequence[Entry]) -> MetadataRecords:
+    return MetadataRecords(
+        entries[0].index - 1,
+        tuple(entry.data if entry.is_command else NO_RECORDS for entry in entries),
+    )

@@ -1,0 +1,119 @@
+"""This node among the brokers: registered at its start, heard of ever after.
+
+    state         event                                       next
+    ---------------------------------------------------------------------------
+    UNREGISTERED  its time has come                           RegisterBroker is sent
+                  it is registered                            REGISTERED
+                  it is refused                               tried again after a while
+    REGISTERED    the interval has passed                     BrokerHeartbeat is sent
+                  the heartbeat is refused for its epoch      UNREGISTERED
+
+A node on its own is registered once for each start, serves at once and sends no heartbeats. One of
+several is fenced until it has caught up and all of its processes follow; if it is not heard of for
+the session timeout the active controller fences it.
+"""
+
+import logging
+from collections.abc import Callable
+
+from cluster.controller.commands import (
+    BrokerHeartbeat,
+    BrokerReply,
+    Command,
+    HeartbeatReply,
+    decode_reply,
+    encode_command,
+)
+from cluster.metadata.image import BrokerImage, MetadataImage
+from node.bus.peer_messages import Carried
+from node.config import NodeConfig
+from node.controller.bootstrap import registration
+from protocol.errors import ErrorCode
+from protocol.types import Uuid
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 200
+REGISTRATION_TIMEOUT_MS = 5_000
+FIRST_HEARTBEAT_MS = 50
+
+Submit = Callable[[bytes, int, Callable[[Carried], None]], None]
+"""Command, timeout in milliseconds, and who hears what became of it."""
+
+
+class Presence:
+    """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
+
+    def __init__(self, config: NodeConfig, incarnation_id: Uuid, submit: Submit) -> None:
+        self._config = config
+        self._incarnation_id = incarnation_id
+        self._submit = submit
+        self._is_asking = False
+        self._due_ms = 0
+        self._broker_epoch: int | None = None
+        self._now_ms = 0
+        self.is_refused = False
+        """Whether the last registration was not possible for lack of room."""
+        self.is_expected_to_leave = False
+
+    def broker(self, image: MetadataImage) -> BrokerImage | None:
+        """This start's registration, when it is committed."""
+        broker = image.brokers.get(self._config.node_id)
+        if broker is None or broker.incarnation_id != self._incarnation_id:
+            return None
+        return broker
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return None if self._is_asking or self._is_done() else self._due_ms
+
+    def _is_done(self) -> bool:
+        return self._broker_epoch is not None and not self._config.is_of_several
+
+    def tick(self, now_ms: int, *, offset: int, is_complete: bool) -> None:
+        """Say what is due. `offset` is how far the processes of this node have come, `is_complete`
+        whether all of them are there."""
+        self._now_ms = now_ms
+        if self._is_asking or self._is_done() or now_ms < self._due_ms:
+            return
+        self._is_asking = True
+        command: Command
+        if self._broker_epoch is None:
+            command, timeout_ms = (
+                registration(self._config, self._incarnation_id),
+                REGISTRATION_TIMEOUT_MS,
+            )
+        else:
+            command = BrokerHeartbeat(
+                broker_id=self._config.node_id,
+                broker_epoch=self._broker_epoch,
+                metadata_offset=offset,
+                wants_fence=not is_complete,
+            )
+            timeout_ms = RETRY_MS * 2
+        self._submit(encode_command(command), timeout_ms, self._on_answer)
+
+    def _on_answer(self, carried: Carried) -> None:
+        self._is_asking = False
+        self._due_ms = self._now_ms + RETRY_MS
+        code = carried.error_code
+        if code == ErrorCode.NONE:
+            reply = decode_reply(carried.reply)
+            if isinstance(reply, BrokerReply):
+                self._broker_epoch = reply.broker_epoch
+                self.is_refused = False
+                self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS
+            elif isinstance(reply, HeartbeatReply):
+                wait_ms = FIRST_HEARTBEAT_MS if reply.is_fenced else reply.next_heartbeat_ms
+                self._due_ms = self._now_ms + wait_ms
+        elif self._broker_epoch is None:
+            self.is_refused = code == ErrorCode.KAFKA_STORAGE_ERROR
+            if code != ErrorCode.REQUEST_TIMED_OUT and not self.is_refused:
+                log.error(
+                    "this node cannot be registered: %s",
+                    carried.error_message or ErrorCode(code).message,
+                )
+        elif code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):
+            log.warning("this node is registered anew")
+            self._broker_epoch = None
+            self._due_ms = self._now_ms

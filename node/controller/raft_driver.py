@@ -1,0 +1,398 @@
+"""The Raft core's driver: what `Ready` says is done here, with the metadata log and the peers.
+
+Order of duties, as cluster.raft.ready has it: persist (a thread of its own, one durable commit for
+hard state and entries), then send, then apply, then advance. While the disk is busy the loop goes
+on: what needs no disk leaves at once, and what arrives shares the next sync. Applying is the
+caller's: `pump` returns what has been committed, in order.
+
+The log that a quorum of one wrote before there was Raft is a log like any other: its entries have
+term 1, and who votes is said by the bootstrap.
+
+A full disk. Entries that the log has no room for are not promised to anybody yet. A follower tries
+again and again, and does not follow meanwhile. A leader steps down and begins anew from its disk
+(`TakenBack`): what it had not persisted has not happened.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from cluster.raft.configuration import (
+    Configuration,
+    Refusal,
+    configuration_of,
+    decode_configuration,
+    encode_configuration,
+)
+from cluster.raft.messages import Entry, Message, SnapshotChunk, SnapshotMark
+from cluster.raft.node import RaftNode
+from cluster.raft.ready import (
+    HardState,
+    Proposal,
+    Ready,
+    ReceivedChunk,
+    Restored,
+    Role,
+    Standing,
+)
+from cluster.raft.settings import RaftSettings
+from node.controller.disk_thread import DiskThread
+from storage.metadata_log import HardState as StoredHardState
+from storage.metadata_log import (
+    LogEntry,
+    MetadataLog,
+    MetadataLogError,
+    MetadataLogFullError,
+    SnapshotWriter,
+)
+from storage.metadata_log import SnapshotMark as StoredMark
+
+log = logging.getLogger(__name__)
+
+RETRY_MS = 250
+"""After which a disk that was full is tried again."""
+KEPT_ENTRIES = 5_000
+"""Left before a snapshot for followers that are a little behind, where there are any."""
+
+
+class Committed(NamedTuple):
+    """These entries are committed, and on this disk. Each is told once, in order."""
+
+    entries: tuple[Entry, ...]
+
+
+class Installed(NamedTuple):
+    """A leader's snapshot has replaced everything: the state after applying `last_index`."""
+
+    last_index: int
+    content: bytes
+
+
+class Stood(NamedTuple):
+    """Somebody else leads than before, or nobody, or this member in another term."""
+
+    standing: Standing
+
+
+class TakenBack(NamedTuple):
+    """There was no room on the disk for what this member led: all above `last_index` is gone."""
+
+    last_index: int
+    reason: str
+
+
+Event: TypeAlias = Committed | Installed | Stood | TakenBack
+
+
+class RaftDriver:
+    """See the module's docstring. One owner, one thread. Times are of a clock that does not go
+    back, in milliseconds.
+    """
+
+    def __init__(
+        self,
+        metadata_log: MetadataLog,
+        *,
+        own_id: int,
+        voter_ids: Sequence[int],
+        send: Callable[[Message], None],
+        jitter_ms: Callable[[], int],
+        now_ms: int,
+        may_spend: Callable[[Entry], bool] = lambda _entry: False,
+        settings: RaftSettings | None = None,
+    ) -> None:
+        """`voter_ids` count for as long as the log names none. `may_spend` says of an entry that
+        was received whether the room that is kept back for a full disk may be used for it.
+        """
+        self._log = metadata_log
+        self._own_id = own_id
+        self._bootstrap = configuration_of(voter_ids)
+        self._send = send
+        self._jitter_ms = jitter_ms
+        self._now_ms = now_ms
+        self._may_spend = may_spend
+        self._settings = settings or RaftSettings()
+        self._disk = DiskThread()
+        self._persisting: Ready | None = None
+        self._is_refused = False
+        self._retry_at_ms: int | None = None
+        self._incoming: SnapshotWriter | None = None
+        self._node = self._make_node()
+
+    def _make_node(self) -> RaftNode:
+        return RaftNode(
+            self._own_id,
+            self._settings,
+            restored(self._log, self._bootstrap),
+            jitter_ms=self._jitter_ms,
+            now_ms=self._now_ms,
+        )
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        """Readable when the disk has done something: `pump` is to be called."""
+        return self._disk.fileno()
+
+    @property
+    def node(self) -> RaftNode:
+        """The core, to be looked at."""
+        return self._node
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this member is the only one that votes."""
+        return self._node.configuration.voter_ids == (self._own_id,)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member leads, as far as it knows."""
+        return self._node.role is Role.LEADER
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the log is not being written to: the owner may use it itself."""
+        return self._persisting is None
+
+    @property
+    def first_index(self) -> int:
+        """The first entry that `entries_from` can give."""
+        return self._node.log.first_index
+
+    def entries_from(self, index: int, end: int, bytes_max: int) -> tuple[Entry, ...]:
+        """Entries `[index, end)`, fewer if they are many; at least one if there is one."""
+        found = self._node.log.slice(index, bytes_max)
+        return found[: max(0, end - index)]
+
+    def age_ms(self, time_ms: int) -> int:
+        """How long ago it was."""
+        return max(0, self._now_ms - time_ms)
+
+    def next_deadline_ms(self) -> int:
+        """When `tick` has something to do, if nothing happens before."""
+        due = self._node.next_deadline_ms()
+        if self._retry_at_ms is None:
+            return due
+        return self._retry_at_ms if self._persisting is None else min(due, self._retry_at_ms)
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    def propose(self, data: bytes) -> Proposal | Refusal:
+        """Append to the log, if this member leads. `pump` carries it on."""
+        return self._node.propose(data)
+
+    def step(self, message: Message) -> None:
+        """Take in what a peer has said. Never raises, whatever it says."""
+        self._node.step(message, self._now_ms)
+
+    def tick(self, now_ms: int) -> None:
+        """It is now so late."""
+        self._now_ms = max(self._now_ms, now_ms)
+        if self._retry_at_ms is not None:
+            if now_ms < self._retry_at_ms:
+                return
+            self._retry_at_ms = None
+            if self._persisting is not None:
+                self._give(self._persisting)
+        self._node.tick(self._now_ms)
+
+    def resign(self) -> None:
+        """Ask the best other voter to take over, if this member leads."""
+        if self.is_leader and not self.is_alone:
+            self._node.resign(self._now_ms)
+
+    def snapshot(self, index: int, content: bytes) -> bool:
+        """Let `content`, the state after applying `index`, stand for the entries up to there.
+
+        Only while the disk is idle. False if there was no room, or this is not the time.
+        """
+        assert self.is_idle
+        term = self._node.log.term_at(index)
+        if self._node.is_receiving_snapshot or term is None:
+            return False
+        configuration = self._node.log.configuration_at(index)
+        writer: SnapshotWriter | None = None
+        try:
+            writer = self._log.begin_snapshot(
+                index=index, term=term, configuration=encode_configuration(configuration)
+            )
+            writer.write(content)
+            mark = writer.commit()
+            kept = 0 if self.is_alone else KEPT_ENTRIES
+            first_index = max(self._log.first_index, index + 1 - kept)
+            self._log.truncate_prefix(first_index)
+        except (MetadataLogError, OSError) as error:
+            # The log goes on without it, as long as it has room, and tries again later.
+            log.error("no snapshot of the metadata: %s", error)
+            if writer is not None:
+                writer.abort()
+            return False
+        self._node.snapshot_taken(_mark(mark, self._bootstrap), self._log.first_index)
+        return True
+
+    def close(self) -> None:
+        """Finish what the disk is doing. The log is closed by its owner."""
+        self._disk.close()
+
+    # -- the driver's duties -----------------------------------------------------------------------
+
+    def pump(self, *, waits: bool = False) -> list[Event]:
+        """Carry out what the core says until it says nothing; what is to be applied, in order.
+
+        With `waits` also what the disk is doing is waited for, at a start.
+        """
+        events: list[Event] = []
+        self._take_persisted(events)
+        while True:
+            while (ready := self._node.ready()) is not None:
+                if ready.must_persist:
+                    self._persisting = ready
+                    if self._retry_at_ms is None:
+                        self._give(ready)
+                else:
+                    self._carry_out(ready, events)
+            if not waits or self._persisting is None or self._retry_at_ms is not None:
+                return events
+            _, error = self._disk.wait()
+            self._persisted(error, events)
+
+    def _give(self, ready: Ready) -> None:
+        spends = self._node.role is not Role.FOLLOWER or any(map(self._may_spend, ready.entries))
+        self._disk.give(lambda: self._persist(ready, spends))
+
+    def _persist(self, ready: Ready, spends: bool) -> None:
+        """In the disk's thread."""
+        hard_state = ready.hard_state
+        if hard_state is not None or ready.entries:
+            self._log.append_entries(
+                [LogEntry(entry.index, entry.term, entry.data) for entry in ready.entries],
+                hard_state=None
+                if hard_state is None
+                else StoredHardState(hard_state.term, hard_state.vote, hard_state.commit),
+                may_spend=spends,
+            )
+        if ready.chunk is not None:
+            self._is_refused = not self._store(ready.chunk)
+
+    def _store(self, chunk: ReceivedChunk) -> bool:
+        """A piece of a leader's snapshot; False if the snapshot must be sent anew."""
+        mark = chunk.snapshot
+        try:
+            if chunk.offset == 0:
+                self._incoming = self._log.begin_snapshot(
+                    index=mark.index,
+                    term=mark.term,
+                    configuration=encode_configuration(mark.configuration),
+                )
+            writer = self._incoming
+            if writer is None or writer.size != chunk.offset:
+                return False
+            writer.write(chunk.data)
+            if not chunk.is_last:
+                return True
+            self._incoming = None
+            if (writer.size, writer.checksum) != (mark.size, mark.checksum):
+                log.error("a snapshot of the metadata came spoiled: it is fetched anew")
+                writer.abort()
+                return False
+            writer.commit()
+        except (OSError, MetadataLogError) as error:
+            log.error("a snapshot of the metadata cannot be stored: %s", error)
+            if self._incoming is not None:
+                self._incoming.abort()
+                self._incoming = None
+            return False
+        return True
+
+    def _take_persisted(self, events: list[Event]) -> None:
+        is_done, error = self._disk.take()
+        if is_done:
+            self._persisted(error, events)
+
+    def _persisted(self, error: Exception | None, events: list[Event]) -> None:
+        ready = self._persisting
+        assert ready is not None
+        if isinstance(error, MetadataLogFullError):
+            self._on_full(error, events)
+            return
+        if error is not None:
+            raise error
+        self._persisting = None
+        if self._is_refused:
+            self._is_refused = False
+            self._node.refuse_snapshot()
+            mark = None
+        else:
+            mark = ready.snapshot
+        if mark is not None:
+            content = b"".join(self._log.iter_snapshot())
+            events.append(Installed(mark.index, content))
+        self._carry_out(ready, events)
+
+    def _carry_out(self, ready: Ready, events: list[Event]) -> None:
+        for message in ready.messages:
+            self._send_filled(message)
+        if ready.committed:
+            events.append(Committed(ready.committed))
+        if ready.standing is not None:
+            events.append(Stood(ready.standing))
+        self._node.advance(ready)
+
+    def _send_filled(self, message: Message) -> None:
+        if not isinstance(message, SnapshotChunk):
+            self._send(message)
+            return
+        mark = self._log.snapshot
+        if mark is None or _mark(mark, self._bootstrap) != message.snapshot:
+            return  # it has been replaced; the core begins with the new one
+        data = self._log.read_snapshot(message.offset, message.length)
+        self._send(
+            SnapshotChunk(
+                message.sender,
+                message.to,
+                message.term,
+                message.snapshot,
+                message.offset,
+                message.length,
+                data,
+            )
+        )
+
+    def _on_full(self, error: MetadataLogFullError, events: list[Event]) -> None:
+        self._retry_at_ms = self._now_ms + RETRY_MS
+        if not self.is_leader:
+            log.error("no room: this node falls behind until there is some (%s)", error)
+            return
+        log.error("no room: this node does not lead until there is some (%s)", error)
+        self.resign()
+        # What may be said without a disk is: a successor is asked to take over. What is committed
+        # meanwhile is told again.
+        while (ready := self._node.ready()) is not None and not ready.must_persist:
+            for message in ready.messages:
+                self._send_filled(message)
+        self._persisting = None
+        self._node = self._make_node()
+        events.append(TakenBack(self._log.last_index, str(error)))
+        events.append(Stood(self._node.standing))
+
+
+def restored(metadata_log: MetadataLog, bootstrap: Configuration) -> Restored:
+    """What a member finds on its disk."""
+    first_index = metadata_log.first_index
+    stored = metadata_log.hard_state
+    mark = metadata_log.snapshot
+    return Restored(
+        hard_state=HardState(stored.term, stored.vote, stored.commit),
+        entries=tuple(
+            Entry(entry.index, entry.term, entry.data) for entry in metadata_log.read(first_index)
+        ),
+        previous_term=metadata_log.term_at(first_index - 1),
+        snapshot=None if mark is None else _mark(mark, bootstrap),
+        bootstrap=bootstrap,
+    )
+
+
+def _mark(mark: StoredMark, bootstrap: Configuration) -> SnapshotMark:
+    """A snapshot of the time before there was Raft names no voters."""
+    configuration = decode_configuration(mark.configuration) if mark.configuration else bootstrap
+    return SnapshotMark(mark.index, mark.term, mark.size, mark.checksum, configuration)

@@ -1,0 +1,157 @@
+"""Three nodes decide together: whatever node is asked, whichever dies."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.embedded import BrokerFailure
+from protocol.errors import ErrorCode
+from tests.e2e.conftest import Report
+from tests.e2e.quorum import QuorumOfNodes, quorum_of_nodes
+from tests.support.waiting import wait_until
+
+NEW_LEADER_S = 1.5
+KILLS = 3
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[QuorumOfNodes]:
+    with quorum_of_nodes(tmp_path) as nodes:
+        nodes.start()
+        yield nodes
+
+
+def test_what_any_node_is_asked_for_appears_on_all(three: QuorumOfNodes) -> None:
+    for at in three.nodes:
+        assert three.create(at, f"made-at-{at}") == ErrorCode.NONE
+        assert f"made-at-{at}" in three.topics(at), "the node that answers shows it at once"
+    wanted = {"made-at-0", "made-at-1", "made-at-2"}
+    for at in three.nodes:
+        wait_until(lambda at=at: three.topics(at) == wanted, what=f"node {at} has all")  # type: ignore[misc]  # a default
+        wait_until(lambda at=at: three.brokers(at) == {0, 1, 2}, what=f"{at} shows all")  # type: ignore[misc]  # a default
+    assert three.create(1, "made-at-0") == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_every_node_tells_the_same_of_the_quorum(three: QuorumOfNodes) -> None:
+    assert len({three.leader(at) for at in three.nodes}) == 1
+    quorum = three.quorum(0)
+    assert sorted(voter.replica_id for voter in quorum.current_voters) == [0, 1, 2]
+    wait_until(
+        lambda: len({v.log_end_offset for v in three.quorum(2).current_voters}) == 1,
+        what="everybody has everything",
+    )
+
+
+def test_when_the_leaders_node_is_killed_another_leads_and_the_node_catches_up(
+    three: QuorumOfNodes, report: Report
+) -> None:
+    gaps = []
+    for round_ in range(KILLS):
+        leader = three.leader(0)
+        near, far = three.others(leader)
+        assert three.create(near, f"before-{round_}") == ErrorCode.NONE
+        began = time.monotonic()
+        three[leader].kill()
+        assert three.create(near, f"after-{round_}") == ErrorCode.NONE
+        gaps.append(time.monotonic() - began)
+        assert three.leader(far) != leader
+        wait_until(lambda: leader not in three.brokers(near), what="the dead node is fenced")
+        three.start(leader)
+        wait_until(
+            lambda: three.topics(leader) == three.topics(near), what="the node has caught up"
+        )
+    names = {f"{when}-{n}" for when in ("before", "after") for n in range(KILLS)}
+    for at in three.nodes:
+        assert three.topics(at) == names
+    report(f"from a kill to the next decision: {', '.join(f'{gap:.2f} s' for gap in gaps)}")
+    assert sorted(gaps)[KILLS // 2] < NEW_LEADER_S
+
+
+def test_when_only_the_controller_process_dies_the_node_is_not_fenced(
+    three: QuorumOfNodes,
+) -> None:
+    leader = three.leader(0)
+    three[leader].kill_process("controller")
+    other = three.others(leader)[0]
+    assert three.create(other, "meanwhile") == ErrorCode.NONE
+    three[leader].wait_until_ready()
+    assert three.create(leader, "later") == ErrorCode.NONE
+    assert three.topics(leader) == {"meanwhile", "later"}
+
+
+def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
+    left = three.others(three.leader(0))[0]
+    for other in three.others(left):
+        three[other].kill()
+    assert three.create(left, "alone", timeout_ms=1_500) == ErrorCode.REQUEST_TIMED_OUT
+    assert three.topics(left) == set()
+    assert three.quorum(left).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    three.start(*three.others(left))
+    assert three.create(left, "together") == ErrorCode.NONE
+    wait_until(lambda: three.topics(0) >= {"together"}, what="the others have it")
+
+
+def test_a_node_that_stops_hands_the_lead_over(three: QuorumOfNodes, report: Report) -> None:
+    leader = three.leader(0)
+    near = three.others(leader)[0]
+    three[leader].stop()
+    began = time.monotonic()
+    assert three.create(near, "next") == ErrorCode.NONE
+    gap = time.monotonic() - began
+    report(f"from the end of a stop to the next decision: {gap:.2f} s")
+    assert gap < 0.5, "nobody waits for an election timeout"
+
+
+def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> None:
+    with quorum_of_nodes(tmp_path) as nodes:
+        nodes[2].settings["cluster.secret"] = "another secret that somebody guessed"
+        nodes[2].timeout_s = 3.0
+        nodes.start(0, 1)
+        with pytest.raises(BrokerFailure):
+            nodes.start(2)
+        assert "cluster.secret must be the same" in nodes[2].log()
+        assert "without the cluster's secret" in nodes[0].log()
+        assert nodes.brokers(0) == {0, 1}
+        assert nodes.create(0, "t") == ErrorCode.NONE
+
+
+def test_a_node_of_another_cluster_does_not_take_part(tmp_path: Path) -> None:
+    with quorum_of_nodes(tmp_path) as nodes:
+        nodes[2].settings["cluster.id"] = "another-cluster"
+        nodes[2].timeout_s = 3.0
+        nodes.start(0, 1)
+        with pytest.raises(BrokerFailure):
+            nodes.start(2)
+        assert "belongs to cluster another-cluster" in nodes[0].log()
+        assert "refuses us" in nodes[2].log()
+        assert nodes.brokers(0) == {0, 1}
+
+
+def test_a_node_whose_disk_was_wiped_is_told_so_and_has_no_vote(three: QuorumOfNodes) -> None:
+    wiped = three.others(three.leader(0))[0]
+    left = three.others(wiped)
+    three[wiped].kill()
+    for path in sorted(three[wiped].data.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    three[wiped].timeout_s = 3.0
+    with pytest.raises(BrokerFailure):
+        three.start(wiped)
+    assert "come back with another data folder" in three[wiped].log()
+    assert three.create(left[0], "t") == ErrorCode.NONE
+
+
+def test_a_node_that_decided_alone_is_not_made_one_of_three(tmp_path: Path) -> None:
+    with quorum_of_nodes(tmp_path) as nodes:
+        alone = nodes[0]
+        peers = alone.settings.pop("peers")
+        alone.start()
+        assert nodes.create(0, "mine") == ErrorCode.NONE
+        alone.stop()
+        alone.settings["peers"] = peers
+        with pytest.raises(BrokerFailure, match="decided by it alone"):
+            alone.start()
+        del alone.settings["peers"]
+        alone.start()
+        assert nodes.topics(0) == {"mine"}
