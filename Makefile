@@ -1,7 +1,7 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench conformance clean
+.PHONY: check serve test lint types format-check fix docs bench conformance sim clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -32,6 +32,11 @@ test: .venv/.test
 
 conformance: .venv/.test
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
+
+# make sim RUNS=1000, or make sim SEED=4711 for the run that a failure named.
+sim: .venv/.test
+	ODRADEK_SIM_RUNS=$(or $(RUNS),$(if $(SEED),1,1000)) $(if $(SEED),ODRADEK_SIM_SEED=$(SEED)) \
+		$(BIN)/python -m pytest tests/simulation -k "not planted" $(ARGS)
 
 format-check: .venv/.test
 	$(BIN)/ruff format --check .

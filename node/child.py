@@ -47,9 +47,11 @@ log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
 # Batches of a megabyte are allocated and freed all the time: malloc must not map and unmap each of
-# them (measured: 10 to 15 % of a worker's CPU), nor keep an arena per thread.
+# them (measured: 10 to 15 % of a worker's CPU), nor keep an arena per thread. But the list of dirty
+# pages of an LMDB environment, 2 MiB that are hardly ever used, must come from a fresh mapping:
+# from memory used before it would be zeroed, and each of eight stores would be as much larger.
 _MALLOC = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(3 << 19),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "MALLOC_ARENA_MAX": "2",
 }

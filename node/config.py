@@ -115,6 +115,9 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     log_format: str = "auto"
     http_host: str = ""
     http_port: int | None = None
+    replica_addresses: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """Where the workers of each node, this one included, listen for those of the others."""
+    replica_lag_max_ms: int = 10_000
     settings_without_effect: tuple[str, ...] = ()
     """Kafka's settings that were given and that mean nothing here."""
     static_configs: dict[str, str] = msgspec.field(default_factory=dict)

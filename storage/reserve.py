@@ -4,8 +4,9 @@ Deleting a topic, moving a log start, sealing a segment and opening a store each
 They are kept back in two ways: a row of filler inside an LMDB file, which never shrinks but uses
 freed pages again, so that what the row leaves behind is that file's alone; and a file of its own,
 for what makes new files. Both are there from the beginning, are spent when something that gives
-room back finds none, and are put there again when the disk has plenty. What only takes room must
-ask `has_little_room` first, for LMDB lets every commit have the pages that are free.
+room back finds none, and are put there again when the disk has plenty. In between nobody else may
+have what they left: who only takes room asks `has_little_room` first, and who was refused for it
+goes on when the disk `has_plenty`.
 
 One invariant: keeping never fails and never takes the last of the disk. Used by the owners of the
 catalog, of the metadata log and of the segments.
@@ -22,11 +23,12 @@ from storage.layout import reserve_path
 
 ROW_BYTES = 256 << 10
 """Deletes about a thousand partitions in one change of the catalog, and more in several."""
-FILE_BYTES = 128 << 10
-"""A new segment takes 40 KiB with its lock file: one to roll into, one to copy a remnant into."""
+FILE_BYTES = 256 << 10
+"""A new segment takes 40 KiB with its lock file: one to roll into, one for what is to stay of an
+old one, which may be some 150 KiB."""
 _LITTLE_BYTES = 64 << 10
-_ROOM_FACTOR = 8
-"""Nothing is kept back on a disk that has less than so many times of it free."""
+_PLENTY_BYTES = 4 << 20
+"""More than all stores of a node keep back in files, so that it is not taken for new room."""
 _KEY = b"reserve"
 _COMMIT_KEY = b"reserve-commit"
 _COMMIT_BYTES = 32 << 10
@@ -43,6 +45,11 @@ def free_bytes(path: Path) -> int:
 def has_little_room(path: Path) -> bool:
     """Whether what is left of the disk is for those who give room back."""
     return free_bytes(path) < _LITTLE_BYTES
+
+
+def has_plenty(path: Path) -> bool:
+    """Whether a disk that was full has so much room again that it is for everybody."""
+    return free_bytes(path) >= _PLENTY_BYTES
 
 
 def is_full(error: BaseException, path: Path) -> bool:
@@ -78,7 +85,7 @@ def make_environment(
             mode=0o644,
         ) as environment:
             opened = {name: environment.open_db(name.encode()) for name in databases}
-            if free_bytes(unfinished) >= _ROOM_FACTOR * ROW_BYTES:
+            if has_plenty(unfinished):
                 with suppress(lmdb.MapFullError):
                     _put(environment, opened[reserve_in], _KEY, bytes(ROW_BYTES))
             environment.sync(True)
@@ -98,7 +105,7 @@ class FileReserve:
 
     def keep(self) -> None:
         """Make the file, if there is none and the disk has plenty of room."""
-        if self.is_kept or free_bytes(self._path.parent) < _ROOM_FACTOR * self._byte_count:
+        if self.is_kept or not has_plenty(self._path.parent):
             return
         with suppress(OSError):
             descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -147,7 +154,7 @@ class RowReserve:
     def keep(self) -> None:
         """Put both there, if they are not and the disk has plenty of room: one commit."""
         self._beside.keep()
-        if self._has_row or free_bytes(self._path) < _ROOM_FACTOR * ROW_BYTES:
+        if self._has_row or not has_plenty(self._path):
             return
         with suppress(lmdb.Error):
             _put(self._environment, self._database, _KEY, bytes(ROW_BYTES))

@@ -28,6 +28,7 @@ from storage.layout import STATUS_NAME, unlink_journal, unlink_segment
 from storage.maintenance import Maintenance
 from storage.partition_log import PartitionLog
 from storage.producers import ProducerState, describe_producers
+from storage.reserve import has_little_room, has_plenty
 from storage.retention import live_bytes
 from storage.sealing import current_row, roll_deadline_ms, seal
 from storage.segment import Extent, Segment
@@ -93,6 +94,7 @@ class Store:
         self._roll_deadline_ms = NEVER
         self._is_roll_due = False
         self._must_roll_now = False
+        self._is_full = False
         self._flusher = Flusher(options)
         self._rows_deadline_ms = 0
         self._expiration_check_ms = 0
@@ -345,6 +347,10 @@ class Store:
             now_ms,
             self.options.checkpoint_batches,
         )
+        if self._is_full:
+            # The first blocks that come back are for those who make more of them.
+            self._is_full = not has_plenty(self.directory)
+            turn.failure = "the disk is full" if self._is_full else None
         return turn
 
     def _on_turn_end(self, turn: Turn) -> bool:
@@ -352,6 +358,7 @@ class Store:
         if turn.failure is not None:
             self._is_roll_due |= turn.needs_new_segment
             self._must_roll_now |= turn.needs_new_segment
+            self._is_full |= has_little_room(self.directory)
             return False
         options = self.options
         is_synced = self._flusher.after_turn(turn, self._segment)

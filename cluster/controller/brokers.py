@@ -18,7 +18,7 @@ The broker epoch is the place in the log at which a registration was decided, so
 """
 
 from collections.abc import Set
-from typing import Final
+from typing import Final, NamedTuple
 
 from cluster.controller.commands import (
     AllocateProducerIds,
@@ -53,9 +53,10 @@ def register_broker(
 ) -> ControllerResult:
     """Take a broker in.
 
-    ApiError: INCONSISTENT_CLUSTER_ID; DUPLICATE_BROKER_REGISTRATION while another incarnation of
-    the broker is alive and does not leave; UNSUPPORTED_VERSION if its release does not understand
-    a finalised feature. The same incarnation again, its answer lost, keeps its epoch and state.
+    ApiError: INCONSISTENT_CLUSTER_ID; INVALID_REGISTRATION for an id or listeners that cannot be;
+    DUPLICATE_BROKER_REGISTRATION while another incarnation of the broker is alive and does not
+    leave; UNSUPPORTED_VERSION if its release does not understand a finalised feature. The same
+    incarnation again, its answer lost, keeps its epoch and state.
     """
     image = state.image
     broker_id = command.broker_id
@@ -65,26 +66,28 @@ def register_broker(
             f"broker {broker_id} belongs to the cluster {command.cluster_id}, this one is"
             f" {image.cluster_id}",
         )
+    _check_sense(command)
     before = image.brokers.get(broker_id)
-    is_same = before is not None and before.incarnation_id == command.incarnation_id
-    if before is not None and not is_same:
+    same = before
+    if before is not None and before.incarnation_id != command.incarnation_id:
         _check_not_alive(state, before, now_ms)
+        same = None
     _check_features(state, command)
     record = BrokerRegistered(
         broker_id=broker_id,
-        broker_epoch=before.broker_epoch if before is not None and is_same else image.offset + 1,
+        broker_epoch=same.broker_epoch if same is not None else image.offset + 1,
         incarnation_id=command.incarnation_id,
         listeners=command.listeners,
         rack=command.rack,
         features=command.features,
-        is_fenced=before.is_fenced if before is not None and is_same else command.starts_fenced,
-        is_in_controlled_shutdown=is_same
-        and before is not None
-        and before.is_in_controlled_shutdown,
+        is_fenced=same.is_fenced if same is not None else command.starts_fenced,
+        is_in_controlled_shutdown=same is not None and same.is_in_controlled_shutdown,
         log_dirs=command.log_dirs,
     )
-    records: list[Record] = [] if _is_what_is_known(record, before) else [record]
-    if not is_same:
+    records: list[Record] = []
+    if not _is_what_is_known(record, before):
+        records.append(record)
+    if same is None:
         records.extend(_unsettled(state, command, before))
     if command.starts_fenced:
         state.sessions.touch(broker_id, record.broker_epoch, now_ms)
@@ -102,38 +105,16 @@ def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> 
     broker = check_broker_epoch(state, command.broker_id, command.broker_epoch)
     session = state.sessions.touch(broker.broker_id, broker.broker_epoch, now_ms)
     session.metadata_offset = max(session.metadata_offset, command.metadata_offset)
-    is_caught_up = command.metadata_offset >= broker.broker_epoch
-    records: list[Record] = []
-    is_fenced = broker.is_fenced
-    is_leaving = broker.is_in_controlled_shutdown
-    should_shut_down = False
-    if is_leaving or (command.wants_shut_down and not is_fenced):
-        should_shut_down = _may_go(state, broker, session, command)
-        if not is_leaving:
-            is_leaving = True
-            session.shutdown_offset = state.image.offset + 1
-            records.append(BrokerChanged(broker.broker_id, should_shut_down, True))
-            records.extend(without_brokers(state, {broker.broker_id}))
-        elif should_shut_down and not is_fenced:
-            records.append(BrokerChanged(broker.broker_id, True, True))
-            records.extend(without_brokers(state, {broker.broker_id}))
-        is_fenced = is_fenced or should_shut_down
-    elif command.wants_shut_down:
-        should_shut_down = True
-    elif is_fenced and not command.wants_fence and is_caught_up:
-        is_fenced = False
-        records.append(BrokerChanged(broker.broker_id, False, False))
-        records.extend(with_broker(state, broker.broker_id))
-    elif command.wants_fence and not is_fenced:
-        is_fenced = True
-        records.extend(_fenced(state, {broker.broker_id}))
+    standing = _standing_after(state, broker, session, command)
+    if standing.is_leaving and not broker.is_in_controlled_shutdown:
+        session.shutdown_offset = state.image.offset + 1
     return ControllerResult(
-        tuple(records),
+        tuple(_restanding(state, broker, standing)),
         HeartbeatReply(
-            is_caught_up=is_caught_up,
-            is_fenced=is_fenced,
-            is_in_controlled_shutdown=is_leaving,
-            should_shut_down=should_shut_down,
+            is_caught_up=command.metadata_offset >= broker.broker_epoch,
+            is_fenced=standing.is_fenced,
+            is_in_controlled_shutdown=standing.is_leaving,
+            should_shut_down=standing.should_shut_down,
             next_heartbeat_ms=state.broker_settings.broker_heartbeat_interval_ms,
         ),
     )
@@ -196,6 +177,17 @@ def check_broker_epoch(state: ControllerState, broker_id: int, broker_epoch: int
 
 def _not_registered(broker_id: int) -> ApiError:
     return ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
+
+
+def _check_sense(command: RegisterBroker) -> None:
+    names = [listener.name for listener in command.listeners]
+    complaint = None
+    if command.broker_id < 0:
+        complaint = f"{command.broker_id} is no broker id: it must be 0 or more"
+    elif len(set(names)) != len(names):
+        complaint = f"broker {command.broker_id} names a listener twice: {', '.join(names)}"
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REGISTRATION, complaint)
 
 
 def _check_not_alive(state: ControllerState, before: BrokerImage, now_ms: int) -> None:
@@ -277,9 +269,42 @@ def _fenced(state: ControllerState, broker_ids: Set[int]) -> list[Record]:
     return records
 
 
-def _may_go(
+class _Standing(NamedTuple):
+    """How a broker stands after a heartbeat."""
+
+    is_fenced: bool
+    is_leaving: bool = False
+    should_shut_down: bool = False
+
+
+def _standing_after(
     state: ControllerState, broker: BrokerImage, session: Session, command: BrokerHeartbeat
-) -> bool:
+) -> _Standing:
+    """The table at the top of the module, for heartbeats."""
+    if broker.is_in_controlled_shutdown or (command.wants_shut_down and not broker.is_fenced):
+        may_go = _may_go(state, broker, session)
+        return _Standing(broker.is_fenced or may_go, is_leaving=True, should_shut_down=may_go)
+    if command.wants_shut_down:
+        return _Standing(is_fenced=True, should_shut_down=True)
+    if broker.is_fenced:
+        is_caught_up = command.metadata_offset >= broker.broker_epoch
+        return _Standing(is_fenced=command.wants_fence or not is_caught_up)
+    return _Standing(is_fenced=command.wants_fence)
+
+
+def _restanding(state: ControllerState, before: BrokerImage, after: _Standing) -> list[Record]:
+    """What makes a broker stand so, and what that means for its partitions."""
+    if (before.is_fenced, before.is_in_controlled_shutdown) == (after.is_fenced, after.is_leaving):
+        return []
+    broker_id = before.broker_id
+    if after.is_fenced or after.is_leaving:
+        partitions = without_brokers(state, {broker_id})
+    else:
+        partitions = with_broker(state, broker_id)
+    return [BrokerChanged(broker_id, after.is_fenced, after.is_leaving), *partitions]
+
+
+def _may_go(state: ControllerState, broker: BrokerImage, session: Session) -> bool:
     """Whether a broker in controlled shutdown may stop: nobody looks for a leader there any more.
 
     All others that serve must know that its leaders have moved, or clients would be sent to it.

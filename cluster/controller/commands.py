@@ -122,7 +122,7 @@ class RegisterBroker(msgspec.Struct, frozen=True, array_like=True, tag="Register
     ids of its data folders, new ones after a disk was wiped. `starts_fenced` is a broker's that
     sends heartbeats: it serves once it has caught up. `previous_broker_epoch` is the epoch under
     which it last ran if its logs still have all that it acknowledged then, -1 if they may not,
-    null if it does not say (KIP-966).
+    null if it does not say (KIP-966); whoever says it has to start fenced.
     """
 
     broker_id: int

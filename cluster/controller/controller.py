@@ -105,7 +105,9 @@ class Controller:
     def lead(self, now_ms: int) -> None:
         """This has become the active controller: every broker that serves is given time anew.
 
-        Fenced brokers are heard of when they send their next heartbeat.
+        Fenced brokers are heard of when they send their next heartbeat. To be called for every
+        new `Controller` that decides, also for one that was built because records that had been
+        replayed were never written: what the last one had heard is not in this one.
         """
         state = self._state
         state.sessions.begin(

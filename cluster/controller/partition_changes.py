@@ -92,16 +92,7 @@ def changed_partition(
     if _is_enough(isr, rules, replicas):
         elr = last_known = ()
     if not isr:
-        if rules.has_elr:
-            if before.leader != NO_LEADER:
-                last_known = (before.leader,)
-            last_known = tuple(replica for replica in last_known if replica not in erased)
-        else:
-            isr = tuple(
-                replica
-                for replica in before.in_sync_replicas
-                if replica in replicas and replica not in erased
-            )
+        isr, last_known = _nobody_in_sync(before, rules, replicas, last_known, erased)
     is_new_reign = leader != before.leader or not set(before.replicas) <= set(replicas)
     if not is_new_reign and (isr, replicas, adding, removing, elr, last_known) == (
         before.in_sync_replicas,
@@ -158,6 +149,26 @@ def _eligible(
     candidates.difference_update(isr, gone)
     elr = tuple(replica for replica in replicas if replica in candidates)
     return elr, tuple(replica for replica in before.last_known_elr if replica in replicas)
+
+
+def _nobody_in_sync(
+    before: PartitionImage,
+    rules: ElectionRules,
+    replicas: Collection[int],
+    last_known: tuple[int, ...],
+    erased: Set[int],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ISR and the last known leader to write where the ISR has become empty."""
+    if rules.has_elr:
+        if before.leader != NO_LEADER:
+            last_known = (before.leader,)
+        return (), tuple(replica for replica in last_known if replica not in erased)
+    waiting = tuple(
+        replica
+        for replica in before.in_sync_replicas
+        if replica in replicas and replica not in erased
+    )
+    return waiting, last_known
 
 
 def _elected(

@@ -72,9 +72,11 @@ def ongoing_reassignments(
         return
     for name, numbers in wanted.items():
         found = image.topics_by_name.get(name)
-        for number in dict.fromkeys(numbers) if found is not None else ():
-            state = image.partition(found.topic_id, number) if found is not None else None
-            if found is not None and state is not None and is_reassigned(state):
+        if found is None:
+            continue
+        for number in dict.fromkeys(numbers):
+            state = image.partition(found.topic_id, number)
+            if state is not None and is_reassigned(state):
                 yield OngoingReassignment(found, number, state)
 
 

@@ -56,7 +56,6 @@ class Election:
             return message.term == own_term
         return message.term == self.term
 
-    @property
     def result(self) -> ElectionResult:
         """Won with a majority of all voters; lost when that cannot happen any more."""
         needed = majority_of(len(self.voter_ids))

@@ -51,7 +51,9 @@ class RaftLog:
         self.previous_index = entries[0].index - 1 if entries else index
         self.previous_term = term if previous_term is None else previous_term
         assert self.previous_index <= index, "entries are missing after the snapshot"
-        configuration = bootstrap if snapshot is None else snapshot.configuration
+        configuration = bootstrap
+        if snapshot is not None and snapshot.configuration.voters:
+            configuration = snapshot.configuration
         self._configurations: list[tuple[int, Configuration]] = [(index, configuration)]
         self._entries: list[Entry] = []
         self._extend(entries)
@@ -85,6 +87,14 @@ class RaftLog:
     def configuration_index(self) -> int:
         """Where it stands; 0 for the bootstrap's."""
         return self._configurations[-1][0]
+
+    @property
+    def is_configuration_recorded(self) -> bool:
+        """Whether the log itself names voters, in an entry or in its snapshot."""
+        mark = self.snapshot
+        return len(self._configurations) > 1 or (
+            mark is not None and bool(mark.configuration.voters)
+        )
 
     @property
     def former_configuration(self) -> Configuration:
@@ -228,6 +238,7 @@ class RaftLog:
         """
         assert mark.index <= self.applied_index, "a snapshot of what was not applied"
         assert first_index <= mark.index + 1, "entries not in the snapshot"
+        assert mark.configuration.voters, "a snapshot that does not say who votes"
         if self.snapshot is None or mark.index > self.snapshot.index:
             self.snapshot = mark
             later = [pair for pair in self._configurations if pair[0] > mark.index]

@@ -15,7 +15,9 @@ import msgspec
 from cluster.raft.configuration import CONFIGURATION_MARK, Configuration
 
 EVERYBODY = -1
-"""As `to` of a FollowRequest: whoever the driver can reach; no member is known by its id."""
+"""As `to` of a FollowRequest: whoever the driver can reach, by the addresses that it was given at
+its start and those in the configuration. Who asks may know no member's id, or none that is left.
+"""
 
 ENTRY_OVERHEAD_BYTES = 32
 """What an entry counts beyond its data, so that a flood of small ones is bounded as well."""
@@ -165,7 +167,9 @@ class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fals
 
 
 class FollowRequest(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Somebody without a vote hears no leader and wants to be sent the log. `term` is only told."""
+    """Somebody hears no leader and wants to be sent the log if it has no vote. `term` is only
+    told.
+    """
 
     sender: int
     to: int

@@ -122,9 +122,10 @@ class RaftNode:
         return Standing(self.role, self.term, self.leader_id)
 
     @property
-    def is_receiving_snapshot(self) -> bool:
-        """Whether a leader's snapshot is half here: a driver makes none of its own meanwhile."""
-        return self._following.incoming.mark is not None
+    def may_take_snapshot(self) -> bool:
+        """Whether the driver may make one of its own: who votes is known, no other is half here."""
+        is_told = bool(self.log.configuration_at(self.log.applied_index).voters)
+        return is_told and self._following.incoming.mark is None
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do, if nothing happens before."""
@@ -252,16 +253,14 @@ class RaftNode:
         return not self._following.incoming.is_completing and may_stand(self.log, self.own_id)
 
     def _ask_to_be_fed(self) -> None:
+        """Whoever leads may feed it, if it has no vote or has lost it without being told."""
         self.leader_id = None
         self._is_hint_used = False
         self._restart_timeout()
-        members = [voter for voter in self.configuration.voter_ids if voter != self.own_id]
-        for member in members or [EVERYBODY]:
-            self._ask_to_feed(member)
+        self._ask_to_feed(EVERYBODY)
 
     def _ask_to_feed(self, member: int) -> None:
-        request = FollowRequest(self.own_id, member, self.term, self.log.last_index)
-        self._send(request)
+        self._send(FollowRequest(self.own_id, member, self.term, self.log.last_index))
 
     # -- roles -------------------------------------------------------------------------------------
 
@@ -280,7 +279,7 @@ class RaftNode:
     def _rehearse(self) -> None:
         """Find out whether an election could be won, without disturbing anyone (thesis 9.6)."""
         self.role = Role.PRE_CANDIDATE
-        self.leader_id = None
+        self._ask_to_be_fed()
         self._ask_for_votes(Election(self.term + 1, self.configuration.voter_ids, is_pre_vote=True))
 
     def _stand(self, *, is_transfer: bool) -> None:
@@ -323,12 +322,12 @@ class RaftNode:
         election = self._election
         assert election is not None
         election.count(sender, is_granted=is_granted)
-        if election.result is ElectionResult.LOST:
+        if election.result() is ElectionResult.LOST:
             # The next one begins when the timeout ends, and not before: others may do better.
             self._election = None
-        elif election.result is ElectionResult.WON and election.is_pre_vote:
+        elif election.result() is ElectionResult.WON and election.is_pre_vote:
             self._stand(is_transfer=False)
-        elif election.result is ElectionResult.WON:
+        elif election.result() is ElectionResult.WON:
             self._become_leader()
 
     def _become_leader(self) -> None:
@@ -337,7 +336,10 @@ class RaftNode:
         self._election = None
         self.leadership = Leadership(self.own_id, self.term, self.log, self._settings, self._now_ms)
         self._uncommitted_bytes = 0
-        self._append(b"")  # section 8: a no-op, so that what came before gets committed
+        # Section 8: an entry of its term, so that what came before gets committed. The first leader
+        # of all writes down who votes, so that whoever joins is told by the log.
+        is_recorded = self.log.is_configuration_recorded
+        self._append(b"" if is_recorded else encode_configuration(self.configuration))
 
     def _step_down_for_successor(self) -> None:
         assert self.leadership is not None
@@ -460,9 +462,6 @@ class RaftNode:
         if message.term < self.term:
             self._answer_vote(message, is_granted=False)
             return
-        if self.leadership is not None and message.sender not in self.leadership.peers:
-            # It has lost its vote and was not told.
-            self.leadership.attach(message.sender, message.last_index, self._now_ms)
         if self._is_loyal() and not (message.is_transfer and not message.is_pre_vote):
             return
         is_up_to_date = self.log.is_up_to_date(message.last_index, message.last_term)
@@ -518,7 +517,7 @@ class RaftNode:
 
     def _on_leader_hint(self, message: LeaderHint) -> None:
         """Followed once between two deadlines, or two hints could send us to and fro for ever."""
-        is_wanted = self.leader_id is None and not self._may_stand() and not self._is_hint_used
+        is_wanted = self.leader_id is None and not self._is_hint_used
         if is_wanted and message.leader != self.own_id:
             self._is_hint_used = True
             self._ask_to_feed(message.leader)
@@ -531,8 +530,9 @@ class RaftNode:
     def _is_durable(self, message: Message) -> bool:
         """Whether the disk has all that the message says: term, vote, entries."""
         if not self._is_voted():
-            # A rehearsal binds nobody.
-            return isinstance(message, VoteRequest) and message.is_pre_vote
+            # A rehearsal binds nobody, and who asks to be fed has promised nothing.
+            is_rehearsal = isinstance(message, VoteRequest) and message.is_pre_vote
+            return is_rehearsal or isinstance(message, FollowRequest)
         return (
             not isinstance(message, AppendAccepted) or message.match_index <= self.log.stable_index
         )

@@ -151,6 +151,11 @@ class LeaderPartition(Generic[T]):
         return self._pending
 
     @property
+    def has_parked(self) -> bool:
+        """Whether an append waits."""
+        return bool(self._parked)
+
+    @property
     def deadline_ms(self) -> int:
         """When `check` has an append to refuse."""
         return min((parked.deadline_ms for parked in self._parked), default=_NEVER)

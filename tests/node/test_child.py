@@ -132,7 +132,7 @@ def test_a_folder_of_the_user_is_not_taken_for_a_package_of_ours(tmp_path: Path)
 
 
 def test_malloc_is_told_to_keep_megabytes_unless_the_user_says_otherwise() -> None:
-    assert child_environment(5, {})["MALLOC_MMAP_THRESHOLD_"] == str(32 << 20)
+    assert 1 << 20 < int(child_environment(5, {})["MALLOC_MMAP_THRESHOLD_"]) < 2 << 20
     assert child_environment(5, {"MALLOC_ARENA_MAX": "9"})["MALLOC_ARENA_MAX"] == "9"
     assert child_environment(5, {})["_ODRADEK_LINK"] == "5"
 

@@ -286,7 +286,7 @@ def test_probes_tell_alive_and_ready_apart_and_metrics_come_from_all(node: Node)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     node.start(CONTROLLER, ("worker-0", "never ready", 1), ROUTER, http_listen=f"127.0.0.1:{port}")
-    wait_until(lambda: node.events("router-0 starts"))
+    wait_until(lambda: node.events("router-0 starts") and node.events("worker-0 starts"))
     assert get(f"{url}/livez") == (200, "alive\n")
     wait_until(lambda: "router-0 ready" in get(f"{url}/readyz")[1])
     status, text = get(f"{url}/readyz")

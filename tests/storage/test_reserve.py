@@ -8,13 +8,13 @@ import lmdb
 import pytest
 from msgspec.structs import replace
 
+from protocol.errors import ErrorCode
 from storage.environment import StorageError, open_environment
 from storage.layout import RESERVE_NAME
 from storage.metadata_log import MetadataLog, MetadataLogFullError
 from storage.reader import StoreReader
 from storage.reserve import (
     FILE_BYTES,
-    ROW_BYTES,
     FileReserve,
     RowReserve,
     free_bytes,
@@ -28,6 +28,7 @@ from tests.support.stores import (
     NOW_MS,
     OPTIONS,
     TOPIC_ID,
+    append,
     append_now,
     batch_of,
     create,
@@ -194,10 +195,9 @@ def test_a_file_gives_its_blocks_back_once(disk: SmallDisk) -> None:
 
 def test_nothing_is_kept_where_there_is_little_room(disk: SmallDisk) -> None:
     file = File(disk, is_bare=True)
-    disk.fill(leave_bytes=2 * ROW_BYTES)
+    disk.fill(leave_bytes=2 << 20)
     file.reserve.keep()
     assert not file.reserve.is_kept
-    disk.fill(leave_bytes=2 * FILE_BYTES)
     reserve = FileReserve(disk.folder / RESERVE_NAME, FILE_BYTES)
     reserve.keep()
     assert not reserve.is_kept
@@ -305,6 +305,29 @@ def test_the_room_of_deleted_records_comes_back_on_a_full_disk(disk: SmallDisk) 
     assert free_bytes(disk.folder) > before + 500_000
     append_now(store, number, batch_of(1, size=100))
     assert offsets_of(read_all(StoreReader(disk.folder / "store"), number)) == [9, 10]
+    store.close()
+
+
+def test_appends_do_not_take_what_is_being_given_back(disk: SmallDisk) -> None:
+    store = open_store(disk.folder / "store")
+    number = create(store)
+    disk.fill()
+    turn = store.begin(NOW_MS)
+    append(turn, number, batch_of(1, size=100_000))
+    with pytest.raises(StorageError):
+        turn.commit()
+    disk.empty()
+    disk.fill(leave_bytes=2 << 20)
+    turn = store.begin(NOW_MS)
+    result = append(turn, number, batch_of())
+    with pytest.raises(StorageError):
+        turn.commit()
+    assert (result.error_code, result.error_message) == (
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        "the disk is full",
+    )
+    disk.empty()
+    assert append_now(store, number, batch_of()) == [0]
     store.close()
 
 

@@ -57,11 +57,14 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[SmallDisk]:
         # An exception that was caught may keep files open; a process that was killed does for a
         # moment.
         gc.collect()
-        wait_until(
-            lambda: (
-                not subprocess.run(
-                    ["umount", str(folder)], capture_output=True, check=False
-                ).returncode
-            ),
-            what="the small disk can be unmounted",
-        )
+        try:
+            wait_until(lambda: _unmount(folder), what="the small disk can be unmounted")
+        except AssertionError:
+            # A test that failed still has files open: nobody else shall find the disk.
+            _unmount(folder, "--lazy")
+            raise
+
+
+def _unmount(folder: Path, *options: str) -> bool:
+    command = ["umount", *options, str(folder)]
+    return not subprocess.run(command, capture_output=True, check=False).returncode

@@ -131,6 +131,13 @@ def test_a_broker_must_understand_what_is_finalised() -> None:
     room.start(2)  # says nothing about features
 
 
+def test_a_registration_that_makes_no_sense_is_refused() -> None:
+    room = cluster()
+    twice = (Listener("A", "h", 1), Listener("A", "h", 2))
+    assert refusal(room, 1, listeners=twice).code is ErrorCode.INVALID_REGISTRATION
+    assert refusal(room, -1).code is ErrorCode.INVALID_REGISTRATION
+
+
 # -- what a new incarnation says of its logs -----------------------------------------------------
 
 
@@ -165,6 +172,16 @@ def test_a_broker_that_lost_the_ends_of_its_logs_is_eligible_no_more() -> None:
     assert room.partition("t").elr == ()
     assert not room.beat(1).is_fenced
     assert room.partition("alone").leader == 1, "nobody else has more"
+
+
+def test_a_broker_that_was_unregistered_and_lost_its_logs_is_not_eligible_either() -> None:
+    room = two_in_sync()
+    room.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
+    room.with_elr()
+    room.do(UnregisterBroker(1))
+    assert room.partition("t").elr == (1,)
+    room.start(1, incarnation=7, previous_broker_epoch=-1)
+    assert room.partition("t").elr == ()
 
 
 def test_a_broker_whose_disk_was_wiped_leads_nothing_that_others_lack() -> None:
@@ -277,6 +294,24 @@ def test_a_broker_that_never_sent_a_heartbeat_is_not_waited_for() -> None:
     room = ControllerRoom(brokers=1)
     room.pass_time(5000)
     assert 0 not in room.fenced()
+
+
+def test_a_broker_that_sends_no_heartbeats_any_more_is_not_waited_for() -> None:
+    room = cluster(1)
+    room.now_ms += 1000
+    room.do(RegisterBroker(1, topic_id(7)))
+    room.pass_time(3000)
+    assert 1 not in room.fenced()
+
+
+def test_who_is_fenced_or_gone_is_not_looked_at_all_the_time() -> None:
+    room = cluster(1, 2)
+    room.do(UnregisterBroker(2))
+    room.pass_time(1000)
+    assert room.fenced() == {1}
+    deadline_ms = room.controller.next_deadline_ms()
+    assert deadline_ms is not None
+    assert deadline_ms > room.now_ms + 60_000
 
 
 def test_a_fenced_broker_that_is_heard_of_again_serves_again() -> None:

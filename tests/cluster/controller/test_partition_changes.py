@@ -63,6 +63,11 @@ def test_a_follower_that_goes_leaves_the_isr_and_the_leader_epoch_stays() -> Non
     assert (after.leader, after.leader_epoch, after.in_sync_replicas) == (1, 5, (1, 3))
 
 
+def test_a_leader_that_is_not_there_does_not_stay_though_it_is_in_sync() -> None:
+    after = changed(partition(1, 2), rules(2))
+    assert (after.leader, after.in_sync_replicas) == (2, (1, 2))
+
+
 def test_what_stays_as_it_is_makes_no_record() -> None:
     assert changed_partition(partition(1, 2), rules(1, 2)) is None
     assert changed_partition(partition(1, leader=NO_LEADER), rules(2, 3)) is None
@@ -120,6 +125,11 @@ def test_an_eligible_leader_leads_when_the_isr_is_gone() -> None:
     law = rules(2, 3, least=2, has_elr=True)
     after = changed(partition(1, elr=(2,)), law, in_sync=())
     assert (after.leader, after.in_sync_replicas, after.elr) == (2, (2,), (1,))
+
+
+def test_nobody_stays_eligible_beside_a_leader_that_is_enough_by_itself() -> None:
+    after = changed(partition(elr=(1, 2)), rules(2, least=1, has_elr=True))
+    assert (after.leader, after.in_sync_replicas, after.elr) == (2, (2,), ())
 
 
 def test_the_isr_may_be_empty_then_and_the_last_leader_is_remembered() -> None:

@@ -102,6 +102,20 @@ def test_replicas_are_balanced_within_one_where_racks_are_of_one_size(
     assert spread(Counter(node for nodes in replicas for node in nodes), brokers) <= 1
 
 
+@pytest.mark.parametrize("rack_count", range(1, 9))
+def test_every_small_cluster_of_even_racks_is_balanced_after_every_partition(
+    rack_count: int,
+) -> None:
+    for count in range(rack_count, 9, rack_count):
+        brokers = list(range(count))
+        racks: dict[int, str | None] = {broker: str(broker % rack_count) for broker in brokers}
+        for factor in range(1, count + 1):
+            held: Counter[int] = Counter()
+            for replicas in placed(3, 3 * count, factor, brokers, racks):
+                held.update(replicas)
+                assert spread(held, brokers) <= 1, (count, factor)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_whole_rounds_give_everybody_the_same(seed: int) -> None:
     chance = random.Random(seed)

@@ -14,9 +14,9 @@ def test_a_majority_of_all_voters_wins() -> None:
     """
     ours = election()
     ours.count(1, is_granted=True)
-    assert ours.result == ElectionResult.OPEN
+    assert ours.result() is ElectionResult.OPEN
     ours.count(2, is_granted=True)
-    assert ours.result == ElectionResult.WON
+    assert ours.result() is ElectionResult.WON
 
 
 def test_a_voter_counts_once_and_its_first_answer_counts() -> None:
@@ -25,31 +25,31 @@ def test_a_voter_counts_once_and_its_first_answer_counts() -> None:
     ours.count(1, is_granted=True)
     ours.count(2, is_granted=False)
     ours.count(2, is_granted=True)
-    assert ours.result == ElectionResult.OPEN
+    assert ours.result() is ElectionResult.OPEN
 
 
 def test_who_has_no_vote_does_not_count() -> None:
     ours = election()
     for stranger in (4, 5, 6):
         ours.count(stranger, is_granted=True)
-    assert ours.result == ElectionResult.OPEN
+    assert ours.result() is ElectionResult.OPEN
 
 
 def test_an_election_is_lost_when_a_majority_cannot_be_reached() -> None:
     ours = election()
     ours.count(1, is_granted=True)
     ours.count(2, is_granted=False)
-    assert ours.result == ElectionResult.OPEN
+    assert ours.result() is ElectionResult.OPEN
     ours.count(3, is_granted=False)
-    assert ours.result == ElectionResult.LOST
+    assert ours.result() is ElectionResult.LOST
 
 
 def test_a_candidate_that_loses_its_own_vote_needs_all_that_remain() -> None:
     ours = Election(4, [2], is_pre_vote=False)
     ours.count(1, is_granted=True)
-    assert ours.result == ElectionResult.OPEN
+    assert ours.result() is ElectionResult.OPEN
     ours.count(2, is_granted=True)
-    assert ours.result == ElectionResult.WON
+    assert ours.result() is ElectionResult.WON
 
 
 def test_answers_to_earlier_elections_are_told_apart() -> None:

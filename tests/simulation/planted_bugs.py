@@ -1,0 +1,264 @@
+"""Raft cores that are wrong, each in one thing that somebody has got wrong before.
+
+A core is made wrong where it makes one decision; everything else is the real one.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from cluster.raft.configuration import (
+    MembershipChange,
+    Refusal,
+    changed,
+    encode_configuration,
+    majority_value,
+)
+from cluster.raft.election import Election
+from cluster.raft.following import Following
+from cluster.raft.incoming import IncomingSnapshot
+from cluster.raft.leadership import Leadership
+from cluster.raft.log import RaftLog
+from cluster.raft.messages import (
+    AppendAccepted,
+    AppendRejected,
+    AppendRequest,
+    Entry,
+    Message,
+    SnapshotChunk,
+    VoteRequest,
+    VoteResponse,
+)
+from cluster.raft.node import RaftNode
+from cluster.raft.reads import ReadState
+from cluster.raft.ready import Proposal, ReceivedChunk, Restored
+from cluster.raft.settings import RaftSettings
+
+
+class VotesBeforeTheDisk(RaftNode):
+    """Answers and asks for votes while they are not durable."""
+
+    def _is_durable(self, message: Message) -> bool:
+        return isinstance(message, VoteRequest | VoteResponse) or super()._is_durable(message)
+
+
+class AcknowledgesBeforeTheDisk(RaftNode):
+    """Tells the leader that it has entries which are not durable."""
+
+    def _is_durable(self, message: Message) -> bool:
+        return isinstance(message, AppendAccepted) or super()._is_durable(message)
+
+
+class ForgetsItsVote(RaftNode):
+    """Has no vote after a restart, as raftos."""
+
+    def __init__(
+        self,
+        own_id: int,
+        settings: RaftSettings,
+        restored: Restored,
+        *,
+        jitter_ms: Callable[[], int],
+        now_ms: int,
+    ) -> None:
+        hard_state = msgspec.structs.replace(restored.hard_state, vote=None)
+        restored = msgspec.structs.replace(restored, hard_state=hard_state)
+        super().__init__(own_id, settings, restored, jitter_ms=jitter_ms, now_ms=now_ms)
+
+
+class CommitsOldTerms(RaftNode):
+    """Counts replicas of entries of earlier terms (figure 8)."""
+
+    def _may_commit(self, index: int) -> bool:
+        return True
+
+
+class CountsStaleVotes(RaftNode):
+    """Takes an answer to an earlier election for one to the present one, as raftos."""
+
+    class _Election(Election):
+        __slots__ = ()
+
+        def is_answer(self, message: VoteResponse, own_term: int) -> bool:
+            return message.is_pre_vote == self.is_pre_vote
+
+    def _ask_for_votes(self, election: Election) -> None:
+        election.__class__ = self._Election
+        super()._ask_for_votes(election)
+
+
+class VotesForAnyLog(RaftNode):
+    """Does not compare logs before it votes (5.4.1)."""
+
+    class _Log(RaftLog):
+        __slots__ = ()
+
+        def is_up_to_date(self, last_index: int, last_term: int) -> bool:
+            return True
+
+    def _restart_timeout(self) -> None:
+        self.log.__class__ = self._Log
+        super()._restart_timeout()
+
+
+class TruncatesOnLateRequests(RaftNode):
+    """Cuts its log behind every request, as raftos."""
+
+    class _Log(RaftLog):
+        __slots__ = ()
+
+        def merge(self, previous_index: int, previous_term: int, entries: Sequence[Entry]) -> bool:
+            is_merged = super().merge(previous_index, previous_term, entries)
+            end = previous_index + len(entries)
+            if is_merged and self.committed_index <= end < self.last_index:
+                self._truncate(end + 1)
+            return is_merged
+
+    def _restart_timeout(self) -> None:
+        self.log.__class__ = self._Log
+        super()._restart_timeout()
+
+
+class CommitsWhatWasNotConfirmed(RaftNode):
+    """Follows the leader's commit index beyond what the request has shown to match (figure 2)."""
+
+    class _Following(Following):
+        __slots__ = ()
+
+        def append(self, message: AppendRequest) -> AppendAccepted | AppendRejected | None:
+            answer = super().append(message)
+            if isinstance(answer, AppendAccepted):
+                self._log.commit_to(message.commit_index)
+            return answer
+
+    def _restart_timeout(self) -> None:
+        self._following.__class__ = self._Following
+        super()._restart_timeout()
+
+
+class TakesAnyChunk(RaftNode):
+    """Stores chunks of a snapshot wherever they belong."""
+
+    class _Incoming(IncomingSnapshot):
+        __slots__ = ()
+
+        def offer(self, message: SnapshotChunk) -> int | None:
+            if self.storing is None and self.mark is not None:
+                self.storing = ReceivedChunk(message.snapshot, message.offset, message.data)
+                return None
+            return super().offer(message)
+
+    def _restart_timeout(self) -> None:
+        self._following.incoming.__class__ = self._Incoming
+        super()._restart_timeout()
+
+
+class RehearsesNothing(RaftNode):
+    """Stands for election without asking whether it could win."""
+
+    def _rehearse(self) -> None:
+        self._stand(is_transfer=False)
+
+
+class RehearsesForTermsThatAreOver(RaftNode):
+    """Grants a pre-vote without looking at its term (thesis 9.6)."""
+
+    def _answer_vote(self, message: VoteRequest, *, is_granted: bool) -> None:
+        super()._answer_vote(message, is_granted=is_granted or message.is_pre_vote)
+
+
+class _LeadsWrongly(RaftNode):
+    """Leads with one method of its leadership replaced."""
+
+    wrong: type[Leadership]
+
+    def _become_leader(self) -> None:
+        super()._become_leader()
+        assert self.leadership is not None
+        self.leadership.__class__ = self.wrong
+
+
+class _ObserversCounted(Leadership):
+    __slots__ = ()
+
+    def majority_match(self) -> int:
+        others = [progress.match_index for progress in self.peers.values()]
+        return majority_value([self._log.stable_index, *others])
+
+
+class CountsObservers(_LeadsWrongly):
+    """Takes those who only follow for voters."""
+
+    wrong = _ObserversCounted
+
+
+class _CountedBeforeTheDisk(Leadership):
+    __slots__ = ()
+
+    def majority_match(self) -> int:
+        return majority_value(
+            self._log.last_index if voter == self._own_id else self.peers[voter].match_index
+            for voter in self._voter_ids
+        )
+
+
+class CountsItselfBeforeTheDisk(_LeadsWrongly):
+    """Counts its own entries while they are not durable."""
+
+    wrong = _CountedBeforeTheDisk
+
+
+class _CountedAfterRemoval(Leadership):
+    __slots__ = ()
+
+    def majority_match(self) -> int:
+        voters = [voter for voter in self._voter_ids if voter != self._own_id]
+        others = [self.peers[voter].match_index for voter in voters]
+        return majority_value([self._log.stable_index, *others])
+
+
+class CountsItselfAfterItsRemoval(_LeadsWrongly):
+    """Goes on counting itself when it has no vote any more (thesis 4.2.2)."""
+
+    wrong = _CountedAfterRemoval
+
+
+class _ReadsUnproved(Leadership):
+    __slots__ = ()
+
+    def proved_reads(self) -> list[ReadState]:
+        return self.reads.proved(self.reads.round)
+
+
+class ReadsWithoutARound(_LeadsWrongly):
+    """Answers reads without asking whether it still leads (thesis 6.4)."""
+
+    wrong = _ReadsUnproved
+
+
+class _ReadsTooEarly(Leadership):
+    __slots__ = ()
+
+    def flush(self, out: list[Message]) -> None:
+        self.reads.begin(self._log.committed_index)
+        super().flush(out)
+
+
+class ReadsBeforeItsTermIsCommitted(_LeadsWrongly):
+    """Answers reads before it can know what is committed (thesis 6.4)."""
+
+    wrong = _ReadsTooEarly
+
+
+class ChangesManyVotersAtOnce(RaftNode):
+    """Takes the next step of the configuration before the last is committed (thesis 4.1)."""
+
+    def propose_membership_change(
+        self, change: MembershipChange, now_ms: int
+    ) -> Proposal | Refusal:
+        configuration = changed(self.configuration, change)
+        if self.leadership is None or isinstance(configuration, Refusal):
+            return Refusal.NOT_LEADER
+        proposal = self._append(encode_configuration(configuration))
+        self.leadership.follow_configuration(now_ms)
+        return proposal

@@ -1,0 +1,351 @@
+"""A quorum with clients, faults and operators, and what it owes when the faults are over.
+
+Clients propose and read wherever they believe a leader to be, believing themselves now and then.
+Faults crash, stop and cut hosts; operators add and remove voters, move leadership and take
+snapshots. When it is over everything is healed: then the quorum has to elect a leader, commit
+again, and every host must come to the same state, in which nothing is missing that was
+acknowledged.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from cluster.raft.configuration import (
+    AddVoter,
+    Configuration,
+    MembershipChange,
+    RemoveVoter,
+    Voter,
+    configuration_of,
+)
+from cluster.raft.node import RaftNode
+from cluster.raft.ready import Proposal, Role
+from cluster.raft.settings import RaftSettings
+from tests.simulation.raft_checker import RaftChecker
+from tests.simulation.raft_host import RaftHost
+from tests.simulation.simulation import Simulation, SimulationFailure, Violation
+
+SETTINGS = RaftSettings(
+    election_timeout_ms=200,
+    heartbeat_ms=50,
+    append_bytes_max=200,
+    window_requests_max=4,
+    window_bytes_max=600,
+    apply_bytes_max=400,
+    snapshot_chunk_bytes=20,
+    observer_silence_ms=1_000,
+)
+_HEALING_MS = 10_000
+_HEALING_STEP_MS = 250
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What befalls a quorum, and how often. Intervals are means; 0 is never."""
+
+    voter_count: int = 3
+    observer_count: int = 1
+    duration_ms: int = 8_000
+    propose_interval_ms: int = 40
+    read_interval_ms: int = 150
+    crash_interval_ms: int = 1_500
+    down_ms_max: int = 1_000
+    cut_interval_ms: int = 900
+    stop_interval_ms: int = 3_000
+    slow_disk_interval_ms: int = 3_000
+    snapshot_interval_ms: int = 800
+    membership_interval_ms: int = 1_500
+    transfer_interval_ms: int = 2_500
+    leader_share: float = 0.3
+    """How often a fault looks for a leader."""
+    delay_ms_max: int = 5
+    drop_share: float = 0.03
+    double_share: float = 0.03
+    settings: RaftSettings = field(default=SETTINGS)
+    core: type[RaftNode] = RaftNode
+
+
+_ONE_AT_A_TIME = msgspec.structs.replace(SETTINGS, append_bytes_max=1, window_requests_max=1)
+
+PROFILES: Final[tuple[Trouble, ...]] = (
+    Trouble(),
+    Trouble(voter_count=5, observer_count=0),
+    # Leaders that are cut off from everybody as soon as they have begun, requests that arrive when
+    # everything has changed, one entry in each: what the paper's figure 8 is made of.
+    Trouble(
+        voter_count=5,
+        observer_count=0,
+        settings=_ONE_AT_A_TIME,
+        propose_interval_ms=15,
+        crash_interval_ms=300,
+        cut_interval_ms=150,
+        stop_interval_ms=0,
+        slow_disk_interval_ms=0,
+        snapshot_interval_ms=0,
+        membership_interval_ms=0,
+        transfer_interval_ms=0,
+        drop_share=0.05,
+        delay_ms_max=100,
+        leader_share=0.9,
+    ),
+    # Everybody falls over and is back at once, while votes are under way.
+    Trouble(
+        voter_count=5,
+        observer_count=0,
+        crash_interval_ms=120,
+        down_ms_max=30,
+        cut_interval_ms=0,
+        stop_interval_ms=0,
+        slow_disk_interval_ms=0,
+        snapshot_interval_ms=0,
+        membership_interval_ms=0,
+        delay_ms_max=120,
+        leader_share=0.5,
+    ),
+    # A quorum that grows from one and shrinks again.
+    Trouble(voter_count=1, observer_count=3, membership_interval_ms=400),
+    Trouble(voter_count=3, observer_count=2, membership_interval_ms=150, transfer_interval_ms=600),
+    # Everybody is behind, and what they need is gone.
+    Trouble(
+        propose_interval_ms=20,
+        snapshot_interval_ms=150,
+        crash_interval_ms=800,
+        drop_share=0.15,
+        double_share=0.15,
+        delay_ms_max=30,
+    ),
+)
+"""Seed n has the trouble of profile n modulo their number."""
+FIGURE_8, RESTARTS, GROWTH, MEMBERSHIP, SNAPSHOTS = PROFILES[2:]
+
+
+class RaftScenario:
+    """One run of one seed."""
+
+    def __init__(self, seed: int, trouble: Trouble) -> None:
+        self.simulation = Simulation(seed)
+        self.trouble = trouble
+        self.hosts: dict[int, RaftHost] = {}
+        self.checker = RaftChecker(self.hosts)
+        self._random = self.simulation.random
+        self._is_over = False
+        self._request_count = 0
+        self._last_proposal: Proposal | None = None
+        voters = range(1, trouble.voter_count + 1)
+        for own_id in range(1, trouble.voter_count + trouble.observer_count + 1):
+            self.hosts[own_id] = RaftHost(
+                self.simulation,
+                own_id,
+                configuration_of(voters) if own_id in voters else Configuration(),
+                trouble.settings,
+                self.checker,
+                core=trouble.core,
+            )
+        self.simulation.checks.append(self.checker.check)
+        for own_id, host in self.hosts.items():
+            self.simulation.add_host(own_id, host)
+
+    def run(self) -> None:
+        """Trouble, then healing. Raises SimulationFailure with the seed."""
+        trouble, simulation = self.trouble, self.simulation
+        simulation.network.delay_ms_max = trouble.delay_ms_max
+        simulation.network.drop_share = trouble.drop_share
+        simulation.network.double_share = trouble.double_share
+        for interval_ms, what in (
+            (trouble.propose_interval_ms, self._propose),
+            (trouble.read_interval_ms, self._read),
+            (trouble.crash_interval_ms, self._crash),
+            (trouble.cut_interval_ms, self._cut),
+            (trouble.stop_interval_ms, self._stop),
+            (trouble.slow_disk_interval_ms, self._slow_disk),
+            (trouble.snapshot_interval_ms, self._snapshot),
+            (trouble.membership_interval_ms, self._change_membership),
+            (trouble.transfer_interval_ms, self._transfer),
+        ):
+            if interval_ms:
+                self._repeat(interval_ms, what)
+        simulation.run(trouble.duration_ms)
+        self._heal()
+
+    def _repeat(self, interval_ms: int, what: Callable[[], None]) -> None:
+        def happen() -> None:
+            if not self._is_over:
+                what()
+                self.simulation.after(self._random.randrange(1, 2 * interval_ms), happen)
+
+        self.simulation.after(self._random.randrange(2 * interval_ms), happen)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def _somebody(self) -> int | None:
+        """A host to ask: one that leads, mostly."""
+        running = [own_id for own_id in self.hosts if self.simulation.is_running(own_id)]
+        leading = [own_id for own_id in running if self.hosts[own_id].node.role is Role.LEADER]
+        some = leading if leading and self._random.random() < 0.95 else running
+        return self._random.choice(some) if some else None
+
+    def _ask(self, own_id: int, question: Callable[[RaftNode], None]) -> None:
+        host = self.hosts[own_id]
+        self.simulation.after_on(own_id, 0, lambda: host.ask(question))
+
+    def _propose(self) -> None:
+        own_id = self._somebody()
+        if own_id is None:
+            return
+        host = self.hosts[own_id]
+
+        def propose(node: RaftNode) -> None:
+            for _ in range(self._random.choice((1, 1, 1, 2, 5))):
+                self._request_count += 1
+                data = b"%d" % self._request_count + b"." * self._random.randrange(60)
+                proposal = node.propose(data)
+                if isinstance(proposal, Proposal):
+                    self.checker.proposed(host, proposal.index, proposal.term)
+
+        self._ask(own_id, propose)
+
+    def _read(self) -> None:
+        own_id = self._somebody()
+        if own_id is None:
+            return
+        self._request_count += 1
+        context = self._request_count
+
+        def read(node: RaftNode) -> None:
+            if node.role is Role.LEADER:
+                self.checker.asked(context)
+                node.read_index(context)
+
+        self._ask(own_id, read)
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def _victim(self) -> int:
+        ids = list(self.hosts)
+        leading = [own_id for own_id in ids if self.hosts[own_id].node.role is Role.LEADER]
+        is_leader = leading and self._random.random() < self.trouble.leader_share
+        return self._random.choice(leading if is_leader else ids)
+
+    def _crash(self) -> None:
+        simulation = self.simulation
+        own_id = self._victim()
+        if simulation.is_running(own_id):
+            simulation.crash(own_id)
+            down_ms = self._random.randrange(1, self.trouble.down_ms_max)
+            simulation.after(down_ms, lambda: self._start(own_id))
+
+    def _start(self, own_id: int) -> None:
+        if not self.simulation.is_running(own_id):
+            self.simulation.start(own_id)
+
+    def _cut(self) -> None:
+        simulation, victim = self.simulation, self._victim()
+        ids = [own_id for own_id in self.hosts if own_id != victim]
+        self._random.shuffle(ids)
+        count = self._random.randrange(len(ids))
+        some, others = [victim, *ids[:count]], ids[count:]
+        if self._random.random() < 0.3:
+            simulation.note(f"nothing passes from {some} to {others}")
+            simulation.network.cut(some, others)
+        else:
+            simulation.note(f"nothing passes between {some} and {others}")
+            simulation.network.split(some, others)
+        simulation.after(self._random.randrange(1, 1_200), simulation.network.heal)
+
+    def _stop(self) -> None:
+        own_id = self._victim()
+        if self.simulation.is_running(own_id):
+            self.simulation.stop(own_id, self._random.randrange(1, 800))
+
+    def _slow_disk(self) -> None:
+        host = self.hosts[self._random.choice(list(self.hosts))]
+        host.disk.sync_ms_max = self._random.choice((0, 2, 10, 100, 400))
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def _snapshot(self) -> None:
+        own_id = self._random.choice(list(self.hosts))
+        if self.simulation.is_running(own_id):
+            host, kept = self.hosts[own_id], self._random.choice((0, 0, 3, 20))
+            self.simulation.after_on(own_id, 0, lambda: host.take_snapshot(kept))
+
+    def _change_membership(self) -> None:
+        own_id, member = self._somebody(), self._random.choice(list(self.hosts))
+        if own_id is None:
+            return
+
+        def change(node: RaftNode) -> None:
+            is_voter = node.configuration.is_voter(member)
+            step: MembershipChange = RemoveVoter(member) if is_voter else AddVoter(Voter(member))
+            if is_voter and len(node.configuration.voters) <= 2 and self._random.random() < 0.7:
+                return
+            proposal = node.propose_membership_change(step, self.simulation.now_ms)
+            if isinstance(proposal, Proposal):
+                voters = node.configuration.voter_ids
+                self.simulation.note(f"{own_id} makes {voters} the voters at {proposal.index}")
+
+        self._ask(own_id, change)
+
+    def _transfer(self) -> None:
+        own_id, to = self._somebody(), self._random.choice(list(self.hosts))
+        if own_id is None:
+            return
+        now_ms = self.simulation.now_ms
+        if self._random.random() < 0.2:
+            self._ask(own_id, lambda node: (node.resign(now_ms), None)[1])
+        else:
+            self._ask(own_id, lambda node: (node.transfer_leadership(to, now_ms), None)[1])
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _heal(self) -> None:
+        """Every fault ends, and the quorum has ten seconds to be whole again."""
+        simulation = self.simulation
+        self._is_over = True
+        simulation.note("everything is healed")
+        simulation.network.heal()
+        simulation.network.delay_ms_max = 5
+        simulation.network.drop_share = simulation.network.double_share = 0.0
+        for own_id, host in self.hosts.items():
+            host.disk.sync_ms_max = 4
+            if not simulation.is_running(own_id):
+                simulation.start(own_id)
+        target = 0
+        for _ in range(_HEALING_MS // _HEALING_STEP_MS):
+            simulation.run(_HEALING_STEP_MS)
+            if target and all(host.applied_index >= target for host in self.hosts.values()):
+                break
+            target = target or self._commit_once_more()
+        else:
+            states = {
+                own_id: (str(host.node.role), host.node.term, host.applied_index)
+                for own_id, host in self.hosts.items()
+            }
+            error = Violation(f"not whole again after {_HEALING_MS} ms: {target=} {states}")
+            raise SimulationFailure(simulation.report(error))
+        for index, term in self.checker.acknowledged.items():
+            if self.checker.committed[index][0] != term:
+                error = Violation(f"entry {index} was acknowledged in term {term} and is lost")
+                raise SimulationFailure(simulation.report(error))
+
+    def _commit_once_more(self) -> int:
+        """Propose something to who leads last; where it stands once that is committed, or 0."""
+        proposed = self._last_proposal
+        if proposed is not None:
+            index, term = proposed.index, proposed.term
+            committed = self.checker.committed
+            if index < len(committed) and committed[index][0] == term:
+                return index
+        leaders = [host for host in self.hosts.values() if host.node.role is Role.LEADER]
+        if leaders:
+            leader = max(leaders, key=lambda host: host.node.term)
+
+            def propose(node: RaftNode) -> None:
+                proposal = node.propose(b"the last")
+                self._last_proposal = proposal if isinstance(proposal, Proposal) else None
+
+            self._ask(leader.own_id, propose)
+        return 0

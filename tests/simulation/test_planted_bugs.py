@@ -1,0 +1,57 @@
+"""The simulation finds every bug that was planted, and says what it has found."""
+
+import dataclasses
+
+import pytest
+
+from cluster.raft.node import RaftNode
+from tests.simulation import planted_bugs as planted
+from tests.simulation.raft_scenario import (
+    FIGURE_8,
+    GROWTH,
+    MEMBERSHIP,
+    RESTARTS,
+    SNAPSHOTS,
+    RaftScenario,
+    Trouble,
+)
+from tests.simulation.simulation import SimulationFailure
+
+_SEEDS_MAX = 200
+
+
+@pytest.mark.parametrize(
+    ("core", "trouble", "finding"),
+    [
+        (planted.VotesBeforeTheDisk, Trouble(), "votes in term .* before it is on its disk"),
+        (planted.AcknowledgesBeforeTheDisk, Trouble(), "acknowledges .* and has .* on its disk"),
+        (planted.ForgetsItsVote, RESTARTS, "votes twice in term"),
+        (planted.CommitsOldTerms, FIGURE_8, "without entry .* which was committed"),
+        (planted.CountsStaleVotes, FIGURE_8, "without a rehearsal|both lead"),
+        (planted.VotesForAnyLog, FIGURE_8, "without entry .* which was committed"),
+        (planted.TruncatesOnLateRequests, Trouble(), "acknowledges .* and has .* on its disk"),
+        (planted.CommitsWhatWasNotConfirmed, FIGURE_8, "another (state|entry)"),
+        (planted.TakesAnyChunk, SNAPSHOTS, "a chunk at .* after"),
+        (planted.RehearsesNothing, Trouble(), "without a rehearsal"),
+        (planted.RehearsesForTermsThatAreOver, Trouble(), "rehearses .* a term that is over"),
+        (planted.CountsObservers, MEMBERSHIP, "commits .* which .* voters have"),
+        (planted.CountsItselfBeforeTheDisk, Trouble(), "commits .* which .* voters have"),
+        (planted.CountsItselfAfterItsRemoval, MEMBERSHIP, "commits .* which .* voters have"),
+        (
+            planted.ReadsWithoutARound,
+            Trouble(read_interval_ms=15),
+            "reads at .* was acknowledged before",
+        ),
+        (planted.ReadsBeforeItsTermIsCommitted, Trouble(), "reads at .* was acknowledged before"),
+        (planted.ChangesManyVotersAtOnce, GROWTH, "without entry|both lead|another"),
+    ],
+)
+def test_a_planted_bug_is_found(core: type[RaftNode], trouble: Trouble, finding: str) -> None:
+    with pytest.raises(SimulationFailure, match=finding):
+        run_many(dataclasses.replace(trouble, core=core))
+
+
+def run_many(trouble: Trouble) -> None:
+    """Seed after seed, until one fails."""
+    for seed in range(_SEEDS_MAX):
+        RaftScenario(seed, trouble).run()
