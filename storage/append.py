@@ -8,7 +8,7 @@ memory, and each of its results says KAFKA_STORAGE_ERROR.
 Called by the worker's loop, by a store that feeds itself salvaged batches, and later by followers.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from struct import Struct
 from typing import NamedTuple
 
@@ -181,7 +181,9 @@ class Turn:
             return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if self.failure is not None:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, error_message=self.failure)
-        if arena.readonly:
+        if arena.readonly and origin is AppendOrigin.REPLICATION:
+            may_scratch_before = False
+        elif arena.readonly:
             arena = memoryview(bytearray(arena[start : start + length]))
             start = 0
             may_scratch_before = False
@@ -204,12 +206,20 @@ class Turn:
                     else:
                         marker = _check_from_broker(log, arena, start, length, fields, origin)
                         result = self._put(
-                            log, arena, start, length, fields, leader_epoch, origin, marker
+                            log,
+                            arena,
+                            start,
+                            length,
+                            fields,
+                            leader_epoch,
+                            origin,
+                            marker,
+                            may_scratch_before,
                         )
                     self._results.append(result)
                     return result
             result = self._append_several(
-                log, arena, start, length, leader_epoch, origin, request_version
+                log, arena, start, length, leader_epoch, origin, request_version, may_scratch_before
             )
             self._results.append(result)
             return result
@@ -330,6 +340,7 @@ class Turn:
         leader_epoch: int,
         origin: AppendOrigin,
         request_version: int,
+        may_scratch_before: bool,
     ) -> AppendResult:
         """Everything that is not one whole batch: several, none, or something broken. All are
         checked before the first is put."""
@@ -341,6 +352,7 @@ class Turn:
                 f"a request must carry exactly one batch for a partition, not {len(batches)}",
             )
         markers: list[EndTransactionMarker | None] = []
+        end_offset = -1
         for at, size, fields in batches:
             if is_client:
                 batch = arena[at : at + size]
@@ -351,6 +363,10 @@ class Turn:
                     )
             else:
                 markers.append(_check_from_broker(log, arena, at, size, fields, origin))
+            if origin is AppendOrigin.REPLICATION:
+                if fields[0] < end_offset or fields[6] < 0:
+                    raise Refused(ErrorCode.CORRUPT_MESSAGE, "the leader's batches overlap")
+                end_offset = fields[0] + fields[6] + 1
         results = []
         for index, (at, size, fields) in enumerate(batches):
             if is_client:
@@ -359,7 +375,16 @@ class Turn:
                 )
             else:
                 result = self._put(
-                    log, arena, at, size, fields, leader_epoch, origin, markers[index]
+                    log,
+                    arena,
+                    at,
+                    size,
+                    fields,
+                    leader_epoch,
+                    origin,
+                    markers[index],
+                    # Before the second one lies the first, which is put already.
+                    may_scratch_before and (index == 0 or origin is AppendOrigin.REPLICATION),
                 )
             results.append(result)
         results[0].end_offset = results[-1].end_offset
@@ -460,6 +485,21 @@ def write_checkpoint(
         transaction.put(NUMBER.pack(log.number), extent.encode(), db=segment.extents)
     for producer_id, row in log.take_checkpoint():
         transaction.put(KEY.pack(log.number, producer_id), row, db=segment.producers)
+
+
+def write_checkpoints(segment: Segment, logs: Iterable[PartitionLog]) -> None:
+    """Write the state of all these beside their batches, in a transaction of its own."""
+    transaction: lmdb.Transaction[bytes] | None = None
+    try:
+        transaction = segment.begin_write()
+        for log in logs:
+            if log.unchecked_batches or log.dirty_producers:
+                write_checkpoint(transaction, segment, log)
+        transaction.commit()
+    except lmdb.Error:
+        # They only save the next opening some reading.
+        if transaction is not None:
+            transaction.abort()
 
 
 def _check_from_broker(

@@ -170,6 +170,8 @@ class CompactionPass:
             segment = Segment.open(self._catalog.directory, extent.segment_id)
             offset = base_offset_at(segment, number, extent.first_offset)
             for stored in segment.iterate(number, number + 1, offset=offset):
+                if stored.base_offset >= extent.end_offset:
+                    break  # cut off
                 header = read_header(stored.batch)
                 self.records_read += header.record_count
                 yield stored.batch, header
@@ -177,12 +179,14 @@ class CompactionPass:
     def _aborted(self, number: int) -> list[AbortedTransaction]:
         """All that are known: the marker of an early batch may lie behind what is cleaned."""
         catalog = self._catalog
-        segment_ids = [extent.segment_id for extent in catalog.extents.get(number, ())]
+        ends: dict[int, int | None] = {
+            extent.segment_id: extent.end_offset for extent in catalog.extents.get(number, ())
+        }
         if catalog.active_segment_id is not None:
-            segment_ids.append(catalog.active_segment_id)
+            ends[catalog.active_segment_id] = None
         rows = [
-            aborted_in(Segment.open(catalog.directory, segment_id), number)
-            for segment_id in segment_ids
+            aborted_in(Segment.open(catalog.directory, segment_id), number, end_offset)
+            for segment_id, end_offset in ends.items()
         ]
         return [row for segment_rows in rows for row in segment_rows]
 

@@ -9,17 +9,20 @@ If the machine went down with the active segment open, the segment is examined f
 (recovery.py); what cannot be used as it is, is rebuilt from the batches that are whole.
 """
 
+import fcntl
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import lmdb
+import msgspec
 
 from protocol.control_records import read_control_batch
 from protocol.records import CONTROL, BatchHeader
 from storage.append import Turn
 from storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
 from storage.cursors import batches_from
-from storage.environment import sync_directory
+from storage.environment import StorageError, sync_directory
 from storage.journal import Journal
 from storage.layout import (
     EPOCH_KEY,
@@ -27,6 +30,7 @@ from storage.layout import (
     NUMBER,
     NUMBER_MAX,
     OFFSET,
+    OWNER_LOCK_NAME,
     STAMP_SIZE,
     journal_ids,
     journal_path,
@@ -40,9 +44,46 @@ from storage.producers import ProducerEntry
 from storage.recovery import Examination
 from storage.segment import Extent, Segment
 from storage.settings import Durability, StoreOptions
+from storage.status import Role, StatusTable
 from storage.validation import AppendOrigin, unpack_header
 
 _SALVAGE_TURN_BYTES = 2 << 20
+
+
+def lock_store(directory: Path) -> int:
+    """The descriptor that holds the store's lock. Raises StorageError if another owns it."""
+    descriptor = os.open(directory / OWNER_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise StorageError(f"{directory} is in use by another process") from None
+    return descriptor
+
+
+def mark_open(
+    catalog: Catalog,
+    logs: Mapping[int, PartitionLog],
+    active_id: int,
+    *,
+    boot_id: str,
+    now_ms: int,
+) -> None:
+    """Have the catalog say who has the store open, and what could not be found again."""
+    with catalog.change() as change:
+        change.put_property("boot_id", boot_id)
+        change.put_property("clean", "0")
+        if active_id not in catalog.segments:
+            change.put_segment(SegmentRow(active_id, SegmentState.ACTIVE, created_ms=now_ms))
+        for log in logs.values():
+            if log.log_end_offset < log.log_start_offset:
+                # The end was lost with the machine; the log goes on where it was cut before.
+                # The row says so first, or salvage would find a gap.
+                log.log_end_offset = log.log_start_offset
+                row = catalog.partitions[log.number]
+                change.put_partition(
+                    msgspec.structs.replace(row, log_end_offset=log.log_end_offset)
+                )
 
 
 def load_logs(catalog: Catalog) -> dict[int, PartitionLog]:
@@ -142,6 +183,15 @@ def _rows(
         if NUMBER.unpack_from(key)[0] >= end:
             return
         yield key, row
+
+
+def proven_offset(log: PartitionLog, status: StatusTable, *, is_trusted: bool) -> int:
+    """How far a replicated log was committed when its last owner ended, as far as that is known:
+    its slot still has the high watermark then. Not after a power loss (not `is_trusted`)."""
+    high_watermark = status.high_watermark(log.number)
+    if not is_trusted or status.role(log.number) is Role.ABSENT:
+        high_watermark = 0
+    return max(log.log_start_offset, min(high_watermark, log.log_end_offset))
 
 
 def numbers_in(segment: Segment) -> set[int]:

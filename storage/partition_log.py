@@ -13,7 +13,7 @@ from protocol.records import CONTROL, TRANSACTIONAL
 from storage.catalog import PartitionRow
 from storage.layout import EPOCH_KEY, KEY, OFFSET
 from storage.leader_epochs import LeaderEpochs
-from storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker
+from storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker, is_expired
 from storage.segment import Extent
 from storage.settings import LogSettings
 from storage.status import Role
@@ -261,6 +261,18 @@ class PartitionLog:
         self.dirty_producers = set()
         self.unchecked_batches = 0
         return rows
+
+    def expire_producers(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that were silent for so long."""
+        gone = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if is_expired(entry, now_ms=now_ms, expiration_ms=expiration_ms)
+        ]
+        for producer_id in gone:
+            del self.producers[producer_id]
+            self.dirty_producers.discard(producer_id)
+            self.unsealed_producers.add(producer_id)
 
     def resume_transactions(self) -> None:
         """Find the open transactions among the producers, when the store is opened and all their

@@ -41,6 +41,7 @@ _unpack_place = Struct(">I12xq").unpack_from
 """Partition number and base offset of a stamped value, without its key."""
 
 _SEGMENTS_OPEN_MAX = 64
+OFFSET_MAX = 2**63 - 1
 _ATTEMPTS = 3
 
 
@@ -113,8 +114,15 @@ class StoreReader:
         Returns less than there is where a segment ends. Whether the offset is in range is the
         caller's question to `status`.
         """
-        for segment in self._segments_from(number, offset):
-            result = _read_segment(segment, number, offset, max_bytes, end_offset, min_one_batch)
+        for segment, segment_end in self._segments_from(number, offset):
+            result = _read_segment(
+                segment,
+                number,
+                offset,
+                max_bytes,
+                segment_end if segment_end < end_offset else end_offset,
+                min_one_batch,
+            )
             if result is not None:
                 return result
         return ReadResult([], 0, offset, offset, None)
@@ -128,8 +136,9 @@ class StoreReader:
         start = self.status.log_start_offset(number)
         if end_offset is None:
             end_offset = self.status.high_watermark(number)
-        for segment in self._segments_from(number, start, timestamp_ms):
-            found = _find_timestamp(segment, number, timestamp_ms, start, end_offset)
+        for segment, segment_end in self._segments_from(number, start, timestamp_ms):
+            end = min(end_offset, segment_end)
+            found = _find_timestamp(segment, number, timestamp_ms, start, end)
             if found is not None:
                 return found
         return None
@@ -143,14 +152,17 @@ class StoreReader:
         if end_offset is None:
             end_offset = self.status.high_watermark(number)
         segments = self._segments_from(number, start)
-        largest = max((_largest_timestamp(segment, number) for segment in segments), default=-1)
+        largest = max((_largest_timestamp(segment, number) for segment, _ in segments), default=-1)
         if largest < 0:
             return None
         found = self.offset_for_timestamp(number, largest, end_offset=end_offset)
         if found is None:
             # The record that had it is deleted or not yet replicated: go by the headers.
             largest = max(
-                (_largest_between(segment, number, start, end_offset) for segment in segments),
+                (
+                    _largest_between(segment, number, start, min(end, end_offset))
+                    for segment, end in segments
+                ),
                 default=-1,
             )
             if largest >= 0:
@@ -176,12 +188,14 @@ class StoreReader:
     ) -> list[AbortedTransaction]:
         """Every aborted transaction that touches the offsets [start, end), by marker."""
         aborted = []
-        for segment in self._segments_from(number, start_offset):
+        for segment, segment_end in self._segments_from(number, start_offset):
             with segment.begin() as transaction:
                 cursor = transaction.cursor(segment.aborted)
                 found = cursor.set_range(KEY.pack(number, start_offset))
                 while found and NUMBER.unpack_from(cursor.key())[0] == number:
                     entry = AbortedTransaction.decode(cursor.value())
+                    if entry.last_offset >= segment_end:
+                        break  # cut off
                     if entry.first_offset < end_offset:
                         aborted.append(entry)
                     if entry.last_stable_offset >= end_offset:
@@ -261,19 +275,20 @@ class StoreReader:
 
     def _segments_from(
         self, number: int, offset: int, max_timestamp: int | None = None
-    ) -> list[Segment]:
+    ) -> list[tuple[Segment, int]]:
         """The segments that may hold offsets of the partition from `offset` on, and, if asked,
-        timestamps from `max_timestamp` on, in the order of the log."""
+        timestamps from `max_timestamp` on, in the order of the log; each with the offset where the
+        partition ends in it: what lies behind that was cut off."""
         for attempt in range(_ATTEMPTS):
             self._refresh()
             try:
                 segments = [
-                    self._segment(extent.segment_id)
+                    (self._segment(extent.segment_id), extent.end_offset)
                     for extent in self._extents_of(number)
                     if extent.end_offset > offset
                     and (max_timestamp is None or extent.max_timestamp >= max_timestamp)
                 ]
-                segments.append(self._active())
+                segments.append((self._active(), OFFSET_MAX))
                 return segments
             except StorageError:
                 # Dropped or rewritten since the catalog was read; the catalog knows better now.

@@ -174,8 +174,11 @@ def base_offset_at(segment: Segment, number: int, offset: int) -> int:
     return offset
 
 
-def aborted_in(segment: Segment, number: int) -> list[AbortedTransaction]:
-    """The aborted transactions of a partition whose markers lie in this segment."""
+def aborted_in(
+    segment: Segment, number: int, end_offset: int | None = None
+) -> list[AbortedTransaction]:
+    """The aborted transactions of a partition whose markers lie in this segment and, if it was cut
+    since, below `end_offset`."""
     rows = []
     with segment.begin() as transaction:
         cursor = transaction.cursor(segment.aborted)
@@ -183,7 +186,9 @@ def aborted_in(segment: Segment, number: int) -> list[AbortedTransaction]:
             for key, row in cursor.iternext():
                 if KEY.unpack(key)[0] != number:
                     break
-                rows.append(AbortedTransaction.decode(row))
+                aborted = AbortedTransaction.decode(row)
+                if end_offset is None or aborted.last_offset < end_offset:
+                    rows.append(aborted)
     return rows
 
 
@@ -259,6 +264,8 @@ def _copy(
     source = Segment.open(catalog.directory, extent.segment_id)
     offset = base_offset_at(source, number, max(extent.first_offset, log_start_offset))
     for stored in source.iterate(number, number + 1, offset=offset):
+        if stored.base_offset >= extent.end_offset:
+            break  # cut off
         yield from replacement.put(
             number,
             stored.base_offset,
@@ -266,7 +273,7 @@ def _copy(
             log_end_before=stored.log_end_before,
             append_ms=extent.first_append_ms,
         )
-    for row in aborted_in(source, number):
+    for row in aborted_in(source, number, extent.end_offset):
         if row.last_offset >= log_start_offset:
             replacement.put_aborted(number, row)
 

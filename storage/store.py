@@ -10,26 +10,24 @@ What readers of other processes see changes in this order: segment, catalog, gen
     close        checkpoint everything, sync, mark the store clean
 """
 
-import fcntl
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import lmdb
 import msgspec
 
 from protocol.errors import ErrorCode
 from storage import opening, recovery
-from storage.append import Turn, write_checkpoint
-from storage.catalog import Catalog, PartitionRow, SegmentRow, SegmentState
+from storage.append import Turn, write_checkpoints
+from storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
 from storage.durability import Flusher
 from storage.environment import StorageError
-from storage.layout import OWNER_LOCK_NAME, STATUS_NAME, unlink_journal, unlink_segment
+from storage.layout import STATUS_NAME, unlink_journal, unlink_segment
 from storage.maintenance import Maintenance
 from storage.partition_log import PartitionLog
-from storage.producers import ProducerState, describe_producers, is_expired
+from storage.producers import ProducerState, describe_producers
 from storage.reserve import has_little_room, has_plenty
 from storage.retention import live_bytes
 from storage.sealing import current_row, roll_deadline_ms, seal
@@ -46,6 +44,7 @@ from storage.status import (
     Role,
     StatusTable,
 )
+from storage.truncation import Cut, cut_log, restart
 
 _MAP_CHECK_BYTES = 4 << 20
 _HEAD_WORDS = StatusTable.base(0)
@@ -60,6 +59,7 @@ class NewPartition(NamedTuple):
     partition: int
     leader_epoch: int
     settings: LogSettings
+    role: Role = Role.LEADER
 
 
 class Store:
@@ -82,6 +82,8 @@ class Store:
         self._logs: dict[int, PartitionLog] = {}
         self._dead: dict[int, Extent | None] = {}
         """Deleted partitions whose bytes are still somewhere, and what the active segment has."""
+        self._proven: dict[int, int] = {}
+        """After opening: where a replicated log's high watermark starts again."""
         self._dirty_rows: set[int] = set()
         """Partitions whose catalog row lags behind in ways that may wait, such as settings."""
         self._segment: Segment
@@ -107,7 +109,7 @@ class Store:
         Raises StorageError if another process owns it or its files cannot be read.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        lock = _lock(directory)
+        lock = opening.lock_store(directory)
         try:
             catalog = Catalog(directory, map_bytes=options.catalog_map_bytes)
             status = StatusTable.create(directory / STATUS_NAME, options.status_slots)
@@ -158,7 +160,9 @@ class Store:
                     if number >= self.status.slot_count:
                         raise StorageError(f"all {self.status.slot_count} slots are in use")
                     self.status.make_room(number + 1)
-                    epochs = ((new.leader_epoch, 0),) if new.leader_epoch >= 0 else ()
+                    # A follower learns the epochs of its records with the records.
+                    leads = new.role is Role.LEADER and new.leader_epoch >= 0
+                    epochs = ((new.leader_epoch, 0),) if leads else ()
                     row = PartitionRow(
                         number, *new[:3], settings=new.settings, leader_epochs=epochs
                     )
@@ -173,7 +177,7 @@ class Store:
         for new in wanted:
             number = self.catalog.numbers[new.topic_id, new.partition]
             self.set_settings(number, new.settings)
-            self.set_leader_epoch(number, new.leader_epoch)
+            self.set_leader_epoch(number, new.leader_epoch, new.role)
             numbers.append(number)
         return numbers
 
@@ -226,8 +230,14 @@ class Store:
         """Whether the high watermark waits for `set_high_watermark`, or is the log end."""
         log = self._logs[number]
         log.is_replicated = is_replicated
+        proven_offset = self._proven.pop(number, None)
         if not is_replicated:
             self.set_high_watermark(number, log.log_end_offset)
+        elif proven_offset is not None and proven_offset < log.high_watermark:
+            # Said once after opening: what is beyond may be nobody else's.
+            log.high_watermark = proven_offset
+            self._write_status(log)
+            self.status.publish()
 
     def set_high_watermark(self, number: int, offset: int) -> None:
         """Everything below `offset` is replicated; visible to readers at once. It never goes back
@@ -236,6 +246,38 @@ class Store:
         log.high_watermark = max(log.high_watermark, min(offset, log.log_end_offset))
         log.undecided.forget_below(log.high_watermark)
         self._write_status(log)
+        self.status.publish()
+
+    def truncate(self, ends: Mapping[int, int], now_ms: int) -> None:
+        """Cut the logs, by number, to these offsets (to the start of the batch that contains one),
+        on disk before this returns; logs that end there anyway stay. Not inside a turn.
+
+        Costs a sync of the active segment and one of the catalog. Raises StorageError: nothing is
+        cut then.
+        """
+        ends = {n: end for n, end in ends.items() if end < self._logs[n].log_end_offset}
+        self._cut_with(ends, cut_log, now_ms)
+
+    def restart_log(self, number: int, start_offset: int, now_ms: int) -> None:
+        """Forget all of a log: it begins and ends at `start_offset`. As `truncate` otherwise."""
+        self._cut_with({number: start_offset}, restart, now_ms)
+
+    def _cut_with(
+        self,
+        offsets: Mapping[int, int],
+        cut: Callable[[CatalogChange, Catalog, PartitionLog, int], Cut],
+        now_ms: int,
+    ) -> None:
+        logs = self._logs
+        if not offsets:
+            return
+        if any(logs[number].active_batches for number in offsets):
+            self.roll(now_ms)
+        with self.catalog.change() as change:
+            cuts = [cut(change, self.catalog, logs[n], offset) for n, offset in offsets.items()]
+        for each in cuts:
+            each.apply()
+            self._write_status(each.log)
         self.status.publish()
 
     def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
@@ -374,15 +416,7 @@ class Store:
         next sealing."""
         expiration_ms = self.options.producer_id_expiration_ms
         for log in self._logs.values():
-            gone = [
-                producer_id
-                for producer_id, entry in log.producers.items()
-                if is_expired(entry, now_ms=now_ms, expiration_ms=expiration_ms)
-            ]
-            for producer_id in gone:
-                del log.producers[producer_id]
-                log.dirty_producers.discard(producer_id)
-                log.unsealed_producers.add(producer_id)
+            log.expire_producers(now_ms, expiration_ms)
 
     def maintenance(self, now_ms: int) -> Iterator[bool] | None:
         """Retention, compaction and the return of space, in slices of a few milliseconds to be
@@ -401,7 +435,7 @@ class Store:
             self._maintenance.close()
             self._flusher.close()
             if self._flusher.failure is None:
-                self._keep_checkpoints()
+                write_checkpoints(self._segment, self._logs.values())
                 if self._segment.journal is not None:
                     self._segment.journal.trim()
                 self._segment.sync()
@@ -477,17 +511,6 @@ class Store:
                     change.put_partition(current_row(self.catalog, self._logs[number]))
             self._dirty_rows.clear()
 
-    def _keep_checkpoints(self) -> None:
-        try:
-            transaction = self._segment.begin_write()
-            for log in self._logs.values():
-                if log.unchecked_batches or log.dirty_producers:
-                    write_checkpoint(transaction, self._segment, log)
-            transaction.commit()
-        except lmdb.Error:
-            # They only save the next opening some reading.
-            transaction.abort()
-
     def _write_status(self, log: PartitionLog) -> None:
         words = self.status.words
         base = _HEAD_WORDS + (log.number << _SLOT_SHIFT)
@@ -536,20 +559,7 @@ class Store:
         self._segment = segment
         self._logs = opening.load_logs(catalog)
         opening.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
-        with catalog.change() as change:
-            change.put_property("boot_id", boot_id)
-            change.put_property("clean", "0")
-            if active_id not in catalog.segments:
-                change.put_segment(SegmentRow(active_id, SegmentState.ACTIVE, created_ms=now_ms))
-            for log in self._logs.values():
-                if log.log_end_offset < log.log_start_offset:
-                    # The end was lost with the machine; the log goes on where it was cut before.
-                    # The row says so first, or salvage would find a gap.
-                    log.log_end_offset = log.log_start_offset
-                    row = catalog.partitions[log.number]
-                    change.put_partition(
-                        msgspec.structs.replace(row, log_end_offset=log.log_end_offset)
-                    )
+        opening.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
         dead_bytes = 0
         for number in opening.numbers_in(segment) - self._logs.keys():
             self._dead[number] = dead = opening.dead_extent(segment, number)
@@ -564,6 +574,9 @@ class Store:
         self._free_numbers()
         for log in self._logs.values():
             log.high_watermark = log.flushed_offset = log.log_end_offset
+            self._proven[log.number] = opening.proven_offset(
+                log, self.status, is_trusted=not may_be_torn
+            )
             self._write_status(log)
             self._active_bytes += log.active_bytes
             extent = log.active_extent(segment.segment_id)
@@ -583,13 +596,3 @@ class Store:
             # Only a new segment can get one. Until there is room for it every turn is synced.
             self._is_roll_due = self._must_roll_now = True
             self._roll_when_synced(now_ms)
-
-
-def _lock(directory: Path) -> int:
-    descriptor = os.open(directory / OWNER_LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise StorageError(f"{directory} is in use by another process") from None
-    return descriptor

@@ -51,7 +51,14 @@ def has_enough_in_sync(image: PartitionImage, min_insync_replicas: int) -> bool:
 class PartitionReplica:
     """The replica on `broker_id`. `high_watermark` is exclusive, as all ends are."""
 
-    __slots__ = ("_broker_id", "_log_ends", "_min_insync_replicas", "high_watermark", "image")
+    __slots__ = (
+        "_broker_id",
+        "_log_ends",
+        "_min_insync_replicas",
+        "high_watermark",
+        "image",
+        "proposed",
+    )
 
     def __init__(
         self,
@@ -66,8 +73,25 @@ class PartitionReplica:
         self._log_ends = {broker_id: log_end_offset}
         self._min_insync_replicas = min_insync_replicas
         self.image = image
+        self.proposed: tuple[int, ...] = ()
+        """An ISR that the controller may have accepted without our knowing yet: whoever is in it
+        may be elected, so that nothing is committed that it does not have."""
         self.high_watermark = high_watermark
         self._advance()
+
+    @property
+    def log_end_offset(self) -> int:
+        """Where this broker's log ends."""
+        return self._log_ends[self._broker_id]
+
+    @property
+    def broker_id(self) -> int:
+        """The broker that has the replica."""
+        return self._broker_id
+
+    def end_of(self, broker_id: int) -> int:
+        """How far that replica is known to be; -1 if it was not heard of in this epoch."""
+        return self._log_ends.get(broker_id, -1)
 
     @property
     def is_leader(self) -> bool:
@@ -84,6 +108,7 @@ class PartitionReplica:
         if image.leader_epoch != self.image.leader_epoch:
             # What was heard of the others was heard in another reign.
             self._log_ends = {self._broker_id: self._log_ends[self._broker_id]}
+            self.proposed = ()
         self.image = image
         self._min_insync_replicas = min_insync_replicas
         return self._advance()
@@ -137,6 +162,8 @@ class PartitionReplica:
 
     def _committed_end(self) -> int:
         """Below this every in-sync replica has everything; 0 while one has not been heard of."""
-        return min(
-            (self._log_ends.get(replica, 0) for replica in self.image.in_sync_replicas), default=0
-        )
+        ends = self._log_ends
+        end = min((ends.get(replica, 0) for replica in self.image.in_sync_replicas), default=0)
+        for replica in self.proposed:
+            end = min(end, ends.get(replica, 0))
+        return end

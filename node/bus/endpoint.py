@@ -10,7 +10,7 @@ effect of a send. `drain` must therefore be called after every wake-up and after
 it returns nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -55,8 +55,13 @@ class Link:
     __slots__ = ("_handshakes", "monitor", "socket")
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, identity: bytes
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        identity: bytes,
+        prepare: "Callable[[zmq.Socket[bytes]], None]" = lambda socket: None,
     ) -> None:
+        """`prepare` may set more options before the socket connects."""
         self.socket = context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self.socket.setsockopt(zmq.SNDHWM, 0)
@@ -66,6 +71,7 @@ class Link:
         self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, _RECONNECT_MS_MAX)
         # A peer that is away must not collect what it would be told after its return.
         self.socket.setsockopt(zmq.IMMEDIATE, 1)
+        prepare(self.socket)
         self.monitor = self.socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED)
         self.socket.connect(address)
 

@@ -49,9 +49,10 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
 
     `number` is the store-local partition number. `leader_epoch` is the epoch the router resolved
     the partition with, -1 for any. `acks` as in Produce. `version` is the Produce version: what
-    older clients may not send is refused by it. With `may_scratch_before` the worker alone may
-    write to the sixteen bytes before the batches, and puts them back. `is_client` is false for the
-    records of a coordinator of ours.
+    older clients may not send is refused by it. With acks=-1 the answer waits for the in-sync
+    replicas, `timeout_ms` at most. With `may_scratch_before` the worker alone may write to the
+    sixteen bytes before the batches, and puts them back. `is_client` is false for the records of a
+    coordinator of ours.
     """
 
     request_id: int
@@ -64,6 +65,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     version: int = 13
     may_scratch_before: bool = False
     is_client: bool = True
+    timeout_ms: int = 30_000
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
@@ -78,6 +80,7 @@ class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
     leader_epoch: int = -1
     acks: int = -1
     version: int = 13
+    timeout_ms: int = 30_000
 
 
 class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):

@@ -17,11 +17,13 @@ from cluster.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from cluster.metadata.settings import TopicSettings, topic_settings
+from cluster.metadata.settings import TopicSettings, broker_settings, topic_settings
+from cluster.metadata.throttles import follower_rate, leader_rate
 from cluster.replication.partition import check_leader, has_enough_in_sync
 from protocol.errors import ErrorCode
 from storage.layout import store_folder, store_index
 from storage.settings import LogSettings, StoreOptions, TimestampType
+from storage.status import Role
 from storage.store import NewPartition, Store
 
 log = logging.getLogger(__name__)
@@ -31,11 +33,25 @@ Place = tuple[int, int]
 
 
 class Admission(NamedTuple):
-    """What an append meets before it is looked at: refusal, or the epoch to write."""
+    """What an append meets before it is looked at: refusal, or the epoch to write; and whether
+    others must have it before it is committed."""
 
     leader_epoch: int
     refusal: ErrorCode
     refusal_of_acks_all: ErrorCode
+    is_replicated: bool = False
+
+
+class Replicated(NamedTuple):
+    """A replica that is not the only one of its partition. Rates are bytes per second, None where
+    the replica is not throttled (KIP-73)."""
+
+    topic_id: bytes
+    partition: int
+    image: PartitionImage
+    min_insync_replicas: int
+    leader_rate: int | None = None
+    follower_rate: int | None = None
 
 
 _ABSENT = Admission(-1, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -65,6 +81,10 @@ class Partitions:
         }
         self._admissions: dict[Place, Admission] = {}
         self._image = MetadataImage.empty()
+        self.replicated: dict[Place, Replicated] = {}
+        self.changed: set[Place] = set()
+        """Places whose entry in `replicated` is new, different or gone; emptied by who acts upon
+        it."""
 
     def admission(self, store: int, number: int) -> Admission:
         """Whether and in which epoch a partition takes appends."""
@@ -80,13 +100,17 @@ class Partitions:
         vanished = (
             self._unknown_places(image) if old.offset == 0 else self._places_of(_gone(old, image))
         )
+        changed = list(_changed(old, image))
+        vanished |= self._places_given_up(changed)
         numbers: dict[int, list[int]] = {}
         for store, number in vanished:
             numbers.setdefault(store, []).append(number)
             self._admissions.pop((store, number), None)
+            if self.replicated.pop((store, number), None) is not None:
+                self.changed.add((store, number))
         for store, gone in numbers.items():
             self.stores[store].delete_partitions(gone)
-        self._take(image, _changed(old, image))
+        self._take(image, changed)
         self._image = image
         return vanished
 
@@ -98,7 +122,8 @@ class Partitions:
     def _take(self, image: MetadataImage, topics: Iterable[TopicImage]) -> None:
         """Create the partitions of these topics that are new, and renew those that are not."""
         new: dict[int, list[NewPartition]] = {}
-        admissions: dict[int, list[Admission]] = {}
+        states: dict[int, list[tuple[Admission, Replicated]]] = {}
+        broker = broker_settings(image, self._node_id, self._static_configs)
         for topic in topics:
             settings = topic_settings(image, self._node_id, self._static_configs, topic.name)
             log_settings = log_settings_of(settings)
@@ -106,16 +131,48 @@ class Partitions:
                 index = store_index(topic.topic_id, partition, self._store_count)
                 if index not in self.stores or self._node_id not in state.replicas:
                     continue
+                role = Role.LEADER if state.leader == self._node_id else Role.FOLLOWER
                 new.setdefault(index, []).append(
                     NewPartition(
-                        topic.topic_id, topic.name, partition, state.leader_epoch, log_settings
+                        topic.topic_id,
+                        topic.name,
+                        partition,
+                        state.leader_epoch,
+                        log_settings,
+                        role,
                     )
                 )
-                admissions.setdefault(index, []).append(self._admit(state, settings))
+                replicated = Replicated(
+                    topic.topic_id,
+                    partition,
+                    state,
+                    settings.min_insync_replicas,
+                    leader_rate(broker, settings, partition, self._node_id),
+                    follower_rate(broker, settings, partition, self._node_id),
+                )
+                admission = self._admit(state, settings)
+                states.setdefault(index, []).append((admission, replicated))
         for index, partitions in new.items():
-            numbers = self.stores[index].create_partitions(partitions)
-            for number, admission in zip(numbers, admissions[index], strict=True):
+            store = self.stores[index]
+            numbers = store.create_partitions(partitions)
+            for number, (admission, replicated) in zip(numbers, states[index], strict=True):
                 self._admissions[(index, number)] = admission
+                self._replicate(store, (index, number), replicated)
+
+    def _replicate(self, store: Store, place: Place, replicated: Replicated) -> None:
+        is_replicated = len(replicated.image.replicas) > 1
+        known = self.replicated.get(place)
+        if is_replicated:
+            if known is None:
+                store.set_replicated(place[1], True)
+            if known != replicated:
+                self.replicated[place] = replicated
+                self.changed.add(place)
+        elif known is not None:
+            # The others were taken away: what is here is all there is.
+            del self.replicated[place]
+            self.changed.add(place)
+            store.set_replicated(place[1], False)
 
     def _admit(self, state: PartitionImage, settings: TopicSettings) -> Admission:
         if check_leader(state, self._node_id):
@@ -125,17 +182,34 @@ class Partitions:
             state.leader_epoch,
             ErrorCode.NONE,
             ErrorCode.NONE if has_enough else ErrorCode.NOT_ENOUGH_REPLICAS,
+            len(state.replicas) > 1,
         )
+
+    def _places_given_up(self, topics: Iterable[TopicImage]) -> set[Place]:
+        """Those whose replica here is none any more: it was moved to another node."""
+        places: set[Place] = set()
+        for topic in topics:
+            for partition, state in enumerate(topic.partitions):
+                if self._node_id not in state.replicas:
+                    place = self.place_of(topic.topic_id, partition)
+                    if place is not None:
+                        places.add(place)
+        return places
+
+    def place_of(self, topic_id: bytes, partition: int) -> Place | None:
+        """Where a partition lies; None if it does not lie in a store of ours."""
+        index = store_index(topic_id, partition, self._store_count)
+        store = self.stores.get(index)
+        number = store.number_of(topic_id, partition) if store is not None else None
+        return None if number is None else (index, number)
 
     def _places_of(self, topics: Iterable[TopicImage]) -> set[Place]:
         places: set[Place] = set()
         for topic in topics:
             for partition in range(len(topic.partitions)):
-                index = store_index(topic.topic_id, partition, self._store_count)
-                store = self.stores.get(index)
-                number = store.number_of(topic.topic_id, partition) if store is not None else None
-                if number is not None:
-                    places.add((index, number))
+                place = self.place_of(topic.topic_id, partition)
+                if place is not None:
+                    places.add(place)
         return places
 
     def _unknown_places(self, image: MetadataImage) -> set[Place]:

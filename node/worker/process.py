@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ import zmq
 
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.settings import broker_settings
+from cluster.replication.leader import Proposal
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
     Applied,
@@ -27,6 +28,8 @@ from node.bus.messages import (
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    Submitted,
+    ToController,
 )
 from node.bus.metadata_feed import apply_metadata
 from node.config import NodeConfig
@@ -34,6 +37,8 @@ from node.observability import ChildLink, configure_logging
 from node.processors import settle
 from node.worker.housekeeping import Housekeeping
 from node.worker.partitions import Partitions
+from node.worker.proposals import Proposals
+from node.worker.replication import ReplicaNetwork, Replication
 from node.worker.router_links import RouterLinks
 from node.worker.turns import Turns
 from storage.environment import StorageError
@@ -59,6 +64,7 @@ class WorkerProcess:
         index: int,
         supervisor: ChildLink,
         settle_helper: Callable[[], None] | None,
+        network: ReplicaNetwork,
     ) -> None:
         self._config = config
         self._index = index
@@ -93,7 +99,21 @@ class WorkerProcess:
         self._controller = Link(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
+        self._proposals = Proposals(config.node_id, self._tell_controller)
         self._poller = zmq.Poller()
+        self._replication = Replication(
+            self._context,
+            self._partitions,
+            self._turns,
+            network,
+            cluster_id=config.cluster_id,
+            node_id=config.node_id,
+            stores_folder=config.stores_folder,
+            identity=f"{config.node_id}-{index}-{self._incarnation}".encode(),
+            watch=lambda socket: self._poller.register(socket, zmq.POLLIN),
+            propose=self._propose,
+            now_ms=_now_ms(),
+        )
         for socket in (
             *self._routers.sockets,
             self._controller.socket,
@@ -113,6 +133,7 @@ class WorkerProcess:
                 self._serve_while_busy()
                 self._look_around()
         finally:
+            self._replication.close()
             self._partitions.close()
             log.info("stores are closed")
 
@@ -134,26 +155,58 @@ class WorkerProcess:
             "Partitions in the stores of this worker",
             lambda: sum(len(store.partitions()) for store in self._partitions.stores.values()),
         )
+        replication = self._replication
+        metrics.counter(
+            "odradek_replication_sent_bytes",
+            "Bytes of batches sent to followers",
+            lambda: replication.sent_bytes,
+        )
+        metrics.counter(
+            "odradek_replication_fetched_bytes",
+            "Bytes of batches appended that came from leaders",
+            lambda: replication.fetched_bytes,
+        )
+        metrics.gauge(
+            "odradek_replication_lag",
+            "Records that leaders have and the followers here have not",
+            lambda: replication.lag,
+        )
+        metrics.gauge(
+            "odradek_under_replicated_partitions",
+            "Partitions led here whose ISR is not complete",
+            lambda: replication.under_replicated_count,
+        )
 
     def _serve_while_busy(self) -> None:
         """Turns of requests, until there are none or it is time to look around."""
         until = time.perf_counter() + _LOOK_AROUND_S
         count = 0
+        replication = self._replication
         while True:
             requests = self._routers.wait_awake(count)
-            if not requests:
-                return
             count = len(requests)
-            self._turns.run(requests, _now_ms())
-            self._routers.send_replies()
-            if time.perf_counter() > until:
+            if replication.is_active:
+                # Other nodes wait for us as routers do, and in the same turn.
+                now_ms = _now_ms()
+                requests += replication.receive(now_ms)
+                if requests:
+                    self._turns.run(requests, now_ms)
+                replication.after_turn(now_ms)
+                self._routers.send_replies()
+            elif requests:
+                self._turns.run(requests, _now_ms())
+                self._routers.send_replies()
+            if not requests or time.perf_counter() > until:
                 return
 
     def _look_around(self) -> None:
         """Everything but requests; sleeps when nothing at all is due."""
         now_ms = _now_ms()
         self._housekeeping.run_slice(now_ms)
+        self._replication.tick(now_ms)
         wait_ms = min(self._housekeeping.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
+        if self._replication.is_active:
+            wait_ms = min(wait_ms, self._replication.next_ms(now_ms) - now_ms)
         if not self._routers.fall_asleep():
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
@@ -164,6 +217,8 @@ class WorkerProcess:
             return
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
+        for proposal, code in self._proposals.expired(now_ms):
+            self._replication.settled(proposal, code, now_ms)
         if self._controller.take_connected():
             self._follow()
         self._receive_metadata()
@@ -179,7 +234,10 @@ class WorkerProcess:
             Follow(self._name, self._incarnation, self._image.offset, self._config.cluster_id)
         )
 
-    def _tell_controller(self, message: "Follow | Applied") -> None:
+    def _propose(self, proposals: Sequence[Proposal]) -> None:
+        self._proposals.send(proposals, self._image, _now_ms())
+
+    def _tell_controller(self, message: "ToController") -> None:
         try:
             self._controller.socket.send(encode([message]), zmq.NOBLOCK)
         except zmq.Again:
@@ -195,6 +253,9 @@ class WorkerProcess:
                         self._follow()
                     else:
                         image = applied
+                elif isinstance(message, Submitted):
+                    for proposal, code in self._proposals.answered(message):
+                        self._replication.settled(proposal, code, _now_ms())
         if image is not self._image:
             self._image = image
             self._follow_image()
@@ -210,6 +271,7 @@ class WorkerProcess:
             return
         self._retry_ms = NEVER
         self._has_followed = True
+        self._replication.follow(self._image, _now_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
@@ -225,6 +287,20 @@ def _store_options(config: NodeConfig) -> StoreOptions:
         durability=config.durability,
         producer_id_expiration_ms=settings.producer_id_expiration_ms,
         retention_check_interval_ms=settings.log_retention_check_interval_ms,
+    )
+
+
+def replica_network(config: NodeConfig, index: int) -> ReplicaNetwork:
+    """How worker `index` reaches the workers of other nodes, and is reached."""
+    addresses = config.replica_addresses
+    own = addresses.get(config.node_id)
+
+    def address_of(node_id: int, store: int) -> str | None:
+        workers = addresses.get(node_id)
+        return workers[store % len(workers)] if workers else None
+
+    return ReplicaNetwork(
+        own[index] if own is not None else None, address_of, lag_max_ms=config.replica_lag_max_ms
     )
 
 
@@ -248,7 +324,9 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     with ChildLink.connect(config, f"worker-{index}") as supervisor:
-        WorkerProcess(config, index, supervisor, settle_helper).run()
+        WorkerProcess(
+            config, index, supervisor, settle_helper, replica_network(config, index)
+        ).run()
     sys.stderr.flush()
     os._exit(0)
 

@@ -14,6 +14,7 @@ alone for the length of the turn, and the turn ends when both have.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from node.bus.messages import (
     Advanced,
@@ -28,7 +29,7 @@ from node.bus.messages import (
     ToRouter,
 )
 from node.worker.helper import Helper
-from node.worker.partitions import Partitions
+from node.worker.partitions import Partitions, Place
 from protocol.errors import ErrorCode
 from storage.append import AppendResult, Turn
 from storage.environment import StorageError
@@ -41,7 +42,40 @@ COMMIT_BYTES_MAX = 2 << 20
 HELPED_BYTES_MIN = 64 << 10
 """What the helper must have to do at least: waking it costs as much as a few dozen KiB."""
 
-Request = Append | AppendBytes | DeleteRecords | DescribeProducers
+
+class ReplicaAppend:
+    """A leader's batches, at [start, start + length) of a view that nobody else has. `result` is
+    what the turn made of it."""
+
+    __slots__ = ("length", "number", "result", "start", "store", "view")
+
+    request_id = 0
+    """No router's: the result is looked at where the batches came from."""
+
+    def __init__(
+        self, store: int, number: int, view: memoryview, *, start: int, length: int
+    ) -> None:
+        self.store = store
+        self.number = number
+        self.view = view
+        self.start = start
+        self.length = length
+        self.result: AppendResult | None = None
+
+
+Request = Append | AppendBytes | DeleteRecords | DescribeProducers | ReplicaAppend
+
+
+class Held(NamedTuple):
+    """The answer to an append that waits for followers: for those to have all below `end_offset`,
+    `timeout_ms` at most."""
+
+    store: int
+    number: int
+    end_offset: int
+    timeout_ms: int
+    reply: Appended
+    router: "RouterState"
 
 
 @dataclass(slots=True)
@@ -59,6 +93,11 @@ class _Open:
     turn: Turn
     byte_count: int = 0
     waiting: list[tuple[RouterState, int, AppendResult]] = field(default_factory=list)
+    held: list[tuple[RouterState, Append | AppendBytes, AppendResult]] = field(default_factory=list)
+    """Appends that others must have before they are answered."""
+    fetched: list[ReplicaAppend] = field(default_factory=list)
+    replicated: set[int] = field(default_factory=set)
+    """Numbers of partitions whose log end is not their high watermark."""
 
 
 class Turns:
@@ -93,6 +132,22 @@ class Turns:
         """Appends that the disk did not take."""
         return self._lane.failed_count + self._helped_lane.failed_count
 
+    def take_held(self) -> list[Held]:
+        """The answers that wait for followers, since this was last asked; none is made twice."""
+        lanes = self._lane, self._helped_lane
+        held = self._lane.held + self._helped_lane.held
+        if held:
+            for lane in lanes:
+                lane.held = []
+        return held
+
+    def take_grown(self) -> set[Place]:
+        """The replicated partitions that have grown since this was last asked."""
+        grown = self._lane.grown | self._helped_lane.grown
+        if grown:
+            self._lane.grown, self._helped_lane.grown = set(), set()
+        return grown
+
     def run(self, requests: Sequence[tuple[RouterState, Request]], now_ms: int) -> None:
         """Carry the requests out, commit, and leave the replies with their routers."""
         helper = self._helper
@@ -120,7 +175,7 @@ def _share_of_helper(requests: Iterable[tuple[RouterState, Request]]) -> set[int
     """The stores whose requests the helper takes: about half of the bytes, or none."""
     sizes: dict[int, int] = {}
     for _, request in requests:
-        if type(request) is Append:
+        if type(request) is Append or type(request) is ReplicaAppend:
             sizes[request.store] = sizes.get(request.store, 0) + request.length
     total = sum(sizes.values())
     if len(sizes) < 2 or total < 2 * HELPED_BYTES_MIN:
@@ -134,6 +189,18 @@ def _share_of_helper(requests: Iterable[tuple[RouterState, Request]]) -> set[int
     return share if total // 2 - rest >= HELPED_BYTES_MIN else set()
 
 
+def _appended(request_id: int, result: AppendResult) -> Appended:
+    return Appended(
+        request_id,
+        result.error_code,
+        result.base_offset,
+        result.log_append_time_ms,
+        result.log_start_offset,
+        result.record_errors,
+        result.error_message,
+    )
+
+
 class _Lane:
     """One thread's part of a turn: requests in order, each store's commit at the end."""
 
@@ -141,6 +208,8 @@ class _Lane:
         self._partitions = partitions
         self._broadcast = broadcast
         self._open: dict[int, _Open] = {}
+        self.held: list[Held] = []
+        self.grown: set[Place] = set()
         self.appended_bytes = 0
         self.appended_count = 0
         self.failed_count = 0
@@ -155,6 +224,8 @@ class _Lane:
                 self._append_from_arena(router, store, request, now_ms)
             elif type(request) is AppendBytes:
                 self._append_bytes(router, store, request, now_ms)
+            elif type(request) is ReplicaAppend:
+                self._append_fetched(store, request, now_ms)
             elif type(request) is DeleteRecords:
                 self._delete_records(router, store, request)
             elif type(request) is DescribeProducers:
@@ -216,8 +287,34 @@ class _Lane:
             request_version=request.version,
             may_scratch_before=type(request) is Append and request.may_scratch_before,
         )
-        opened.waiting.append((router, request.request_id, result))
+        if admission.is_replicated:
+            opened.replicated.add(request.number)
+            if request.acks == -1 and not result.error_code:
+                opened.held.append((router, request, result))
+            else:
+                opened.waiting.append((router, request.request_id, result))
+        else:
+            opened.waiting.append((router, request.request_id, result))
         opened.byte_count += length
+        if opened.byte_count >= COMMIT_BYTES_MAX:
+            self._commit(request.store)
+
+    def _append_fetched(self, store: Store, request: ReplicaAppend, now_ms: int) -> None:
+        opened = self._open.get(request.store)
+        if opened is None:
+            opened = self._open[request.store] = _Open(store.begin(now_ms))
+        request.result = opened.turn.append(
+            request.number,
+            request.view,
+            request.start,
+            request.length,
+            leader_epoch=-1,
+            origin=AppendOrigin.REPLICATION,
+            may_scratch_before=True,
+        )
+        opened.fetched.append(request)
+        opened.replicated.add(request.number)
+        opened.byte_count += request.length
         if opened.byte_count >= COMMIT_BYTES_MAX:
             self._commit(request.store)
 
@@ -226,26 +323,38 @@ class _Lane:
         try:
             advanced = opened.turn.commit().advanced
         except StorageError as error:
-            self.failed_count += len(opened.waiting)
-            for router, request_id, _ in opened.waiting:
+            waiting = opened.waiting + [
+                (router, request.request_id, result) for router, request, result in opened.held
+            ]
+            self.failed_count += len(waiting) + len(opened.fetched)
+            for router, request_id, _ in waiting:
                 router.replies.append(Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return
+        if opened.replicated:
+            # Whoever reads these waits for the high watermark.
+            grown = opened.replicated & advanced
+            self.grown.update((index, number) for number in grown)
+            advanced = advanced - grown
+            self._hold(index, opened)
         # First those who wait for records: who appended waits less for having been told second.
         self.notify(index, advanced)
         for router, request_id, result in opened.waiting:
-            router.replies.append(
-                Appended(
-                    request_id,
-                    result.error_code,
-                    result.base_offset,
-                    result.log_append_time_ms,
-                    result.log_start_offset,
-                    result.record_errors,
-                    result.error_message,
+            router.replies.append(_appended(request_id, result))
+        self.appended_bytes += opened.byte_count
+        self.appended_count += len(opened.waiting) + len(opened.held) + len(opened.fetched)
+
+    def _hold(self, index: int, opened: _Open) -> None:
+        for router, request, result in opened.held:
+            self.held.append(
+                Held(
+                    index,
+                    request.number,
+                    result.end_offset,
+                    request.timeout_ms,
+                    _appended(request.request_id, result),
+                    router,
                 )
             )
-        self.appended_bytes += opened.byte_count
-        self.appended_count += len(opened.waiting)
 
     def _delete_records(self, router: RouterState, store: Store, request: DeleteRecords) -> None:
         if request.store in self._open:

@@ -32,7 +32,11 @@ def image_after(image: MetadataImage, *records: Record) -> MetadataImage:
 
 
 def topic(
-    name: str, topic_id: bytes, *leaders: int, isr: tuple[int, ...] = (0,)
+    name: str,
+    topic_id: bytes,
+    *leaders: int,
+    isr: tuple[int, ...] = (0,),
+    replicas: tuple[int, ...] = (0, 1),
 ) -> tuple[Record, ...]:
     """A topic whose partitions are led by `leaders`; every partition has a replica on node 0."""
     return (
@@ -41,7 +45,9 @@ def topic(
             topic_id,
             0,
             tuple(
-                PartitionImage(replicas=(0, 1), in_sync_replicas=isr, leader=leader, leader_epoch=4)
+                PartitionImage(
+                    replicas=replicas, in_sync_replicas=isr, leader=leader, leader_epoch=4
+                )
                 for leader in leaders
             ),
         ),
@@ -75,7 +81,7 @@ def test_every_partition_of_the_image_is_created_in_its_store(tmp_path: Path) ->
     partitions.follow(image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0)))
     for index in range(3):
         admission = partitions.admission(*place(partitions, TOPIC_ID, index))
-        assert admission == (4, ErrorCode.NONE, ErrorCode.NONE)
+        assert admission == (4, ErrorCode.NONE, ErrorCode.NONE, True)
     partitions.close()
 
 

@@ -41,7 +41,7 @@ class _Bench:
     def __init__(self, folder: Path, settle_helper: Callable[[], None] | None = None) -> None:
         self.partitions: Partitions = open_partitions(folder)
         self.partitions.follow(
-            image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0, 0))
+            image_after(MetadataImage.empty(), *topic("a", TOPIC_ID, 0, 0, 0, 0, 0, replicas=(0,)))
         )
         self.broadcast: list[ToRouter] = []
         self.turns = Turns(self.partitions, self.broadcast.append, settle_helper)

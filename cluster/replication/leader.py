@@ -1,0 +1,338 @@
+"""The leader of a replicated partition: who is in sync, what is committed, who may be answered.
+
+Pure: time comes in, and what is to be done goes out as an Outcome. The rules of writing, reading
+and the high watermark are PartitionReplica's; here is what moves with time and followers' fetches.
+
+    event                        what comes of it
+    -----------------------------------------------------------------------------------------
+    grew: our log ends later     the high watermark may move (alone in the ISR)
+    park: an acks=all append     answered at once, or released by a later event
+    fetched: a follower reached  high watermark; a proposal to take it into the ISR
+    check: time has passed       appends that timed out; a proposal to put laggards out
+    follow: a new image          proposal settled; lead lost: all appends are refused
+    settled: the controller said proposal taken back, kept, or repeated later
+
+A proposal (KIP-497) carries the epochs it was decided upon. One is under way at a time; until it is
+known to have failed, its members hold the high watermark back as those of the ISR do. A follower is
+in sync if it had everything within the last `lag_max_ms`; it comes in when it has reached the high
+watermark and the start of the leader's epoch.
+"""
+
+from collections import deque
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from cluster.metadata.image import PartitionImage
+from cluster.replication.partition import PartitionReplica
+from protocol.errors import ErrorCode
+from protocol.types import Uuid
+
+LAG_MAX_MS: Final = 10_000
+"""replica.lag.time.max.ms as Kafka had it before 2.5; since then it is three times that."""
+RETRY_MS: Final = 500
+_NEVER: Final = 2**63 - 1
+
+# What the controller knows better: its next image says what holds, and until then the proposal may.
+_WAIT_FOR_IMAGE: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+_REFUSED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+
+T = TypeVar("T")
+
+
+class Contact:
+    """A follower node as it was last heard of; shared by all partitions of one conversation, so
+    that a fetch costs nothing for those in which nothing has changed."""
+
+    __slots__ = ("broker_epoch", "broker_id", "fetch_ms")
+
+    def __init__(self, broker_id: int, broker_epoch: int, fetch_ms: int) -> None:
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.fetch_ms = fetch_ms
+
+
+class Proposal(NamedTuple):
+    """The ISR wanted; with each member the broker epoch it fetched with (KIP-903), or -1."""
+
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    in_sync: tuple[tuple[int, int], ...]
+
+
+class Released(NamedTuple, Generic[T]):
+    """An append that may be answered, with this code."""
+
+    token: T
+    code: ErrorCode
+
+
+class Outcome(NamedTuple, Generic[T]):
+    """What an event brought."""
+
+    has_moved: bool = False
+    """The high watermark."""
+    released: tuple[Released[T], ...] = ()
+    proposal: Proposal | None = None
+
+
+class _Parked(NamedTuple, Generic[T]):
+    end_offset: int
+    deadline_ms: int
+    token: T
+
+
+class _Progress:
+    """A follower's: since when it has not had everything, as far as that is known."""
+
+    __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end")
+
+    def __init__(self, caught_up_ms: int) -> None:
+        self.caught_up_ms = caught_up_ms
+        self.contact: Contact | None = None
+        self.fetch_ms = caught_up_ms
+        self.leader_end = 0
+        """Where our log ended at its last fetch that said something of this partition."""
+
+
+class LeaderPartition(Generic[T]):
+    """See the module. `T` is whatever its owner knows an append by."""
+
+    __slots__ = (
+        "_epoch_start_offset",
+        "_followers",
+        "_lag_max_ms",
+        "_parked",
+        "_pending",
+        "_retry_ms",
+        "partition",
+        "replica",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        replica: PartitionReplica,
+        topic_id: Uuid,
+        partition: int,
+        *,
+        epoch_start_offset: int,
+        now_ms: int,
+        lag_max_ms: int = LAG_MAX_MS,
+    ) -> None:
+        self.replica = replica
+        self.topic_id = topic_id
+        self.partition = partition
+        self._epoch_start_offset = epoch_start_offset
+        self._lag_max_ms = lag_max_ms
+        self._followers: dict[int, _Progress] = {}
+        self._parked: deque[_Parked[T]] = deque()
+        self._pending: Proposal | None = None
+        self._retry_ms = 0
+        self._know_followers(now_ms)
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is committed."""
+        return self.replica.high_watermark
+
+    @property
+    def pending(self) -> Proposal | None:
+        """The proposal under way."""
+        return self._pending
+
+    @property
+    def has_parked(self) -> bool:
+        """Whether an append waits."""
+        return bool(self._parked)
+
+    @property
+    def deadline_ms(self) -> int:
+        """When `check` has an append to refuse."""
+        return min((parked.deadline_ms for parked in self._parked), default=_NEVER)
+
+    def park(self, token: T, end_offset: int, deadline_ms: int) -> ErrorCode | None:
+        """What to answer an append with acks=all that ends at `end_offset`; None: an outcome will
+        release it, at the latest `check` after its deadline."""
+        code = self.replica.check_appended(end_offset)
+        if code is None:
+            self._parked.append(_Parked(end_offset, deadline_ms, token))
+        return code
+
+    def grew(self, log_end_offset: int) -> Outcome[T]:
+        """Our log ends there now."""
+        replica = self.replica
+        before, log_end_before = replica.high_watermark, replica.log_end_offset
+        for broker_id, progress in self._followers.items():
+            if progress.contact is not None and replica.end_of(broker_id) >= log_end_before:
+                # It had everything until now; what it fetched last was an empty answer.
+                progress.caught_up_ms = max(progress.caught_up_ms, progress.contact.fetch_ms)
+        replica.log_grew(log_end_offset)
+        return self._outcome(before)
+
+    def fetched(self, contact: Contact, offset: int, now_ms: int) -> Outcome[T]:
+        """A follower has everything below `offset`."""
+        replica = self.replica
+        broker_id = contact.broker_id
+        progress = self._followers.get(broker_id)
+        if progress is None:
+            return Outcome()
+        before = replica.high_watermark
+        progress.contact = contact
+        if offset >= replica.log_end_offset:
+            progress.caught_up_ms = now_ms
+        elif offset >= progress.leader_end:
+            # All that was there when it fetched before (KAFKA-1530's rule).
+            progress.caught_up_ms = max(progress.caught_up_ms, progress.fetch_ms)
+        progress.fetch_ms = now_ms
+        progress.leader_end = replica.log_end_offset
+        replica.replica_reached(broker_id, offset)
+        proposal = None
+        if broker_id not in replica.image.in_sync_replicas:
+            proposal = self._propose_if(now_ms)
+        return self._outcome(before, proposal)
+
+    def check(self, now_ms: int) -> Outcome[T]:
+        """Time has passed."""
+        released: list[Released[T]] = []
+        if self._parked and self.deadline_ms <= now_ms:
+            kept = deque[_Parked[T]]()
+            for parked in self._parked:
+                if parked.deadline_ms <= now_ms:
+                    released.append(Released(parked.token, ErrorCode.REQUEST_TIMED_OUT))
+                else:
+                    kept.append(parked)
+            self._parked = kept
+        return Outcome(False, tuple(released), self._propose_if(now_ms))
+
+    def follow(
+        self,
+        image: PartitionImage,
+        *,
+        min_insync_replicas: int,
+        epoch_start_offset: int,
+        now_ms: int,
+    ) -> Outcome[T]:
+        """What the metadata says now."""
+        replica = self.replica
+        known, before = replica.image, replica.high_watermark
+        told = (image.leader_epoch, image.partition_epoch)
+        held = (known.leader_epoch, known.partition_epoch)
+        if told < held:
+            return Outcome()
+        if told != held:
+            self._pending = None
+            replica.proposed = ()
+        if image.leader_epoch != known.leader_epoch:
+            self._followers.clear()
+            self._epoch_start_offset = epoch_start_offset
+        replica.follow(image, min_insync_replicas=min_insync_replicas)
+        if not replica.is_leader:
+            return Outcome(False, self.resign())
+        self._know_followers(now_ms)
+        return self._outcome(before, self._propose_if(now_ms))
+
+    def resign(self) -> tuple[Released[T], ...]:
+        """The lead is lost, or the partition gone: whoever waits is told."""
+        released = tuple(
+            Released(parked.token, ErrorCode.NOT_LEADER_OR_FOLLOWER) for parked in self._parked
+        )
+        self._parked.clear()
+        return released
+
+    def settled(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> None:
+        """The controller answered, or (REQUEST_TIMED_OUT and the like) nobody knows what it did.
+
+        Success comes with the image. What was refused is forgotten, and decided anew later."""
+        if proposal != self._pending or code is ErrorCode.NONE or code in _WAIT_FOR_IMAGE:
+            return
+        self._retry_ms = now_ms + RETRY_MS
+        if code in _REFUSED:
+            self._pending = None
+            self.replica.proposed = ()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _know_followers(self, now_ms: int) -> None:
+        replica = self.replica
+        others = [broker for broker in replica.image.replicas if broker != replica.broker_id]
+        for broker_id in others:
+            if broker_id not in self._followers:
+                self._followers[broker_id] = _Progress(now_ms)
+        for broker_id in self._followers.keys() - set(others):
+            del self._followers[broker_id]
+
+    def _propose_if(self, now_ms: int) -> Proposal | None:
+        """The proposal to be sent now: a new one, or again one whose fate is not known."""
+        if now_ms < self._retry_ms:
+            return None
+        if self._pending is not None:
+            is_lost, self._retry_ms = self._retry_ms > 0, 0
+            return self._pending if is_lost else None
+        self._retry_ms = 0
+        replica = self.replica
+        image = replica.image
+        in_sync = [
+            broker
+            for broker in image.replicas
+            if broker == replica.broker_id
+            or (
+                not self._lags(broker, now_ms)
+                if broker in image.in_sync_replicas
+                else self._may_join(broker, now_ms)
+            )
+        ]
+        if set(in_sync) == set(image.in_sync_replicas):
+            return None
+        members = tuple((broker, self._broker_epoch(broker)) for broker in in_sync)
+        self._pending = Proposal(
+            self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
+        )
+        replica.proposed = tuple(in_sync)
+        return self._pending
+
+    def _broker_epoch(self, broker_id: int) -> int:
+        progress = self._followers.get(broker_id)
+        if progress is None or progress.contact is None:
+            return -1
+        return progress.contact.broker_epoch
+
+    def _lags(self, broker_id: int, now_ms: int) -> bool:
+        progress = self._followers.get(broker_id)
+        if progress is None:
+            return False
+        caught_up_ms = progress.caught_up_ms
+        if (
+            progress.contact is not None
+            and self.replica.end_of(broker_id) >= self.replica.log_end_offset
+        ):
+            caught_up_ms = max(caught_up_ms, progress.contact.fetch_ms)
+        return now_ms - caught_up_ms > self._lag_max_ms
+
+    def _may_join(self, broker_id: int, now_ms: int) -> bool:
+        end = self.replica.end_of(broker_id)
+        return (
+            end >= self.replica.high_watermark
+            and end >= self._epoch_start_offset
+            and not self._lags(broker_id, now_ms)
+        )
+
+    def _outcome(self, before: int, proposal: Proposal | None = None) -> Outcome[T]:
+        replica = self.replica
+        released: list[Released[T]] = []
+        parked = self._parked
+        while parked:
+            code = replica.check_appended(parked[0].end_offset)
+            if code is None:
+                break
+            released.append(Released(parked.popleft().token, code))
+        return Outcome(replica.high_watermark > before, tuple(released), proposal)

@@ -1,0 +1,43 @@
+"""A budget of bytes per second: what throttles the moving of replicas (KIP-73).
+
+Tokens come with time, up to what `_BURST_MS` brings; spending may overdraw them, because a batch
+cannot be cut, and then nothing is left until time has paid for it.
+"""
+
+_BURST_MS = 1_000
+
+
+class TokenBudget:
+    """Bytes that may go now. Without a rate everything may."""
+
+    __slots__ = ("_now_ms", "_tokens", "rate")
+
+    def __init__(self, now_ms: int, rate: int | None = None) -> None:
+        self.rate = rate
+        """Bytes per second; may be set at any time."""
+        self._tokens = float(rate or 0) * _BURST_MS / 1_000
+        self._now_ms = now_ms
+
+    def available(self, now_ms: int) -> bool:
+        """Whether anything may go."""
+        if self.rate is None:
+            return True
+        self._refill(self.rate, now_ms)
+        return self._tokens > 0
+
+    def spend(self, byte_count: int, now_ms: int) -> None:
+        """So much has gone."""
+        if self.rate is not None:
+            self._refill(self.rate, now_ms)
+            self._tokens -= byte_count
+
+    def next_ms(self, now_ms: int) -> int:
+        """When anything may go again."""
+        if self.available(now_ms) or not self.rate:
+            return now_ms if self.rate is None or self.rate else now_ms + _BURST_MS
+        return now_ms + int(-self._tokens * 1_000 / self.rate) + 1
+
+    def _refill(self, rate: int, now_ms: int) -> None:
+        elapsed_ms = max(0, now_ms - self._now_ms)
+        self._now_ms = max(now_ms, self._now_ms)
+        self._tokens = min(self._tokens + rate * elapsed_ms / 1_000, rate * _BURST_MS / 1_000)

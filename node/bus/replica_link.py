@@ -1,0 +1,153 @@
+"""Between nodes: how a follower's worker reaches a leader's worker. ZeroMQ over tcp with CURVE.
+
+The leader's worker listens (`bind_replicas`), the follower's connects (`ReplicaLink`). A message is
+one frame of msgpack (cluster/replication/messages.py) or two: an answer with records has their
+batches in the second, as they stand in the logs. Both ends have the same key pair, made from the
+cluster's secret: the listener's public key is never sent, so that whoever has not got the secret
+does not get past the handshake, in which we allocate nothing.
+
+Nothing is queued without bound: a conversation has at most two requests under way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+import zmq
+
+from cluster.replication.messages import ReplicaFetch, ReplicaFetched
+from node.bus.endpoint import Link
+
+_HEARTBEAT_MS = 1_000
+_HEARTBEAT_TIMEOUT_MS = 3_000
+_COPY_BYTES_MAX = 64 << 10
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_request = msgspec.msgpack.Decoder(ReplicaFetch).decode
+_decode_answer = msgspec.msgpack.Decoder(ReplicaFetched).decode
+
+
+class CurveKeys(NamedTuple):
+    """The cluster's key pair, each in ZeroMQ's text form of 40 characters (Z85)."""
+
+    public: bytes
+    secret: bytes
+
+
+class Request(NamedTuple):
+    """What a follower asked; `identity` is where the answer goes."""
+
+    identity: bytes
+    fetch: ReplicaFetch
+
+
+class Answer(NamedTuple):
+    """What a leader answered. `payload` is writable and nobody else's."""
+
+    fetched: ReplicaFetched
+    payload: memoryview
+
+
+def bind_replicas(
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, keys: CurveKeys | None
+) -> "zmq.Socket[bytes]":
+    """The listening socket. Raises zmq.ZMQError if the address is in use."""
+    socket = context.socket(zmq.ROUTER)
+    _prepare(socket)
+    socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    if keys is not None:
+        socket.setsockopt(zmq.CURVE_SERVER, 1)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+    socket.bind(address)
+    return socket
+
+
+class ReplicaLink(Link):
+    """The connecting side, to one worker of a leader's node. `take_connected` says when to begin
+    anew."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        identity: bytes,
+        keys: CurveKeys | None,
+    ) -> None:
+        super().__init__(context, address, identity, prepare=lambda socket: _prepare(socket, keys))
+
+    def send(self, fetch: ReplicaFetch) -> bool:
+        """Ask; False if nobody is connected."""
+        try:
+            self.socket.send(_encode(fetch), zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def answers(self, at_most: int = 100) -> Iterator[Answer]:
+        """The answers that have come. What makes no sense is dropped; the request that it answers
+        is repeated when its time is over."""
+        for _ in range(at_most):
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                fetched = _decode_answer(frames[0].buffer)
+            except msgspec.MsgspecError:
+                continue
+            payload = frames[1].buffer if len(frames) > 1 else memoryview(b"")
+            if sum(part.byte_count for part in fetched.partitions) <= len(payload):
+                yield Answer(fetched, payload)
+
+
+def requests(socket: "zmq.Socket[bytes]", at_most: int = 1_000) -> Iterator[Request]:
+    """The requests that have come to a listening socket."""
+    for _ in range(at_most):
+        try:
+            frames = socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.Again:
+            return
+        if len(frames) != 2:
+            continue
+        try:
+            yield Request(frames[0], _decode_request(frames[1]))
+        except msgspec.MsgspecError:
+            continue
+
+
+def send_answer(
+    socket: "zmq.Socket[bytes]",
+    identity: bytes,
+    fetched: ReplicaFetched,
+    batches: Sequence["bytes | memoryview"],
+) -> bool:
+    """Answer, with these batches behind the head (`PAYLOAD_HEAD`) if there are any. False if the
+    follower is gone.
+
+    They are joined: one copy of what is to be encrypted or copied into the kernel anyway costs less
+    than a frame for each of them, and nobody has to hold a segment until ZeroMQ has let it go.
+    """
+    frames: list[bytes] = [identity, _encode(fetched)]
+    if batches:
+        frames.append(b"".join(batches))
+    is_copied = not batches or len(frames[-1]) <= _COPY_BYTES_MAX
+    try:
+        socket.send_multipart(frames, zmq.NOBLOCK, copy=is_copied)
+    except zmq.ZMQError:
+        return False
+    return True
+
+
+def _prepare(socket: "zmq.Socket[bytes]", keys: CurveKeys | None = None) -> None:
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.SNDHWM, 0)
+    socket.setsockopt(zmq.RCVHWM, 0)
+    # A peer whose machine is gone says nothing; without it followers would wait for the kernel.
+    socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, _HEARTBEAT_TIMEOUT_MS)
+    if keys is not None:
+        socket.setsockopt(zmq.CURVE_SERVERKEY, keys.public)
+        socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+        socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)

@@ -1,0 +1,81 @@
+"""AlterPartition on its way: the ISRs that leaders of this worker want, to the controller and back.
+
+What was sent is answered, or given up after a while with REQUEST_TIMED_OUT; what could not be sent
+as well: then nobody knows whether it was carried out, and the leader asks again.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from cluster.controller.commands import (
+    AlterPartition,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
+    decode_reply,
+    encode_command,
+)
+from cluster.metadata.image import MetadataImage
+from cluster.replication.leader import Proposal
+from node.bus.messages import Submit, Submitted
+from protocol.errors import ErrorCode
+
+TIMEOUT_MS = 2_000
+Settled = tuple[Proposal, ErrorCode]
+
+
+class _Sent(NamedTuple):
+    proposals: tuple[Proposal, ...]
+    deadline_ms: int
+
+
+class Proposals:
+    """Those of one worker. `tell(message)` brings a message to the controller, if it can."""
+
+    def __init__(self, node_id: int, tell: Callable[[Submit], None]) -> None:
+        self._node_id = node_id
+        self._tell = tell
+        self._next_id = 0
+        self._sent: dict[int, _Sent] = {}
+
+    def send(self, proposals: Sequence[Proposal], image: MetadataImage, now_ms: int) -> None:
+        """Ask for all of these in one command."""
+        broker = image.brokers.get(self._node_id)
+        changes = tuple(
+            InSyncChange(
+                proposal.topic_id,
+                proposal.partition,
+                proposal.leader_epoch,
+                proposal.partition_epoch,
+                tuple(InSyncReplica(*member) for member in proposal.in_sync),
+            )
+            for proposal in proposals
+        )
+        command = AlterPartition(
+            self._node_id, broker.broker_epoch if broker is not None else -1, changes
+        )
+        self._next_id += 1
+        self._sent[self._next_id] = _Sent(tuple(proposals), now_ms + TIMEOUT_MS)
+        self._tell(Submit(self._next_id, encode_command(command), now_ms + TIMEOUT_MS))
+
+    def answered(self, message: Submitted) -> Iterator[Settled]:
+        """What the controller said of each proposal."""
+        sent = self._sent.pop(message.request_id, None)
+        if sent is None:
+            return
+        if message.error_code:
+            for proposal in sent.proposals:
+                yield proposal, ErrorCode(message.error_code)
+            return
+        reply = decode_reply(message.reply)
+        assert isinstance(reply, InSyncReply)
+        for proposal, result in zip(sent.proposals, reply.results, strict=True):
+            yield proposal, ErrorCode(result.error_code)
+
+    def expired(self, now_ms: int) -> Iterator[Settled]:
+        """Proposals of which nothing was heard in time."""
+        for request_id, sent in list(self._sent.items()):
+            if sent.deadline_ms <= now_ms:
+                del self._sent[request_id]
+                for proposal in sent.proposals:
+                    yield proposal, ErrorCode.REQUEST_TIMED_OUT

@@ -1,0 +1,312 @@
+"""What this worker asks of its partitions' leaders: the fetching side of replication.
+
+One link to each worker of another node that leads partitions of ours, on it one conversation for
+each store (cluster/replication/follower.py decides). What comes is appended in the worker's next
+turn together with everything else; cutting a log back happens between turns, for all partitions of
+an answer at once. Then the conversation goes on: what was appended is told with the next request.
+
+Order of duties: receive (cut), the turn (append, commit), after_turn (report, watermarks), ask.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+import zmq
+
+from cluster.metadata.image import NO_LEADER, MetadataImage
+from cluster.replication.follower import (
+    Conversation,
+    Decision,
+    Divergence,
+    Followed,
+    Restart,
+    Watermarks,
+    truncation_offset,
+)
+from cluster.replication.messages import PAYLOAD_HEAD
+from cluster.replication.throttle import TokenBudget
+from node.bus.replica_link import CurveKeys, ReplicaLink
+from node.worker.partitions import Partitions, Place
+from node.worker.turns import ReplicaAppend
+from storage.environment import StorageError
+from storage.partition_log import PartitionLog
+
+log = logging.getLogger(__name__)
+
+Addresses = Callable[[int, int], str | None]
+"""(node id, store) to the address of the worker there that has the store; None: not known."""
+_NEVER = 2**63 - 1
+
+
+class _Leader:
+    """One worker of another node."""
+
+    __slots__ = ("conversations", "link")
+
+    def __init__(self, link: ReplicaLink) -> None:
+        self.link = link
+        self.conversations: dict[int, Conversation] = {}
+
+
+class ReplicaFetchers:
+    """All conversations of one worker. `notify(store, numbers)` tells routers that offsets moved;
+    `watch(socket)` has the worker's loop wake up for a socket."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        partitions: Partitions,
+        *,
+        cluster_id: str,
+        node_id: int,
+        identity: bytes,
+        addresses: Addresses,
+        keys: CurveKeys | None,
+        notify: Callable[[int, Iterable[int]], None],
+        watch: "Callable[[zmq.Socket[bytes]], None]",
+        budget: TokenBudget,
+    ) -> None:
+        self._context = context
+        self._partitions = partitions
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._identity = identity
+        self._addresses = addresses
+        self._keys = keys
+        self._notify = notify
+        self._watch = watch
+        self._budget = budget
+        self._broker_epoch = -1
+        self._leaders: dict[str, _Leader] = {}
+        self._followed: dict[Place, tuple[Conversation, Followed]] = {}
+        self._places: dict[Followed, Place] = {}
+        self._appends: list[tuple[Conversation, Followed, ReplicaAppend]] = []
+        self._watermarks: list[Watermarks] = []
+        self.fetched_bytes = 0
+
+    @property
+    def lag(self) -> int:
+        """Records that the leaders have and we have not, as far as we were told."""
+        return sum(max(0, f.leader_end - f.fetch_offset) for _, f in self._followed.values())
+
+    def follow(self, places: Iterable[Place], image: MetadataImage) -> None:
+        """Follow whoever leads these partitions now, or nobody."""
+        broker = image.brokers.get(self._node_id)
+        self._broker_epoch = broker.broker_epoch if broker is not None else -1
+        for leader in self._leaders.values():
+            for conversation in leader.conversations.values():
+                conversation.broker_epoch = self._broker_epoch
+        for place in places:
+            replicated = self._partitions.replicated.get(place)
+            wanted: Conversation | None = None
+            if replicated is not None and replicated.image.leader not in (NO_LEADER, self._node_id):
+                wanted = self._conversation(replicated.image.leader, place[0])
+            known = self._followed.get(place)
+            if known is not None and known[0] is not wanted:
+                conversation, followed = self._followed.pop(place)
+                conversation.unfollow(followed.topic_id, followed.partition)
+                del self._places[followed]
+            if wanted is None or replicated is None:
+                continue
+            state = self._log(place)
+            is_throttled = replicated.follower_rate is not None and (
+                self._node_id not in replicated.image.in_sync_replicas
+            )
+            if is_throttled:
+                self._budget.rate = replicated.follower_rate
+            followed = wanted.follow(
+                replicated.topic_id,
+                replicated.partition,
+                leader_epoch=replicated.image.leader_epoch,
+                fetch_offset=state.log_end_offset,
+                last_epoch=last_epoch(state),
+                is_throttled=is_throttled,
+            )
+            before = self._followed.get(place)
+            if before is not None and before[1] is not followed:
+                del self._places[before[1]]
+            self._followed[place] = (wanted, followed)
+            self._places[followed] = place
+
+    def receive(self, now_ms: int) -> list[ReplicaAppend]:
+        """Take in what leaders answered; logs that part from theirs are cut. Returns what is to be
+        appended in the next turn."""
+        for leader in self._leaders.values():
+            link = leader.link
+            if link.take_connected():
+                for conversation in leader.conversations.values():
+                    conversation.connected()
+            for fetched, payload in link.answers():
+                known = leader.conversations.get(fetched.store)
+                if known is not None:
+                    self._carry_out(known, known.answered(fetched, now_ms), payload, now_ms)
+        return [append for _, _, append in self._appends]
+
+    def after_turn(self, now_ms: int) -> None:
+        """What `receive` returned was carried out."""
+        if self._appends:
+            appends, self._appends = self._appends, []
+            for conversation, followed, append in appends:
+                result = append.result
+                if result is None or result.error_code:
+                    log.warning("a leader's batches were not appended: %s", result)
+                    conversation.failed(followed, now_ms)
+                    continue
+                self.fetched_bytes += append.length
+                self._report(conversation, followed)
+        if self._watermarks:
+            watermarks, self._watermarks = self._watermarks, []
+            self._believe(watermarks)
+
+    def ask(self, now_ms: int) -> None:
+        """Send what there is to ask."""
+        for leader in self._leaders.values():
+            for conversation in leader.conversations.values():
+                request = conversation.next_request(now_ms)
+                if request is not None and not leader.link.send(request):
+                    conversation.disconnected()
+
+    def next_ms(self, now_ms: int) -> int:
+        """When `ask` must be called again if nothing else happens."""
+        return min(
+            (
+                conversation.next_ms(now_ms)
+                for leader in self._leaders.values()
+                for conversation in leader.conversations.values()
+            ),
+            default=_NEVER,
+        )
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        for leader in self._leaders.values():
+            leader.link.close()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def _carry_out(
+        self, conversation: Conversation, decision: Decision, payload: memoryview, now_ms: int
+    ) -> None:
+        for followed, start, byte_count in decision.appends:
+            store, number = self._places[followed]
+            append = ReplicaAppend(
+                store, number, payload, start=PAYLOAD_HEAD + start, length=byte_count
+            )
+            self._appends.append((conversation, followed, append))
+        if decision.divergences:
+            self._cut(conversation, decision.divergences, now_ms)
+        for restart in decision.restarts:
+            self._restart(conversation, restart, now_ms)
+        self._watermarks += decision.watermarks
+
+    def _cut(
+        self, conversation: Conversation, divergences: tuple[Divergence, ...], now_ms: int
+    ) -> None:
+        ends: dict[int, dict[int, int]] = {}
+        for divergence in divergences:
+            followed = divergence.followed
+            store, number = self._places[followed]
+            state = self._log((store, number))
+            own = state.epochs.end_offset(divergence.epoch, state.log_end_offset)
+            end = truncation_offset(divergence, *own, state.log_end_offset)
+            log.warning(
+                "%s-%d is cut from %d to %d: its leader's epoch %d ends at %d",
+                state.topic_name,
+                state.partition,
+                state.log_end_offset,
+                end,
+                divergence.epoch,
+                divergence.end_offset,
+            )
+            ends.setdefault(store, {})[number] = end
+        try:
+            for store, numbers in ends.items():
+                self._partitions.stores[store].truncate(numbers, now_ms)
+        except StorageError as error:
+            log.error("a log could not be cut: %s", error)
+            for divergence in divergences:
+                conversation.failed(divergence.followed, now_ms)
+            return
+        for divergence in divergences:
+            self._report(conversation, divergence.followed)
+
+    def _restart(self, conversation: Conversation, restart: Restart, now_ms: int) -> None:
+        followed, start_offset = restart
+        store, number = self._places[followed]
+        state = self._log((store, number))
+        log.warning(
+            "%s-%d begins anew at %d: its leader has nothing from %d on",
+            state.topic_name,
+            state.partition,
+            start_offset,
+            state.log_end_offset,
+        )
+        try:
+            self._partitions.stores[store].restart_log(number, start_offset, now_ms)
+        except StorageError as error:
+            log.error("a log could not be begun anew: %s", error)
+            conversation.failed(followed, now_ms)
+            return
+        self._report(conversation, followed)
+
+    def _report(self, conversation: Conversation, followed: Followed) -> None:
+        place = self._places.get(followed)
+        if place is not None:
+            state = self._log(place)
+            conversation.reached(followed, state.log_end_offset, last_epoch(state))
+
+    def _believe(self, watermarks: list[Watermarks]) -> None:
+        starts: dict[int, dict[int, int]] = {}
+        for followed, high_watermark, log_start_offset in watermarks:
+            place = self._places.get(followed)
+            if place is None:
+                continue
+            state = self._log(place)
+            store, number = place
+            if min(high_watermark, state.log_end_offset) > state.high_watermark:
+                self._partitions.stores[store].set_high_watermark(number, high_watermark)
+                self._notify(store, (number,))
+            start = min(log_start_offset, state.high_watermark)
+            if start > state.log_start_offset:
+                starts.setdefault(store, {})[number] = start
+        for store, numbers in starts.items():
+            try:
+                self._partitions.stores[store].move_log_starts(numbers)
+            except StorageError as error:
+                log.warning("log starts could not follow their leaders': %s", error)
+
+    # -- conversations -----------------------------------------------------------------------------
+
+    def _conversation(self, node_id: int, store: int) -> Conversation | None:
+        address = self._addresses(node_id, store)
+        if address is None:
+            log.warning("nobody said where node %d can be reached", node_id)
+            return None
+        leader = self._leaders.get(address)
+        if leader is None:
+            link = ReplicaLink(self._context, address, self._identity, self._keys)
+            leader = self._leaders[address] = _Leader(link)
+            self._watch(link.socket)
+            self._watch(link.monitor)
+        conversation = leader.conversations.get(store)
+        if conversation is None:
+            conversation = leader.conversations[store] = Conversation(
+                cluster_id=self._cluster_id,
+                broker_id=self._node_id,
+                store=store,
+                budget=self._budget,
+            )
+            conversation.broker_epoch = self._broker_epoch
+            # If nobody is there the first request says so, and the connection when it is made.
+            conversation.connected()
+        return conversation
+
+    def _log(self, place: Place) -> PartitionLog:
+        return self._partitions.stores[place[0]].partitions()[place[1]]
+
+
+def last_epoch(log: PartitionLog) -> int:
+    """The leader epoch of a log's last record, -1 if it has none."""
+    if log.log_end_offset <= log.log_start_offset:
+        return -1
+    return log.epochs.epoch_at(log.log_end_offset - 1)

@@ -1,0 +1,306 @@
+"""Replication as the worker's loop sees it: leaders, followers, and appends that wait for them.
+
+Everything here is called by the loop of process.py, between turns; nothing is done for a partition
+that has one replica only. The rules are in cluster/replication; here they meet stores and sockets.
+
+    receive      what came from other nodes; gives the turn what it has to append
+    after_turn   logs have grown: high watermarks, answers that were held back, followers
+    tick         time: requests that waited long enough, replicas that lag
+    follow       a new image: who leads what, in which epoch
+
+A replica's high watermark moves in this order: LeaderPartition, status table, routers that watch,
+answers to producers, followers.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import zmq
+
+from cluster.metadata.image import MetadataImage
+from cluster.replication.leader import LAG_MAX_MS, LeaderPartition, Outcome, Proposal, Released
+from cluster.replication.partition import PartitionReplica
+from cluster.replication.throttle import TokenBudget
+from node.bus.messages import Failed
+from node.bus.replica_link import CurveKeys, bind_replicas
+from node.worker.partitions import Partitions, Place, Replicated
+from node.worker.replica_fetchers import Addresses, ReplicaFetchers
+from node.worker.replica_server import ReplicaServer
+from node.worker.turns import Held, Request, RouterState, Turns
+from protocol.errors import ErrorCode
+from storage.layout import store_folder
+from storage.reader import StoreReader
+
+log = logging.getLogger(__name__)
+
+TICK_MS = 100
+_NEVER = 2**63 - 1
+
+
+class ReplicaNetwork(NamedTuple):
+    """How workers of different nodes reach each other. `listen` is this worker's own address; None
+    keeps it from serving anybody. Without keys nothing is encrypted: for tests."""
+
+    listen: str | None
+    addresses: Addresses
+    keys: CurveKeys | None = None
+    lag_max_ms: int = LAG_MAX_MS
+
+
+class Replication:
+    """See the module's docstring. `propose(proposals)` brings ISR changes to the controller, which
+    is answered with `settled`."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        partitions: Partitions,
+        turns: Turns,
+        network: ReplicaNetwork,
+        *,
+        cluster_id: str,
+        node_id: int,
+        stores_folder: Path,
+        identity: bytes,
+        watch: "Callable[[zmq.Socket[bytes]], None]",
+        propose: Callable[[Sequence[Proposal]], None],
+        now_ms: int,
+    ) -> None:
+        self._partitions = partitions
+        self._turns = turns
+        self._node_id = node_id
+        self._lag_max_ms = network.lag_max_ms
+        self._propose = propose
+        self._proposals: list[Proposal] = []
+        self._leaders: dict[Place, LeaderPartition[Held]] = {}
+        self._waiting: set[Place] = set()
+        """Partitions that hold answers back."""
+        self._now_ms = now_ms
+        self._tick_ms = now_ms
+        self._lag_check_ms = now_ms
+        self._leader_budget = TokenBudget(now_ms)
+        self._nobody = RouterState()
+        self._server: ReplicaServer | None = None
+        if network.listen is not None:
+            self._server = ReplicaServer(
+                bind_replicas(context, network.listen, network.keys),
+                partitions,
+                self._leaders,
+                cluster_id=cluster_id,
+                node_id=node_id,
+                on_outcome=self._take,
+                open_reader=lambda store: StoreReader(store_folder(stores_folder, store)),
+                budget=self._leader_budget,
+            )
+            watch(self._server.socket)
+        self._fetchers = ReplicaFetchers(
+            context,
+            partitions,
+            cluster_id=cluster_id,
+            node_id=node_id,
+            identity=identity,
+            addresses=network.addresses,
+            keys=network.keys,
+            notify=turns.notify,
+            watch=watch,
+            budget=TokenBudget(now_ms),
+        )
+
+    @property
+    def is_active(self) -> bool:
+        """Whether any partition here has another replica."""
+        return bool(self._partitions.replicated)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes of batches sent to followers."""
+        return self._server.sent_bytes if self._server is not None else 0
+
+    @property
+    def fetched_bytes(self) -> int:
+        """Bytes of batches appended that came from leaders."""
+        return self._fetchers.fetched_bytes
+
+    @property
+    def lag(self) -> int:
+        """Records that leaders have and this worker's followers have not."""
+        return self._fetchers.lag
+
+    @property
+    def under_replicated_count(self) -> int:
+        """Partitions led here whose ISR is not complete."""
+        images = [leader.replica.image for leader in self._leaders.values()]
+        return sum(len(image.in_sync_replicas) < len(image.replicas) for image in images)
+
+    def follow(self, image: MetadataImage, now_ms: int) -> None:
+        """Act upon what `Partitions.follow` has found changed."""
+        changed = self._partitions.changed
+        if not changed:
+            return
+        self._now_ms = now_ms
+        for place in changed:
+            replicated = self._partitions.replicated.get(place)
+            if replicated is not None and replicated.image.leader == self._node_id:
+                self._lead(place, replicated, now_ms)
+            else:
+                self._resign(place)
+        self._fetchers.follow(changed, image)
+        changed.clear()
+        if self._server is not None:
+            self._server.answer(now_ms)
+        self._fetchers.ask(now_ms)
+        self._send_proposals()
+
+    def receive(self, now_ms: int) -> list[tuple[RouterState, Request]]:
+        """What came from other nodes; what of it the next turn must append. `after_turn` must
+        follow, also if there is nothing."""
+        self._now_ms = now_ms
+        if self._server is not None:
+            self._server.receive(now_ms)
+        return [(self._nobody, append) for append in self._fetchers.receive(now_ms)]
+
+    def after_turn(self, now_ms: int) -> None:
+        """A turn has ended."""
+        self._now_ms = now_ms
+        grown = self._turns.take_grown()
+        if grown:
+            for place in grown:
+                leader = self._leaders.get(place)
+                if leader is not None:
+                    store, number = place
+                    end = self._partitions.stores[store].partitions()[number].log_end_offset
+                    self._take(place, leader.grew(end))
+            if self._server is not None:
+                self._server.grown(grown)
+        for held in self._turns.take_held():
+            self._hold(held, now_ms)
+        self._fetchers.after_turn(now_ms)
+        if self._server is not None:
+            self._server.answer(now_ms)
+        self._fetchers.ask(now_ms)
+        self._send_proposals()
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due."""
+        if now_ms < self._tick_ms:
+            return
+        self._now_ms = now_ms
+        self._tick_ms = now_ms + TICK_MS
+        places: Iterable[Place] = list(self._waiting)
+        if now_ms >= self._lag_check_ms:
+            self._lag_check_ms = now_ms + min(self._lag_max_ms // 2, 1_000)
+            places = list(self._leaders)
+        for place in places:
+            leader = self._leaders[place]
+            self._take(place, leader.check(now_ms))
+        self._send_proposals()
+
+    def next_ms(self, now_ms: int) -> int:
+        """When to come back if nothing else happens."""
+        if not self.is_active:
+            return _NEVER
+        due = self._tick_ms if self._waiting else self._lag_check_ms
+        due = min(due, self._fetchers.next_ms(now_ms))
+        return min(due, self._server.next_ms(now_ms)) if self._server is not None else due
+
+    def settled(self, proposal: Proposal, code: ErrorCode, now_ms: int) -> None:
+        """What the controller said of a proposal, or that it said nothing in time."""
+        for leader in self._leaders.values():
+            if leader.pending == proposal:
+                leader.settled(proposal, code, now_ms)
+
+    def close(self) -> None:
+        """Give the sockets up."""
+        if self._server is not None:
+            self._server.close()
+        self._fetchers.close()
+
+    # -- leading -----------------------------------------------------------------------------------
+
+    def _lead(self, place: Place, replicated: Replicated, now_ms: int) -> None:
+        store = self._partitions.stores[place[0]]
+        state = store.partitions()[place[1]]
+        epoch = replicated.image.leader_epoch
+        epoch_start = next(
+            (start for known, start in state.epochs.entries if known == epoch), state.log_end_offset
+        )
+        if replicated.leader_rate is not None:
+            self._leader_budget.rate = replicated.leader_rate
+        leader = self._leaders.get(place)
+        if leader is not None:
+            has_new_epoch = leader.replica.image.leader_epoch != epoch
+            outcome = leader.follow(
+                replicated.image,
+                min_insync_replicas=replicated.min_insync_replicas,
+                epoch_start_offset=epoch_start,
+                now_ms=now_ms,
+            )
+            self._take(place, outcome)
+            if has_new_epoch and self._server is not None:
+                self._server.renounce(place)
+            return
+        replica = PartitionReplica(
+            self._node_id,
+            replicated.image,
+            min_insync_replicas=replicated.min_insync_replicas,
+            log_end_offset=state.log_end_offset,
+            high_watermark=state.high_watermark,
+        )
+        self._leaders[place] = LeaderPartition(
+            replica,
+            replicated.topic_id,
+            replicated.partition,
+            epoch_start_offset=epoch_start,
+            now_ms=now_ms,
+            lag_max_ms=self._lag_max_ms,
+        )
+        if replica.high_watermark > state.high_watermark:
+            self._take(place, Outcome(has_moved=True))
+
+    def _resign(self, place: Place) -> None:
+        leader = self._leaders.pop(place, None)
+        if leader is not None:
+            self._waiting.discard(place)
+            self._release(leader.resign())
+            if self._server is not None:
+                self._server.renounce(place)
+
+    def _take(self, place: Place, outcome: Outcome[Held]) -> None:
+        """What an event brought for a partition that is led here."""
+        leader = self._leaders[place]
+        if outcome.has_moved:
+            store, number = place
+            self._partitions.stores[store].set_high_watermark(number, leader.high_watermark)
+            self._turns.notify(store, (number,))
+        if outcome.released:
+            self._release(outcome.released)
+            if not leader.has_parked:
+                self._waiting.discard(place)
+        if outcome.has_moved and self._server is not None:
+            self._server.moved(place, self._now_ms)
+        if outcome.proposal is not None:
+            self._proposals.append(outcome.proposal)
+
+    def _hold(self, held: Held, now_ms: int) -> None:
+        place = held.store, held.number
+        leader = self._leaders.get(place)
+        if leader is None:
+            code: ErrorCode | None = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            code = leader.park(held, held.end_offset, now_ms + held.timeout_ms)
+        if code is None:
+            self._waiting.add(place)
+        else:
+            self._release((Released(held, code),))
+
+    def _release(self, released: Iterable[Released[Held]]) -> None:
+        for held, code in released:
+            reply = held.reply
+            held.router.replies.append(reply if not code else Failed(reply.request_id, code))
+
+    def _send_proposals(self) -> None:
+        if self._proposals:
+            proposals, self._proposals = self._proposals, []
+            self._propose(proposals)

@@ -1,0 +1,198 @@
+"""Cutting the end off a log: what a follower does with what its leader does not have.
+
+A follower that diverged is cut back to where its leader agrees (KIP-101, KIP-279).
+
+The store seals its active segment first, so that what is cut lies in sealed ones, and then changes
+the catalog once: extents end where the log ends now, and row, leader epochs and producers say what
+they said when it ended there before. Both are synced, so a cut is durable before anything can be
+appended behind it. No file is touched: batches beyond their extent's end are dead, nobody reads
+them, and they go when their segment is dropped or rewritten.
+
+Called by Store.truncate and Store.restart_log.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from protocol.control_records import read_control_batch
+from protocol.records import CONTROL, TRANSACTIONAL, BatchHeader
+from storage.catalog import Catalog, CatalogChange
+from storage.cursors import batches_from
+from storage.layout import STAMP_SIZE
+from storage.leader_epochs import LeaderEpochs
+from storage.partition_log import PartitionLog
+from storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker
+from storage.rewrite import base_offset_at
+from storage.sealing import current_row
+from storage.segment import Extent, Segment
+from storage.validation import Fields, unpack_header
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What becomes of one log; `apply` follows the catalog's commit."""
+
+    log: PartitionLog
+    log_start_offset: int
+    log_end_offset: int
+    epochs: LeaderEpochs
+    producers: dict[int, ProducerEntry]
+
+    def apply(self) -> None:
+        """The log in memory is what the catalog says now."""
+        log, end = self.log, self.log_end_offset
+        log.log_start_offset = self.log_start_offset
+        log.log_end_offset = end
+        log.high_watermark = min(log.high_watermark, end)
+        log.flushed_offset = min(log.flushed_offset, end)
+        log.epochs = self.epochs
+        log.epoch_recorded = self.epochs.latest
+        log.producers = self.producers
+        decided = [entry for entry in log.undecided.decided if entry[1] < end]
+        log.resume_transactions()
+        log.undecided.decided = decided
+
+
+def cut_log(change: CatalogChange, catalog: Catalog, log: PartitionLog, end_offset: int) -> Cut:
+    """Put into the change what cuts a log, nothing of which is in the active segment, to
+    `end_offset` or, if that lies inside a batch, to where the batch begins."""
+    number = log.number
+    extents = catalog.extents.get(number, [])
+    end = _boundary(catalog, number, extents, end_offset)
+    gone_producers: set[int] = set()
+    has_lost_marker: set[int] = set()
+    for extent in list(extents):
+        if extent.end_offset <= end:
+            continue
+        byte_count, batch_count = extent.byte_count, extent.batch_count
+        for _, fields, size in _headers(catalog, number, extent, max(end, extent.first_offset)):
+            byte_count -= size
+            batch_count -= 1
+            if fields[9] >= 0:
+                gone_producers.add(fields[9])
+                if fields[5] & CONTROL:
+                    has_lost_marker.add(fields[9])
+        if extent.first_offset >= end:
+            change.delete_extent(number, extent.segment_id)
+        else:
+            # The largest timestamp may be of what is cut: as a bound it holds all the same.
+            change.put_extent(
+                number,
+                extent._replace(end_offset=end, byte_count=byte_count, batch_count=batch_count),
+            )
+    producers = _producers_before(catalog, log, end, gone_producers, has_lost_marker)
+    for producer_id in gone_producers | log.unsealed_producers | log.dirty_producers:
+        entry = producers.get(producer_id)
+        if entry is None:
+            change.delete_producer(number, producer_id)
+        else:
+            change.put_producer(number, producer_id, entry.encode())
+    epochs = LeaderEpochs(log.epochs.entries)
+    epochs.truncate_end(end)
+    cut = Cut(log, min(log.log_start_offset, end), end, epochs, producers)
+    _put_row(change, catalog, cut)
+    return cut
+
+
+def restart(change: CatalogChange, catalog: Catalog, log: PartitionLog, start_offset: int) -> Cut:
+    """Put into the change what empties a log, nothing of which is in the active segment: it begins
+    and ends at `start_offset` afterwards and knows of no epoch and no producer."""
+    for extent in list(catalog.extents.get(log.number, ())):
+        change.delete_extent(log.number, extent.segment_id)
+    for producer_id in log.producers.keys() | log.unsealed_producers | log.dirty_producers:
+        change.delete_producer(log.number, producer_id)
+    cut = Cut(log, start_offset, start_offset, LeaderEpochs(), {})
+    _put_row(change, catalog, cut)
+    return cut
+
+
+def _put_row(change: CatalogChange, catalog: Catalog, cut: Cut) -> None:
+    row = msgspec.structs.replace(
+        current_row(catalog, cut.log),
+        log_start_offset=cut.log_start_offset,
+        log_end_offset=cut.log_end_offset,
+        leader_epochs=cut.epochs.entries,
+    )
+    change.put_partition(row)
+
+
+def _boundary(catalog: Catalog, number: int, extents: list[Extent], end_offset: int) -> int:
+    for extent in extents:
+        if extent.first_offset <= end_offset < extent.end_offset:
+            segment = Segment.open(catalog.directory, extent.segment_id)
+            return base_offset_at(segment, number, end_offset)
+    return end_offset
+
+
+def _headers(
+    catalog: Catalog, number: int, extent: Extent, offset: int
+) -> Iterator[tuple[memoryview, Fields, int]]:
+    """(stamped value, header, size of the batch) of an extent's batches from `offset` on."""
+    segment = Segment.open(catalog.directory, extent.segment_id)
+    with segment.begin() as transaction:
+        for base_offset, value in batches_from(transaction, segment.batches, number, offset):
+            if base_offset >= extent.end_offset:
+                return
+            yield value, unpack_header(value, STAMP_SIZE), len(value) - STAMP_SIZE
+
+
+def _producers_before(
+    catalog: Catalog, log: PartitionLog, end: int, gone: set[int], has_lost_marker: set[int]
+) -> dict[int, ProducerEntry]:
+    """The producers as they were when the log ended at `end`; `gone` have batches behind it.
+
+    Of most of these the entry still has batches below `end`, which says all that matters; the
+    others (and those that ended a transaction behind it) are found in the headers of the log.
+    """
+    producers = dict(log.producers)
+    searched: set[int] = set()
+    for producer_id in gone:
+        entry = producers.pop(producer_id, None)
+        kept = () if entry is None else tuple(b for b in entry.batches if b.base_offset < end)
+        if entry is None or not kept or producer_id in has_lost_marker:
+            searched.add(producer_id)
+            continue
+        first_offset = entry.transaction_first_offset
+        producers[producer_id] = entry._replace(
+            last_timestamp=kept[-1].timestamp,
+            transaction_first_offset=first_offset if first_offset < end else NO_OFFSET,
+            batches=kept,
+        )
+    if searched:
+        producers |= _replayed(catalog, log, end, searched)
+    return producers
+
+
+def _replayed(
+    catalog: Catalog, log: PartitionLog, end: int, searched: set[int]
+) -> Mapping[int, ProducerEntry]:
+    found: dict[int, ProducerEntry] = {}
+    for extent in catalog.extents.get(log.number, ()):
+        if extent.first_offset >= end or extent.end_offset <= log.log_start_offset:
+            continue
+        for value, fields, _ in _headers(catalog, log.number, extent, extent.first_offset):
+            base_offset, producer_id = fields[0], fields[9]
+            if base_offset >= end:
+                break
+            if producer_id not in searched:
+                continue
+            entry = found.get(producer_id)
+            if not fields[5] & CONTROL:
+                found[producer_id] = after_batch(
+                    entry,
+                    fields[10],
+                    fields[11],
+                    base_offset,
+                    fields[6],
+                    fields[8],
+                    fields[5] & TRANSACTIONAL != 0,
+                )
+                continue
+            marker = read_control_batch(value[STAMP_SIZE:], BatchHeader._make(fields))
+            if marker is not None:
+                found[producer_id] = after_marker(
+                    entry, fields[10], marker.coordinator_epoch, fields[8]
+                )
+    return found
