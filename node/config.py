@@ -82,6 +82,10 @@ _IGNORED = frozenset(
 )
 
 
+WORKER_LISTENER = "worker-"
+"""Before its number: the name under which a node's registration tells where a worker listens for
+those of other nodes. No client comes in by a listener of that name."""
+
 _DEV_CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
 """What the dev profile sets unless told otherwise: a first consumer need not wait for a second."""
 
@@ -152,6 +156,15 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             node["advertised.listeners"] = ",".join(advertised)
         profile = _DEV_CONFIGS if self.profile == "dev" else {}
         return profile | self.static_configs | node
+
+    @property
+    def own_peer(self) -> PeerConfig | None:
+        """This node as the others find it."""
+        return next((peer for peer in self.peers if peer.node_id == self.node_id), None)
+
+    def worker_port(self, index: int) -> int:
+        """Where a worker listens for those of the other nodes: behind the port of the peers."""
+        return self.peer_port + 1 + index
 
     @property
     def is_of_several(self) -> bool:

@@ -390,6 +390,16 @@ _LOGS: Final = (
         importance=Importance.LOW,
         scope=ConfigScope.READ_ONLY,
     ),
+    define(
+        "replica.lag.time.max.ms",
+        ConfigType.LONG,
+        30_000,
+        "After how long without having caught up a follower leaves the in-sync replicas.",
+        enforced_by="cluster.replication.leader",
+        limit=at_least(1),
+        importance=Importance.HIGH,
+        scope=ConfigScope.READ_ONLY,
+    ),
 )
 
 _IDENTITY: Final = (

@@ -9,7 +9,7 @@ import uuid
 from cluster.controller.commands import RegisterBroker
 from cluster.metadata.image import Listener
 from cluster.metadata.records import ClusterCreated, Record
-from node.config import ListenerConfig, NodeConfig
+from node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
 from protocol.types import Uuid
 
 
@@ -30,18 +30,31 @@ def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
         broker_id=config.node_id,
         incarnation_id=incarnation_id,
         cluster_id=config.cluster_id,
-        listeners=tuple(
-            Listener(
-                name=listener.name,
-                host=listener.advertised_host or _host_for_others(config, listener),
-                port=listener.advertised_port or listener.port,
-                security_protocol=listener.security_protocol,
-            )
-            for listener in config.listeners
+        listeners=(
+            *(
+                Listener(
+                    name=listener.name,
+                    host=listener.advertised_host or _host_for_others(config, listener),
+                    port=listener.advertised_port or listener.port,
+                    security_protocol=listener.security_protocol,
+                )
+                for listener in config.listeners
+            ),
+            *_workers(config),
         ),
         rack=config.broker_configs.get("broker.rack"),
         log_dirs=(uuid.UUID(config.directory_id).bytes,) if config.directory_id else (),
         starts_fenced=config.is_of_several,
+    )
+
+
+def _workers(config: NodeConfig) -> tuple[Listener, ...]:
+    own = config.own_peer
+    if own is None or not config.is_of_several:
+        return ()
+    return tuple(
+        Listener(name=f"{WORKER_LISTENER}{index}", host=own.host, port=config.worker_port(index))
+        for index in range(config.worker_count)
     )
 
 
@@ -50,4 +63,6 @@ def _host_for_others(config: NodeConfig, listener: ListenerConfig) -> str:
         return ""
     if listener.host not in ("", "0.0.0.0", "::"):
         return listener.host
-    return next(peer.host for peer in config.peers if peer.node_id == config.node_id)
+    own = config.own_peer
+    assert own is not None, "one of several is among its peers"
+    return own.host

@@ -32,7 +32,9 @@ from node.bus.messages import (
     ToController,
 )
 from node.bus.metadata_feed import apply_metadata
-from node.config import NodeConfig
+from node.bus.peers import cluster_keys
+from node.bus.replica_link import CurveKeys
+from node.config import WORKER_LISTENER, NodeConfig
 from node.observability import ChildLink, configure_logging
 from node.processors import settle
 from node.worker.housekeeping import Housekeeping
@@ -64,7 +66,6 @@ class WorkerProcess:
         index: int,
         supervisor: ChildLink,
         settle_helper: Callable[[], None] | None,
-        network: ReplicaNetwork,
     ) -> None:
         self._config = config
         self._index = index
@@ -105,7 +106,7 @@ class WorkerProcess:
             self._context,
             self._partitions,
             self._turns,
-            network,
+            self._replica_network(),
             cluster_id=config.cluster_id,
             node_id=config.node_id,
             stores_folder=config.stores_folder,
@@ -125,6 +126,31 @@ class WorkerProcess:
         self._poller.register(self._bell, zmq.POLLIN)
         self._look_due = 0.0
         self._register_metrics()
+
+    def _replica_network(self) -> ReplicaNetwork:
+        config = self._config
+        listen = None
+        if config.is_of_several:
+            host = f"[{config.peer_host}]" if ":" in config.peer_host else config.peer_host
+            listen = f"tcp://{host}:{config.worker_port(self._index)}"
+        keys = None
+        if config.cluster_secret:
+            keys = CurveKeys(*cluster_keys(config.cluster_secret))
+        return ReplicaNetwork(listen, self._address_of, keys, _lag_max_ms(config))
+
+    def _address_of(self, node_id: int, store: int) -> str | None:
+        """Where the worker that owns a store of another node listens, as that node has said."""
+        broker = self._image.brokers.get(node_id)
+        if broker is None:
+            return None
+        workers = [
+            listener for listener in broker.listeners if listener.name.startswith(WORKER_LISTENER)
+        ]
+        if not workers:
+            return None
+        worker = workers[store % len(workers)]
+        host = f"[{worker.host}]" if ":" in worker.host else worker.host
+        return f"tcp://{host}:{worker.port}"
 
     def run(self) -> None:
         """Serve until the supervisor says stop; then sync and close the stores."""
@@ -290,18 +316,9 @@ def _store_options(config: NodeConfig) -> StoreOptions:
     )
 
 
-def replica_network(config: NodeConfig, index: int) -> ReplicaNetwork:
-    """How worker `index` reaches the workers of other nodes, and is reached."""
-    addresses = config.replica_addresses
-    own = addresses.get(config.node_id)
-
-    def address_of(node_id: int, store: int) -> str | None:
-        workers = addresses.get(node_id)
-        return workers[store % len(workers)] if workers else None
-
-    return ReplicaNetwork(
-        own[index] if own is not None else None, address_of, lag_max_ms=config.replica_lag_max_ms
-    )
+def _lag_max_ms(config: NodeConfig) -> int:
+    settings = broker_settings(MetadataImage.empty(), config.node_id, config.broker_configs)
+    return settings.replica_lag_time_max_ms
 
 
 def _now_ms() -> int:
@@ -324,9 +341,7 @@ def main() -> None:
     gc.freeze()
     gc.set_threshold(GC_ALLOCATIONS, 20, 50)
     with ChildLink.connect(config, f"worker-{index}") as supervisor:
-        WorkerProcess(
-            config, index, supervisor, settle_helper, replica_network(config, index)
-        ).run()
+        WorkerProcess(config, index, supervisor, settle_helper).run()
     sys.stderr.flush()
     os._exit(0)
 
