@@ -208,7 +208,7 @@ class RaftDriver:
         """
         assert self.is_idle
         term = self._node.log.term_at(index)
-        if self._node.is_receiving_snapshot or term is None:
+        if term is None or not self._node.may_take_snapshot:
             return False
         configuration = self._node.log.configuration_at(index)
         writer: SnapshotWriter | None = None
@@ -227,7 +227,7 @@ class RaftDriver:
             if writer is not None:
                 writer.abort()
             return False
-        self._node.snapshot_taken(_mark(mark, self._bootstrap), self._log.first_index)
+        self._node.snapshot_taken(_mark(mark), self._log.first_index)
         return True
 
     def close(self) -> None:
@@ -343,7 +343,7 @@ class RaftDriver:
             self._send(message)
             return
         mark = self._log.snapshot
-        if mark is None or _mark(mark, self._bootstrap) != message.snapshot:
+        if mark is None or _mark(mark) != message.snapshot:
             return  # it has been replaced; the core begins with the new one
         data = self._log.read_snapshot(message.offset, message.length)
         self._send(
@@ -387,12 +387,13 @@ def restored(metadata_log: MetadataLog, bootstrap: Configuration) -> Restored:
             Entry(entry.index, entry.term, entry.data) for entry in metadata_log.read(first_index)
         ),
         previous_term=metadata_log.term_at(first_index - 1),
-        snapshot=None if mark is None else _mark(mark, bootstrap),
+        snapshot=None if mark is None else _mark(mark),
         bootstrap=bootstrap,
     )
 
 
-def _mark(mark: StoredMark, bootstrap: Configuration) -> SnapshotMark:
+def _mark(mark: StoredMark) -> SnapshotMark:
     """A snapshot of the time before there was Raft names no voters."""
-    configuration = decode_configuration(mark.configuration) if mark.configuration else bootstrap
+    voters = mark.configuration
+    configuration = decode_configuration(voters) if voters else Configuration()
     return SnapshotMark(mark.index, mark.term, mark.size, mark.checksum, configuration)
