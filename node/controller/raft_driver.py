@@ -116,6 +116,7 @@ class RaftDriver:
         self._persisting: Ready | None = None
         self._is_refused = False
         self._retry_at_ms: int | None = None
+        self._is_asked = False
         self._incoming: SnapshotWriter | None = None
         self._node = self._make_node()
 
@@ -155,6 +156,11 @@ class RaftDriver:
         return self._persisting is None
 
     @property
+    def has_work(self) -> bool:
+        """Whether something was asked of the core since the last `pump`."""
+        return self._is_asked
+
+    @property
     def first_index(self) -> int:
         """The first entry that `entries_from` can give."""
         return self._node.log.first_index
@@ -179,6 +185,7 @@ class RaftDriver:
 
     def propose(self, data: bytes) -> Proposal | Refusal:
         """Append to the log, if this member leads. `pump` carries it on."""
+        self._is_asked = True
         return self._node.propose(data)
 
     def step(self, message: Message) -> None:
@@ -242,6 +249,7 @@ class RaftDriver:
         With `waits` also what the disk is doing is waited for, at a start.
         """
         events: list[Event] = []
+        self._is_asked = False
         self._take_persisted(events)
         while True:
             while (ready := self._node.ready()) is not None:

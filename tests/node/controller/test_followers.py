@@ -25,14 +25,17 @@ ENTRY = encode_records([ClusterCreated("c")])
 class Node:
     """A quorum of one that has committed some entries, and its followers' end of the bus."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, sets_back: bool = False) -> None:
         self.raft = RaftRoom(folder / "log", [0])
         self.member = self.raft[0]
         self.member.driver.tick(self.raft.now_ms)
         self.raft.settle()
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.address = ipc_address(folder, "controller")
-        self.followers = Followers(self.context, self.address, self.member.driver)
+        self.followers = Followers(
+            self.context, self.address, self.member.driver, sets_back=sets_back
+        )
+        self.followers.is_serving = True
         self.links: list[Link] = []
         self._decode = msgspec.msgpack.Decoder(list[FromController]).decode
 
@@ -157,3 +160,39 @@ def test_a_process_of_another_cluster_is_not_served(node: Node) -> None:
     node.commit()
     node.follower("worker-0", 0, cluster_id="another")
     assert node.followers.names == set()
+
+
+def test_nobody_is_served_before_its_time(node: Node) -> None:
+    node.followers.is_serving = False
+    link = node.follower("worker-0", 0)
+    assert node.followers.names == set()
+    node.followers.is_serving = True
+    node.followers.admit(node.image)
+    assert node.hears(link, lambda heard: heard)
+    assert node.followers.names == {"worker-0"}
+
+
+def test_who_knows_more_than_a_controller_that_has_just_started_is_not_set_back(node: Node) -> None:
+    """A worker that is told of fewer topics would drop the others' partitions."""
+    node.commit(2)
+    link = node.follower("worker-0", node.image.offset + 2)
+    node.commit(1)
+    node.followers.admit(node.image)
+    assert node.followers.names == set()
+    node.commit(2)
+    node.followers.admit(node.image)
+    (message,) = node.hears(link, lambda heard: heard)
+    assert isinstance(message, MetadataRecords)
+    assert message.base_offset == node.image.offset - 1
+
+
+def test_a_quorum_of_one_has_all_there_is_and_sets_others_right(tmp_path: Path) -> None:
+    node = Node(tmp_path, sets_back=True)
+    try:
+        node.commit(2)
+        link = node.follower("worker-0", 1_000)
+        (message,) = node.hears(link, lambda heard: heard)
+        assert isinstance(message, MetadataSnapshot)
+        assert message.offset == node.image.offset
+    finally:
+        node.close()
