@@ -164,6 +164,12 @@ class RaftScenario:
 
     def run(self) -> None:
         """Trouble, then healing. Raises SimulationFailure with the seed."""
+        self.begin()
+        self.simulation.run(self.trouble.duration_ms)
+        self._heal()
+
+    def begin(self) -> None:
+        """From now on there is trouble."""
         trouble, simulation = self.trouble, self.simulation
         simulation.network.delay_ms_max = trouble.delay_ms_max
         simulation.network.drop_share = trouble.drop_share
@@ -182,8 +188,6 @@ class RaftScenario:
         ):
             if interval_ms:
                 self._repeat(interval_ms, what)
-        simulation.run(trouble.duration_ms)
-        self._heal()
 
     def _repeat(self, interval_ms: int, what: Callable[[], None]) -> None:
         def happen() -> None:
