@@ -57,7 +57,7 @@ def test_who_has_not_caught_up_gets_no_vote() -> None:
     assert next_configuration(log, leadership, TERM, change, 0) is Refusal.NOT_CAUGHT_UP
     leadership.attach(4, 0, 0)
     assert next_configuration(log, leadership, TERM, change, 0) is Refusal.NOT_CAUGHT_UP
-    leadership.accepted(AppendAccepted(4, 1, TERM, 1), 10)
+    leadership.hear(AppendAccepted(4, 1, TERM, 1), 10)
     after = next_configuration(log, leadership, TERM, change, 20)
     assert isinstance(after, Configuration)
     assert after.voter_ids == (1, 2, 3, 4)
