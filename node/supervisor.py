@@ -98,6 +98,9 @@ def run(
         config = adopt_identity(config, formats=formats)
         for listener in config.listeners:
             check_address(listener)
+        if config.is_of_several:
+            peers = ListenerConfig(name="peers", host=config.peer_host, port=config.peer_port)
+            check_address(peers, key="peer.listen")
         supervisor = Supervisor(
             config, plan=plan, patience=patience or Patience(), on_ready=on_ready
         )
@@ -438,7 +441,7 @@ class _Scrape:
             self._respond(200, exposition(self._samples))
 
 
-def check_address(listener: ListenerConfig) -> None:
+def check_address(listener: ListenerConfig, key: str = "listeners") -> None:
     """Raise ConfigFault if the listener's address cannot be bound: better now than in a child."""
     host = listener.host or "0.0.0.0"
     try:
@@ -449,6 +452,6 @@ def check_address(listener: ListenerConfig) -> None:
             probe.bind(address)
     except OSError as error:
         raise ConfigFault(
-            f"listeners={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
+            f"{key}={listener.name}://{listener.host}:{listener.port}: {error.strerror};"
             " choose another address or stop the process that uses it"
         ) from error

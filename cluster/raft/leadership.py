@@ -10,6 +10,8 @@ send entries before it has them durably, as long as it counts itself only afterw
 10.2.1), which `majority_match` does.
 """
 
+import msgspec
+
 from cluster.raft.configuration import Refusal, majority_of, majority_value
 from cluster.raft.log import RaftLog
 from cluster.raft.messages import (
@@ -25,6 +27,19 @@ from cluster.raft.messages import (
 from cluster.raft.progress import Progress, ProgressState
 from cluster.raft.reads import ReadRounds, ReadState
 from cluster.raft.settings import RaftSettings
+
+
+class Replica(msgspec.Struct, frozen=True):
+    """One replica as its leader knows it, for those who operate a quorum (DescribeQuorum).
+
+    Times are the driver's; None is never.
+    """
+
+    member_id: int
+    is_voter: bool
+    match_index: int
+    heard_ms: int | None
+    caught_up_ms: int | None
 
 
 class Leadership:
@@ -68,6 +83,22 @@ class Leadership:
     def observer_ids(self) -> list[int]:
         """Who follows without a vote."""
         return [peer for peer in self.peers if peer not in self._voter_ids]
+
+    def replicas(self, now_ms: int) -> list[Replica]:
+        """All of them, the leader included, by ascending id."""
+        own_id, log = self._own_id, self._log
+        own = Replica(own_id, own_id in self._voter_ids, log.stable_index, now_ms, now_ms)
+        others = (
+            Replica(
+                peer,
+                peer in self._voter_ids,
+                progress.match_index,
+                progress.heard_ms,
+                progress.caught_up_ms,
+            )
+            for peer, progress in self.peers.items()
+        )
+        return sorted((own, *others), key=lambda replica: replica.member_id)
 
     def follow_configuration(self, now_ms: int) -> None:
         """The log's configuration has changed.

@@ -34,7 +34,7 @@ from cluster.raft.configuration import (
 )
 from cluster.raft.election import Election, ElectionResult
 from cluster.raft.following import Following
-from cluster.raft.leadership import Leadership
+from cluster.raft.leadership import Leadership, Replica
 from cluster.raft.log import RaftLog
 from cluster.raft.membership import may_stand, next_configuration
 from cluster.raft.messages import (
@@ -126,6 +126,10 @@ class RaftNode:
         """Whether the driver may make one of its own: who votes is known, no other is half here."""
         is_told = bool(self.log.configuration_at(self.log.applied_index).voters)
         return is_told and self._following.incoming.mark is None
+
+    def replicas(self) -> list[Replica]:
+        """What a leader knows about everybody; nothing in who does not lead."""
+        return [] if self.leadership is None else self.leadership.replicas(self._now_ms)
 
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do, if nothing happens before."""

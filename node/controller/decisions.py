@@ -85,6 +85,8 @@ class Decisions:
         proposal = self._driver.propose(data)
         if isinstance(proposal, Refusal):
             raise NotNowError(proposal)
+        # Decisions name the entry they will be, as a broker's epoch does.
+        assert proposal.index == self.index + 1, "an entry came between"
         self.controller.replay(records, proposal.index)
         self._decided.append((proposal.index, self.controller.image))
 

@@ -38,14 +38,28 @@ class _Follower:
 
 
 class Followers:
-    """See the module's docstring. `socket` is where they connect."""
+    """See the module's docstring. `socket` is where they connect.
+
+    Nobody is served before `is_serving` is set. A process may know more than a controller that was
+    just started and has not heard of the leader yet: it is told nothing until the controller has
+    come as far, for a worker that was set back would drop the partitions of what it is not told of.
+    Only a quorum of one, which has all there is (`sets_back`), corrects it.
+    """
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, driver: RaftDriver
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        driver: RaftDriver,
+        *,
+        sets_back: bool,
     ) -> None:
         self.socket = bind_endpoint(context, address)
+        self.is_serving = False
         self._driver = driver
+        self._sets_back = sets_back
         self._followers: dict[bytes, _Follower] = {}
+        self._early: dict[bytes, Follow] = {}
 
     @property
     def names(self) -> set[str]:
@@ -58,7 +72,7 @@ class Followers:
 
     def follow(self, identity: bytes, message: Follow, image: MetadataImage) -> None:
         """A process has (re)connected: tell it what it misses."""
-        if message.cluster_id and message.cluster_id != image.cluster_id:
+        if message.cluster_id and image.cluster_id and message.cluster_id != image.cluster_id:
             log.error(
                 "%s belongs to cluster %s, we are %s: it is not served",
                 message.process,
@@ -66,6 +80,19 @@ class Followers:
                 image.cluster_id,
             )
             return
+        self._early[identity] = message
+        self.admit(image)
+
+    def admit(self, image: MetadataImage) -> None:
+        """Serve those who have come too early and need not wait any more."""
+        if not self._early or not self.is_serving:
+            return
+        for identity, message in list(self._early.items()):
+            if message.offset <= image.offset or self._sets_back:
+                del self._early[identity]
+                self._admit(identity, message, image)
+
+    def _admit(self, identity: bytes, message: Follow, image: MetadataImage) -> None:
         have = message.offset
         self._followers[identity] = _Follower(identity, message.process, message.incarnation, have)
         if have > image.offset or have == 0 or have < self._driver.first_index - 1:
@@ -103,6 +130,7 @@ class Followers:
             # It is away. It will say where it stands when it returns; nobody waits for it till
             # then.
             self._followers.pop(identity, None)
+            self._early.pop(identity, None)
 
 
 def snapshot_of(image: MetadataImage) -> MetadataSnapshot:

@@ -109,8 +109,8 @@ class Presence:
         elif self._broker_epoch is None:
             self.is_refused = code == ErrorCode.KAFKA_STORAGE_ERROR
             if code != ErrorCode.REQUEST_TIMED_OUT and not self.is_refused:
-                log.error(
-                    "this node cannot be registered: %s",
+                log.warning(
+                    "this node is not registered yet: %s",
                     carried.error_message or ErrorCode(code).message,
                 )
         elif code in (ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED):

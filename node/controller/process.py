@@ -27,14 +27,9 @@ from cluster.metadata.records import ConfigChanged, TopicDeleted, decode_records
 from cluster.metadata.snapshot import image_records
 from cluster.raft.messages import Entry, Message
 from cluster.raft.ready import Role, Standing
+from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
-from node.bus.messages import (
-    Applied,
-    DescribeQuorum,
-    Follow,
-    Submit,
-    ToController,
-)
+from node.bus.messages import Applied, DescribeQuorum, Follow, Submit, ToController
 from node.bus.peer_messages import (
     PEER_VERSION,
     AskQuorum,
@@ -79,8 +74,7 @@ class ControllerProcess:
         self._snapshot_index = self._published = self._image.offset
         self._decisions: Decisions | None = None
         self._is_ready = False
-        self._is_serving = False
-        self._waiting_follows: dict[bytes, Follow] = {}
+        self._is_complete = False
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
         self._driver = RaftDriver(
@@ -88,13 +82,16 @@ class ControllerProcess:
             own_id=config.node_id,
             voter_ids=voter_ids,
             send=self._send_raft,
-            jitter_ms=lambda: random.randint(0, 500),
+            jitter_ms=lambda: random.randint(0, RaftSettings().election_timeout_ms),
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._followers = Followers(
-            self._context, ipc_address(config.run_folder, "controller"), self._driver
+            self._context,
+            ipc_address(config.run_folder, "controller"),
+            self._driver,
+            sets_back=not config.is_of_several,
         )
         self._errands = Errands(
             node_id=config.node_id,
@@ -118,6 +115,7 @@ class ControllerProcess:
         self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
             f"router-{index}" for index in range(config.router_count)
         }
+        self._register_metrics()
         self._poller = zmq.Poller()
         self._poller.register(self._followers.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
@@ -163,6 +161,23 @@ class ControllerProcess:
         self._driver.close()
         self._log.close()
 
+    def _register_metrics(self) -> None:
+        metrics = self._supervisor.metrics
+        metrics.gauge("odradek_metadata_offset", "Entries applied", lambda: self._image.offset)
+        metrics.gauge("odradek_quorum_term", "The quorum's term", lambda: self._driver.node.term)
+        metrics.gauge(
+            "odradek_quorum_is_leader", "1 at the active controller", lambda: self._driver.is_leader
+        )
+        metrics.gauge("odradek_commands", "Not answered yet", lambda: len(self._errands))
+        peers = self._peers
+        if peers is not None:
+            metrics.counter(
+                "odradek_peer_messages",
+                "What happened between the nodes",
+                lambda: {"dropped": peers.dropped_count, "refused": peers.refused_count},
+                label="event",
+            )
+
     # -- a turn ------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
@@ -177,7 +192,7 @@ class ControllerProcess:
                 elif type(message) is Applied:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
-                    self._follow(identity, message)
+                    self._followers.follow(identity, message, self._image)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         if self._peers is not None:
@@ -199,52 +214,42 @@ class ControllerProcess:
         elif message.sender == header.node_id:
             self._driver.step(message)
 
-    def _follow(self, identity: bytes, message: Follow) -> None:
-        if self._is_serving:
-            self._followers.follow(identity, message, self._image)
-        else:
-            self._waiting_follows[identity] = message
-
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
         if waits:
             self._driver.tick(_clock_ms())
         if self._decisions is not None:
             self._tick_decisions(self._decisions)
-        events = self._driver.pump(waits=waits)
-        while events:
+        has_news = True
+        while has_news:
+            events = self._driver.pump(waits=waits)
             for event in events:
                 self._on_event(event)
-            events = self._driver.pump(waits=waits)
-        now_ms = _clock_ms()
-        self._present(now_ms)
-        self._answer(now_ms)
-        # What was decided meanwhile is on its way before anything is waited for.
-        for event in self._driver.pump():
-            self._on_event(event)
+            now_ms = _clock_ms()
+            self._present(now_ms)
+            self._answer(now_ms)
+            # What was decided meanwhile is on its way before anything is waited for.
+            has_news = bool(events) or self._driver.has_work
         if self._peers is not None:
             self._peers.flush()
         self._snapshot_if_due()
 
     def _present(self, now_ms: int) -> None:
         presence = self._presence
+        # Once: a process that dies and comes back does not make the node leave.
+        self._is_complete |= self._expected <= self._followers.names
         presence.tick(
             now_ms,
             offset=self._followers.reached(self._image),
-            is_complete=self._expected <= self._followers.names,
+            is_complete=self._is_complete,
         )
-        if self._is_ready:
-            return
         broker = presence.broker(self._image)
         if broker is None and presence.is_refused and not self._config.is_of_several:
             # On a full disk an earlier start's registration does: clients shall be able to read.
             broker = self._image.brokers.get(self._config.node_id)
-        if broker is not None and not self._is_serving:
-            self._is_serving = True
-            for identity, message in self._waiting_follows.items():
-                self._followers.follow(identity, message, self._image)
-            self._waiting_follows.clear()
-        if broker is not None and not broker.is_fenced:
+        self._followers.is_serving |= broker is not None
+        self._followers.admit(self._image)
+        if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             self._supervisor.ready()
 
@@ -257,6 +262,7 @@ class ControllerProcess:
             decisions.tick(_clock_ms())
         except (NoRoomError, NotNowError) as error:
             log.warning("what is due by time has to wait: %r", error)
+            decisions.controller.lead(_clock_ms())
 
     # -- what the driver says ----------------------------------------------------------------------
 
@@ -292,7 +298,10 @@ class ControllerProcess:
             self._lead_if_due()
 
     def _stand(self, standing: Standing) -> None:
-        if standing.role is not Role.LEADER:
+        decisions = self._decisions
+        if decisions is not None and (
+            standing.role is not Role.LEADER or standing.term != decisions.term
+        ):
             self._decisions = None
         now_ms = _clock_ms()
         if self._config.is_of_several:
@@ -355,7 +364,7 @@ class ControllerProcess:
         broker = self._image.brokers.get(header.node_id)
         if broker is None or not broker.log_dirs or not header.directory_id:
             return None
-        if uuid.UUID(header.directory_id).bytes in broker.log_dirs:
+        if header.directory_id in (str(uuid.UUID(bytes=known)) for known in broker.log_dirs):
             return None
         return (
             f"node {header.node_id} has come back with another data folder and cannot vote as what"

@@ -116,6 +116,7 @@ class RaftDriver:
         self._persisting: Ready | None = None
         self._is_refused = False
         self._retry_at_ms: int | None = None
+        self._is_asked = False
         self._incoming: SnapshotWriter | None = None
         self._node = self._make_node()
 
@@ -155,6 +156,11 @@ class RaftDriver:
         return self._persisting is None
 
     @property
+    def has_work(self) -> bool:
+        """Whether something was asked of the core since the last `pump`."""
+        return self._is_asked
+
+    @property
     def first_index(self) -> int:
         """The first entry that `entries_from` can give."""
         return self._node.log.first_index
@@ -179,6 +185,7 @@ class RaftDriver:
 
     def propose(self, data: bytes) -> Proposal | Refusal:
         """Append to the log, if this member leads. `pump` carries it on."""
+        self._is_asked = True
         return self._node.propose(data)
 
     def step(self, message: Message) -> None:
@@ -208,7 +215,7 @@ class RaftDriver:
         """
         assert self.is_idle
         term = self._node.log.term_at(index)
-        if self._node.is_receiving_snapshot or term is None:
+        if term is None or not self._node.may_take_snapshot:
             return False
         configuration = self._node.log.configuration_at(index)
         writer: SnapshotWriter | None = None
@@ -227,7 +234,7 @@ class RaftDriver:
             if writer is not None:
                 writer.abort()
             return False
-        self._node.snapshot_taken(_mark(mark, self._bootstrap), self._log.first_index)
+        self._node.snapshot_taken(_mark(mark), self._log.first_index)
         return True
 
     def close(self) -> None:
@@ -242,6 +249,7 @@ class RaftDriver:
         With `waits` also what the disk is doing is waited for, at a start.
         """
         events: list[Event] = []
+        self._is_asked = False
         self._take_persisted(events)
         while True:
             while (ready := self._node.ready()) is not None:
@@ -343,7 +351,7 @@ class RaftDriver:
             self._send(message)
             return
         mark = self._log.snapshot
-        if mark is None or _mark(mark, self._bootstrap) != message.snapshot:
+        if mark is None or _mark(mark) != message.snapshot:
             return  # it has been replaced; the core begins with the new one
         data = self._log.read_snapshot(message.offset, message.length)
         self._send(
@@ -387,12 +395,13 @@ def restored(metadata_log: MetadataLog, bootstrap: Configuration) -> Restored:
             Entry(entry.index, entry.term, entry.data) for entry in metadata_log.read(first_index)
         ),
         previous_term=metadata_log.term_at(first_index - 1),
-        snapshot=None if mark is None else _mark(mark, bootstrap),
+        snapshot=None if mark is None else _mark(mark),
         bootstrap=bootstrap,
     )
 
 
-def _mark(mark: StoredMark, bootstrap: Configuration) -> SnapshotMark:
+def _mark(mark: StoredMark) -> SnapshotMark:
     """A snapshot of the time before there was Raft names no voters."""
-    configuration = decode_configuration(mark.configuration) if mark.configuration else bootstrap
+    voters = mark.configuration
+    configuration = decode_configuration(voters) if voters else Configuration()
     return SnapshotMark(mark.index, mark.term, mark.size, mark.checksum, configuration)

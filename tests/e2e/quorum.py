@@ -106,6 +106,12 @@ class QuorumOfNodes:
         assert isinstance(answer, DescribeClusterResponse)
         return {broker.broker_id for broker in answer.brokers}
 
+    def wait_for_topics(self, at: int, wanted: set[str]) -> None:
+        wait_until(lambda: self.topics(at) == wanted, what=f"node {at} has {wanted}")
+
+    def wait_for_brokers(self, at: int, wanted: set[int]) -> None:
+        wait_until(lambda: self.brokers(at) == wanted, what=f"node {at} shows {wanted}")
+
 
 @contextmanager
 def quorum_of_nodes(

@@ -27,10 +27,9 @@ def test_what_any_node_is_asked_for_appears_on_all(three: QuorumOfNodes) -> None
     for at in three.nodes:
         assert three.create(at, f"made-at-{at}") == ErrorCode.NONE
         assert f"made-at-{at}" in three.topics(at), "the node that answers shows it at once"
-    wanted = {"made-at-0", "made-at-1", "made-at-2"}
     for at in three.nodes:
-        wait_until(lambda at=at: three.topics(at) == wanted, what=f"node {at} has all")  # type: ignore[misc]  # a default
-        wait_until(lambda at=at: three.brokers(at) == {0, 1, 2}, what=f"{at} shows all")  # type: ignore[misc]  # a default
+        three.wait_for_topics(at, {"made-at-0", "made-at-1", "made-at-2"})
+        three.wait_for_brokers(at, {0, 1, 2})
     assert three.create(1, "made-at-0") == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
@@ -57,11 +56,9 @@ def test_when_the_leaders_node_is_killed_another_leads_and_the_node_catches_up(
         assert three.create(near, f"after-{round_}") == ErrorCode.NONE
         gaps.append(time.monotonic() - began)
         assert three.leader(far) != leader
-        wait_until(lambda: leader not in three.brokers(near), what="the dead node is fenced")
+        three.wait_for_brokers(near, {near, far})
         three.start(leader)
-        wait_until(
-            lambda: three.topics(leader) == three.topics(near), what="the node has caught up"
-        )
+        three.wait_for_topics(leader, three.topics(near))
     names = {f"{when}-{n}" for when in ("before", "after") for n in range(KILLS)}
     for at in three.nodes:
         assert three.topics(at) == names
@@ -90,7 +87,7 @@ def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
     assert three.quorum(left).error_code == ErrorCode.LEADER_NOT_AVAILABLE
     three.start(*three.others(left))
     assert three.create(left, "together") == ErrorCode.NONE
-    wait_until(lambda: three.topics(0) >= {"together"}, what="the others have it")
+    three.wait_for_topics(0, three.topics(left))
 
 
 def test_a_node_that_stops_hands_the_lead_over(three: QuorumOfNodes, report: Report) -> None:

@@ -164,3 +164,26 @@ def test_a_state_for_which_there_is_no_room_is_not_left_behind_in_parts(tmp_path
         disk.empty()
         StateFile(path).write(b"[1]")
         assert json.loads(path.read_bytes()) == [1]
+
+
+def test_nodes_of_one_cluster_are_not_formatted_with_an_id_each(tmp_path: Path) -> None:
+    peers = {"peers": "0@127.0.0.1:1,1@127.0.0.1:2,2@127.0.0.1:3"}
+    with pytest.raises(ConfigFault, match=r"set cluster\.id, or run odradek format --cluster-id"):
+        adopt_identity(config_for(tmp_path, **peers), formats=True)
+    assert read_identity(tmp_path) is None
+    config = adopt_identity(config_for(tmp_path, **peers, **{"cluster.id": "c"}), formats=True)
+    assert config.cluster_id == "c"
+
+
+def test_every_formatting_makes_a_folder_of_its_own(tmp_path: Path) -> None:
+    one, other = (
+        adopt_identity(config_for(tmp_path / name), formats=True).directory_id for name in "ab"
+    )
+    assert one != other
+    assert adopt_identity(config_for(tmp_path / "a"), formats=True).directory_id == one
+
+
+def test_a_folder_from_before_there_were_directory_ids_is_served(tmp_path: Path) -> None:
+    format_folder(tmp_path, Identity("c", 0, 8))
+    assert "directory.id" not in (tmp_path / "meta.properties").read_text()
+    assert adopt_identity(config_for(tmp_path), formats=True).directory_id == ""

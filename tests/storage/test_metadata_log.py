@@ -15,6 +15,7 @@ from storage.metadata_log import (
     MetadataLogError,
     MetadataLogFullError,
 )
+from tests.support.disks import small_disk
 
 APPENDER = """
 import sys
@@ -264,3 +265,38 @@ def test_every_answered_append_survives_sigkill(folder: Path, answers: int) -> N
         assert entry.data == b"%d:" % entry.index + b"x" * (entry.index * 977 % 9000)
         assert entry.term == (entry.index - 1) // 5 * 5 + 1
     log.close()
+
+
+def test_who_was_to_vote_at_the_beginning_is_remembered(folder: Path) -> None:
+    log = MetadataLog.open(folder)
+    assert log.founders is None
+    log.save_founders(b"0,1,2")
+    log.close()
+    log = MetadataLog.open(folder)
+    assert log.founders == b"0,1,2"
+    log.close()
+
+
+def test_a_snapshot_tells_its_checksum_before_it_counts(folder: Path) -> None:
+    log = MetadataLog.open(folder)
+    log.append([b"x"], term=1)
+    writer = log.begin_snapshot(index=1, term=1)
+    writer.write(b"some")
+    writer.write(b"thing")
+    told = (writer.size, writer.checksum)
+    mark = writer.commit()
+    assert told == (mark.size, mark.checksum)
+    log.close()
+
+
+def test_room_is_for_what_fits_without_what_is_kept_back(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 16 << 20) as disk:
+        log = MetadataLog.open(disk.folder)
+        assert log.has_room_for(1 << 20)
+        assert not log.has_room_for(8 << 20)
+        disk.fill(leave_bytes=1 << 20)
+        assert log.has_room_for(100)
+        assert not log.has_room_for(1 << 20)
+        disk.fill()
+        assert not log.has_room_for(100)
+        log.close()

@@ -6,7 +6,7 @@ from cluster.raft.configuration import (
     configuration_of,
     encode_configuration,
 )
-from cluster.raft.leadership import Leadership
+from cluster.raft.leadership import Leadership, Replica
 from cluster.raft.log import RaftLog
 from cluster.raft.messages import (
     AppendAccepted,
@@ -357,3 +357,16 @@ def test_an_answer_beyond_the_log_cannot_be_true() -> None:
     stage = Stage()
     assert not stage.leadership.hear(AppendAccepted(2, 1, TERM, 99), 0)
     assert stage.leadership.peers[2].match_index == 0
+
+
+def test_a_leader_can_say_how_far_everybody_is() -> None:
+    stage = Stage(5)
+    stage.accepts(2, 5, now_ms=100)
+    stage.leadership.attach(8, 0, 200)
+    stage.accepts(8, 3, now_ms=300)
+    assert stage.leadership.replicas(400) == [
+        Replica(1, True, 5, 400, 400),
+        Replica(2, True, 5, 100, 100),
+        Replica(3, True, 0, 0, None),
+        Replica(8, False, 3, 300, None),
+    ]

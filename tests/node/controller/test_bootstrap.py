@@ -80,3 +80,21 @@ def test_a_new_address_is_told_after_the_next_start(tmp_path: Path) -> None:
     listener = broker(controller.image).listener("PLAINTEXT")
     assert listener is not None
     assert listener.port == 29092
+
+
+PEERS = "0@10.0.0.1:9192,1@10.0.0.2:9192,2@10.0.0.3:9192"
+
+
+def test_one_of_several_can_be_found_by_those_who_reached_another(tmp_path: Path) -> None:
+    several = {"peers": PEERS, "cluster_secret": "sixteen characters and more", "node_id": "1"}
+    on_all = config_of(tmp_path, listeners="0.0.0.0:19092", **several)
+    on_one = config_of(tmp_path, listeners="192.168.1.2:19092", **several)
+    told = config_of(tmp_path, listeners=":1", advertised_listeners="kafka.example:443", **several)
+    hosts = [registration(config, b"i" * 16).listeners[0].host for config in (on_all, on_one, told)]
+    assert hosts == ["10.0.0.2", "192.168.1.2", "kafka.example"]
+
+
+def test_one_of_several_serves_when_it_has_been_heard_of(tmp_path: Path) -> None:
+    secret = "sixteen characters and more"
+    config = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")
+    assert broker(started(config), 1).is_fenced

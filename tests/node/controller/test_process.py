@@ -36,6 +36,7 @@ from node.bus.messages import (
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    QuorumDescribed,
     Submit,
     Submitted,
     ToController,
@@ -93,6 +94,7 @@ class Follower:
                 if isinstance(message, Submitted):
                     self.answers[message.request_id] = message
                     continue
+                assert not isinstance(message, QuorumDescribed)
                 self.heard.append(message)
                 image = apply_metadata(self.image, message)
                 assert image is not None, "entries are missing"

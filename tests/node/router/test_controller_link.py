@@ -22,9 +22,12 @@ from cluster.metadata.records import ClusterCreated, TopicCreated, encode_record
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    DescribeQuorum,
     Follow,
     MetadataRecords,
     MetadataSnapshot,
+    QuorumDescribed,
+    QuorumState,
     Submit,
     Submitted,
     ToController,
@@ -59,7 +62,9 @@ class Controller:
                         return message
                 await asyncio.sleep(0.002)
 
-    def says(self, *messages: MetadataRecords | MetadataSnapshot | Submitted) -> None:
+    def says(
+        self, *messages: MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed
+    ) -> None:
         self._socket.send_multipart((ROUTER, encode(list(messages))))
 
     def close(self) -> None:
@@ -324,5 +329,40 @@ def test_a_command_is_not_waited_for_longer_than_it_may_take(play: Play) -> None
         # What nobody waits for any more is not asked again: this is the other command.
         room.controller.says(answer_to(await room.controller.hears(Submit)))
         await fresh.wait()
+
+    play(scene)
+
+
+def asked(link: ControllerLink, timeout_ms: int) -> "asyncio.Future[QuorumState | None]":
+    answer: asyncio.Future[QuorumState | None] = asyncio.get_running_loop().create_future()
+
+    def finish(state: QuorumState | None, error: BaseException | None) -> None:
+        assert error is None
+        answer.set_result(state)
+
+    drive(link.describe_quorum(timeout_ms), finish)
+    return answer
+
+
+def test_the_quorums_state_is_told_by_the_controller(play: Play) -> None:
+    state = QuorumState(2, 5, 30, ())
+
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        answer = asked(room.link, 30_000)
+        question = await room.controller.hears(DescribeQuorum)
+        assert isinstance(question, DescribeQuorum)
+        room.controller.says(QuorumDescribed(question.request_id, state))
+        async with asyncio.timeout(DEADLINE_S):
+            assert await answer == state
+
+    play(scene)
+
+
+def test_a_controller_that_does_not_say_how_the_quorum_stands_is_not_waited_for(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await asked(room.link, 1) is None
 
     play(scene)

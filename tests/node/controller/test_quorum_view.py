@@ -1,0 +1,102 @@
+"""How the quorum stands, told by its leader to whoever asks at any node."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.bus.messages import QuorumDescribed
+from node.bus.peer_messages import AskQuorum, ControlMessage, TellQuorum
+from node.controller.quorum_view import PATIENCE_MS, QuorumView
+from tests.support.raft_room import Member, RaftRoom
+
+WALL_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[RaftRoom]:
+    room = RaftRoom(tmp_path)
+    yield room
+    room.close()
+
+
+class View:
+    """One member's view, and what it says."""
+
+    def __init__(self, member: Member) -> None:
+        self.sent: list[tuple[int, ControlMessage]] = []
+        self.told: list[QuorumDescribed] = []
+        self.view = QuorumView(
+            member.driver,
+            send=lambda to, message: self.sent.append((to, message)),
+            tell=lambda _identity, answer: self.told.append(answer),
+            wall_ms=lambda: WALL_MS,
+        )
+
+
+def test_the_leader_knows_how_far_everybody_is(room: RaftRoom) -> None:
+    leader = room.elect()
+    room.elapse(200)
+    late = next(n for n in room.members if n != leader.node_id)
+    room.away = {late}
+    leader.driver.propose(b"a")
+    room.settle()
+    view = View(leader)
+    view.view.describe(b"router", 4, room.now_ms)
+    view.view.settle(room.now_ms)
+    (answer,) = view.told
+    state = answer.state
+    assert answer.request_id == 4
+    assert state is not None
+    assert (state.leader_id, state.term) == (leader.node_id, leader.driver.node.term)
+    ends = {voter.node_id: voter.log_end_offset for voter in state.voters}
+    assert sorted(ends) == [0, 1, 2]
+    assert ends[leader.node_id] == state.high_watermark == ends[late] + 1
+    caught_up = {v.node_id: v.last_caught_up_ms for v in state.voters}
+    assert caught_up[late] == -1
+    assert caught_up[leader.node_id] == WALL_MS
+
+
+def test_another_member_asks_the_leader(room: RaftRoom) -> None:
+    leader = room.elect()
+    room.elapse(200)
+    asker = next(m for m in room.members.values() if m is not leader)
+    here, there = View(asker), View(leader)
+    here.view.describe(b"router", 4, 0)
+    here.view.settle(0)
+    ((to, question),) = here.sent
+    assert to == leader.node_id
+    assert isinstance(question, AskQuorum)
+    there.view.asked(asker.node_id, question)
+    ((back, answer),) = there.sent
+    assert back == asker.node_id
+    assert isinstance(answer, TellQuorum)
+    here.view.told(answer)
+    assert here.told == [QuorumDescribed(4, there.view.state())]
+
+
+def test_a_leader_that_leads_no_more_is_not_believed(room: RaftRoom) -> None:
+    leader = room.elect()
+    asker = next(m for m in room.members.values() if m is not leader)
+    here = View(asker)
+    here.view.describe(b"router", 4, 0)
+    here.view.settle(0)
+    ((_, question),) = here.sent
+    assert isinstance(question, AskQuorum)
+    here.view.told(TellQuorum(question.request_id, None))
+    assert here.told == []
+    here.view.settle(PATIENCE_MS // 2)
+    assert len(here.sent) == 2, "it is asked again"
+
+
+def test_nobody_knows_when_there_is_no_leader_in_time(room: RaftRoom) -> None:
+    view = View(room[0])
+    view.view.describe(b"router", 4, 0)
+    view.view.settle(PATIENCE_MS - 1)
+    assert view.told == []
+    due_ms = view.view.next_deadline_ms()
+    assert due_ms is not None
+    assert due_ms <= PATIENCE_MS
+    view.view.settle(PATIENCE_MS)
+    assert view.told == [QuorumDescribed(4, None)]
+    assert view.view.next_deadline_ms() is None
