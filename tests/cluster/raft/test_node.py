@@ -880,6 +880,7 @@ def test_a_clock_that_goes_back_is_not_believed() -> None:
     member.hear(heartbeat(1))
     before = member.node.next_deadline_ms()
     member.node.tick(0)
+    member.node.step(heartbeat(1), 0)
     assert member.node.next_deadline_ms() == before
     assert member.role is Role.FOLLOWER
 
