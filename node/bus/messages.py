@@ -237,5 +237,12 @@ class QuorumDescribed(_Message, frozen=True, array_like=True, tag=27, gc=False):
     state: QuorumState | None
 
 
+class Unreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
+    """The nodes to which the connection has just broken. What has become of them the metadata will
+    say within the session timeout; until then clients had better not be sent there."""
+
+    node_ids: tuple[int, ...]
+
+
 ToController = Follow | Applied | Submit | DescribeQuorum
-FromController = MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed
+FromController = MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable

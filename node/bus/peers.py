@@ -117,13 +117,15 @@ class PeerBus:
         self._zap = self._authenticate() if self._keys is not None else None
         self._router = self._bind(listen)
         self._router_monitor = self._router.get_monitor_socket(_HANDSHAKE_FAILURES)
+        self.broken_since: dict[int, float] = {}
+        """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
         self._dealers: dict[int, Socket] = {}
         self._monitors: dict[int, Socket] = {}
         for node_id, address in self._others.items():
             dealer = self._connect(address)
             self._dealers[node_id] = dealer
             self._monitors[node_id] = dealer.get_monitor_socket(
-                _HANDSHAKE_FAILURES | zmq.Event.HANDSHAKE_SUCCEEDED
+                _HANDSHAKE_FAILURES | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
             )
             dealer.connect(f"tcp://{address}")
 
@@ -185,7 +187,7 @@ class PeerBus:
         """Heed what is not a message; the peers to which a connection was made."""
         if self._zap is not None:
             self._answer_zap(self._zap)
-        for address in _failures(self._router_monitor)[1]:
+        for address in _seen(self._router_monitor).failures:
             self.refused_count += 1
             log.error(
                 "somebody spoke to our peer address %s without the cluster's secret: turned away;"
@@ -194,10 +196,14 @@ class PeerBus:
             )
         connected = []
         for node_id, monitor in self._monitors.items():
-            is_connected, failures = _failures(monitor)
-            if is_connected:
+            seen = _seen(monitor)
+            if seen.is_connected:
                 connected.append(node_id)
-            if failures:
+            if seen.is_broken:
+                self.broken_since.setdefault(node_id, time.monotonic())
+            elif seen.is_connected:
+                self.broken_since.pop(node_id, None)
+            if seen.failures:
                 log.error(
                     "node %d at %s does not take our handshake: cluster.secret must be the same on"
                     " every node",
@@ -350,19 +356,29 @@ class PeerBus:
             zap.send_multipart([*parts[:at], version, request_id, code, text, b"", b""])
 
 
-def _failures(monitor: Socket) -> tuple[bool, list[str]]:
-    """Whether a handshake succeeded, and the addresses of those that failed."""
-    is_connected = False
-    failed: list[str] = []
+class _Seen(NamedTuple):
+    """What a monitor has told: whether a handshake succeeded, whether the connection is broken now,
+    and the addresses of those whose handshake failed."""
+
+    is_connected: bool
+    is_broken: bool
+    failures: list[str]
+
+
+def _seen(monitor: Socket) -> _Seen:
+    is_connected = is_broken = False
+    failures: list[str] = []
     while True:
         try:
             event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
-            return is_connected, failed
+            return _Seen(is_connected, is_broken, failures)
         if event["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
-            is_connected = True
+            is_connected, is_broken = True, False
+        elif event["event"] == zmq.Event.DISCONNECTED:
+            is_broken = True
         else:
-            failed.append(event["endpoint"].decode(errors="replace"))
+            failures.append(event["endpoint"].decode(errors="replace"))
 
 
 def _numeric(address: PeerAddress) -> PeerAddress:

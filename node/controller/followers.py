@@ -116,6 +116,11 @@ class Followers:
             for identity in list(self._followers):
                 self.send(identity, [message])
 
+    def tell(self, message: FromController) -> None:
+        """Say the same to everybody."""
+        for identity in list(self._followers):
+            self.send(identity, [message])
+
     def replace(self, image: MetadataImage) -> None:
         """Tell everybody everything: the log has begun anew from a snapshot."""
         message = snapshot_of(image)

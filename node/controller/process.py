@@ -29,7 +29,14 @@ from cluster.raft.messages import Entry, Message
 from cluster.raft.ready import Role, Standing
 from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
-from node.bus.messages import Applied, DescribeQuorum, Follow, Submit, ToController
+from node.bus.messages import (
+    Applied,
+    DescribeQuorum,
+    Follow,
+    Submit,
+    ToController,
+    Unreachable,
+)
 from node.bus.peer_messages import (
     PEER_VERSION,
     AskQuorum,
@@ -58,6 +65,9 @@ log = logging.getLogger(__name__)
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
 _IDLE_POLL_MS = 1_000
+_DOUBT_S = 1.5
+"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
+is well, and it is the way between us that is not."""
 _INCARNATION_NAME = "incarnation"
 
 
@@ -75,6 +85,7 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
+        self._doubted: tuple[int, ...] = ()
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
         self._driver = RaftDriver(
@@ -198,9 +209,20 @@ class ControllerProcess:
         if self._peers is not None:
             for node_id in self._peers.look():
                 self._errands.reconnected(node_id, now_ms)
+            self._doubt(self._peers)
             for header, messages in self._peers.receive():
                 for peer_message in messages:
                     self._hear_peer(header, peer_message, now_ms)
+
+    def _doubt(self, peers: PeerBus) -> None:
+        """Tell this node's processes which nodes have just become unreachable."""
+        now = time.monotonic()
+        doubted = tuple(
+            sorted(n for n, since in peers.broken_since.items() if now - since < _DOUBT_S)
+        )
+        if doubted != self._doubted:
+            self._doubted = doubted
+            self._followers.tell(Unreachable(doubted))
 
     def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):

@@ -26,6 +26,7 @@ from node.bus.messages import (
     QuorumState,
     Submit,
     Submitted,
+    Unreachable,
 )
 from node.bus.metadata_feed import apply_metadata
 from node.bus.reply import Reply
@@ -50,6 +51,8 @@ class ControllerLink:
         on_image: Callable[[MetadataImage, MetadataImage], None],
     ) -> None:
         self.image = MetadataImage.empty()
+        self.unreachable: frozenset[int] = frozenset()
+        """Nodes that have just been lost sight of, before the metadata says what became of them."""
         self._loop = loop
         self._process = process
         self._incarnation = incarnation
@@ -154,6 +157,9 @@ class ControllerLink:
                     continue
                 if isinstance(message, QuorumDescribed):
                     self._on_quorum(message)
+                    continue
+                if isinstance(message, Unreachable):
+                    self.unreachable = frozenset(message.node_ids)
                     continue
                 image = apply_metadata(self.image, message)
                 if image is None:

@@ -90,6 +90,7 @@ class DirectController:
         self.failure: ApiError | None = None
         self.timeouts_ms: list[int] = []
         self.has_quorum = True
+        self.unreachable: frozenset[int] = frozenset()
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         self.timeouts_ms.append(timeout_ms)

@@ -178,15 +178,16 @@ def _topic(
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             MetadataResponsePartition(
-                error_code=_partition_error(partition),
+                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
                 offline_replicas=_offline(partition, brokers),
             )
             for index, partition in enumerate(topic.partitions)
+            for leader in (_leader(partition, services),)
         ],
         topic_authorized_operations=_operations(topic.name, request, context, services),
     )
@@ -239,9 +240,14 @@ async def _create_missing(
 # -- what both kinds of answer say of a partition --------------------------------------------
 
 
-def _partition_error(partition: PartitionImage) -> ErrorCode:
-    is_led = partition.leader != NO_LEADER
-    return ErrorCode.NONE if is_led else ErrorCode.LEADER_NOT_AVAILABLE
+def _leader(partition: PartitionImage, services: Services) -> int:
+    """The leader to tell, NO_LEADER if there is none or it has just been lost sight of.
+
+    A client that is told of a dead leader takes it for known and asks again in a second at best; one
+    that is told of none asks again at once, until there is a new one.
+    """
+    unreachable = services.controller.unreachable
+    return NO_LEADER if partition.leader in unreachable else partition.leader
 
 
 def _offline(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
@@ -324,9 +330,9 @@ def _described(
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=[
             DescribeTopicPartitionsResponsePartition(
-                error_code=_partition_error(partition),
+                error_code=ErrorCode.NONE if leader >= 0 else ErrorCode.LEADER_NOT_AVAILABLE,
                 partition_index=index,
-                leader_id=partition.leader,
+                leader_id=leader,
                 leader_epoch=partition.leader_epoch,
                 replica_nodes=list(partition.replicas),
                 isr_nodes=list(partition.in_sync_replicas),
@@ -335,6 +341,7 @@ def _described(
                 offline_replicas=_offline(partition, image.brokers),
             )
             for index, partition in enumerate(topic.partitions[first:end], first)
+            for leader in (_leader(partition, services),)
         ],
         topic_authorized_operations=services.authorizer.authorized_operations(
             context, ResourceType.TOPIC, topic.name
