@@ -87,6 +87,11 @@ class EmbeddedBroker:
         all of them were ready."""
         return self._state().children
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the node was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def log(self) -> str:
         """What the node has printed so far."""
         try:

@@ -1,16 +1,23 @@
-"""`odradek cluster`: how a cluster of several nodes is doing."""
+"""`odradek cluster`: several nodes on this machine, and how a cluster is doing anywhere."""
 
 from __future__ import annotations
 
+import signal
+import tempfile
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from node.cli.asker import Asker, NotABroker
 from node.cli.client import Connection, split_address, with_connection
 from node.cli.output import Output, Row, with_output
+from node.cli.serve import with_settings
 from protocol.apis import ApiKey
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.cluster import (
@@ -27,7 +34,12 @@ from protocol.messages.metadata import (
     MetadataResponse,
 )
 
+if TYPE_CHECKING:
+    # The node's own modules are imported when nodes are started.
+    from node.local_cluster import Layout, LocalCluster
+
 METADATA_TOPIC = "__cluster_metadata"
+_ATTEND_S = 0.5
 
 
 @dataclass(slots=True)
@@ -63,7 +75,121 @@ class Health:
 
 @click.group()
 def cluster() -> None:
-    """See how a cluster is doing."""
+    """Run a cluster on this machine; see how any cluster is doing."""
+
+
+@cluster.command()
+@click.option(
+    "--nodes",
+    "node_count",
+    type=click.IntRange(1, 9),
+    help="How many. [default: as many as there were, or 3]",
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder of all nodes' data.  [default: odradek-cluster beside that of serve]",
+)
+@click.option("--temporary", is_flag=True, help="New data in a folder that goes at the end.")
+@click.option(
+    "--port",
+    type=click.IntRange(1, 60_000),
+    help="The first node's for clients, the others' follow.  [default: 9092]",
+)
+@with_settings
+@with_output
+def up(
+    node_count: int | None,
+    data: Path | None,
+    temporary: bool,
+    port: int | None,
+    settings: tuple[tuple[str, str], ...],
+    output: Output,
+) -> None:
+    """Run several nodes of one cluster on this machine, until Ctrl-C.
+
+    Topics get a replica on each of up to three nodes. A node that is killed is started again; try
+    it. The cluster comes up again with its data, its ports and its nodes.
+    """
+    from node.config import default_data_folder
+    from node.embedded import BrokerFailure
+    from node.local_cluster import LocalCluster
+
+    if temporary and data is not None:
+        raise click.UsageError("Give --data or --temporary, not both.")
+    with ExitStack() as stack:
+        if temporary:
+            data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-")))
+        folder = data or default_data_folder().with_name("odradek-cluster")
+        nodes = LocalCluster(
+            folder, _layout(folder, node_count, port), settings={"profile": "dev", **dict(settings)}
+        )
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        output.hint(f"Starting {len(nodes.nodes)} nodes in {folder} ...")
+        try:
+            nodes.start()
+            _welcome(nodes, folder, output)
+            _attend(nodes, output)
+        except BrokerFailure as failure:
+            raise click.ClickException(str(failure)) from failure
+        except KeyboardInterrupt:
+            output.hint("\nStopping.")
+        finally:
+            nodes.stop()
+
+
+def _layout(folder: Path, node_count: int | None, port: int | None) -> Layout:
+    """The layout that is there, or a new one as asked for."""
+    from node.local_cluster import keep, lay_out, layout_of
+
+    try:
+        layout = layout_of(folder)
+        if layout is None:
+            layout = lay_out(node_count or 3, port or 9092)
+            keep(folder, layout)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    first = layout.nodes[0]
+    if node_count not in (None, len(layout.nodes)) or port not in (None, first.port):
+        raise click.ClickException(
+            f"the cluster in {folder} has {len(layout.nodes)} nodes from port {first.port} on;"
+            " leave --nodes and --port out, or choose another folder with --data"
+        )
+    return layout
+
+
+def _welcome(nodes: LocalCluster, folder: Path, output: Output) -> None:
+    rows: list[Row] = [
+        {
+            "node": node_id,
+            "address": node.bootstrap_servers,
+            "log": str(node.directory / "node.log"),
+            "data": str(node.data),
+        }
+        for node_id, node in nodes.nodes.items()
+    ]
+    if output.is_json:
+        output.json_line({"bootstrap": nodes.bootstrap_servers, "nodes": rows})
+        return
+    output.rows(rows, ["node", "address", "log"])
+    if output.is_terminal:
+        click.echo(
+            f"\nTry, in another shell:\n  export ODRADEK_BOOTSTRAP={nodes.bootstrap_servers}"
+        )
+        click.echo("  odradek cluster status\n  odradek topic create orders -p 6")
+        click.echo("\nCtrl-C stops all of them.")
+
+
+def _attend(nodes: LocalCluster, output: Output) -> None:
+    """Start nodes again that have ended, until interrupted."""
+    while True:
+        time.sleep(_ATTEND_S)
+        for node_id, node in nodes.nodes.items():
+            if not node.is_running:
+                output.hint(f"Node {node_id} has ended; it is started again.")
+                node.kill()
+                node.start()
+                output.hint(f"Node {node_id} is back.")
 
 
 @cluster.command()

@@ -243,8 +243,8 @@ async def _create_missing(
 def _leader(partition: PartitionImage, services: Services) -> int:
     """The leader to tell, NO_LEADER if there is none or it has just been lost sight of.
 
-    A client that is told of a dead leader takes it for known and asks again in a second at best; one
-    that is told of none asks again at once, until there is a new one.
+    A client that is told of a dead leader takes it for known and asks again in a second at best;
+    one that is told of none asks again at once, until there is a new one.
     """
     unreachable = services.controller.unreachable
     return NO_LEADER if partition.leader in unreachable else partition.leader

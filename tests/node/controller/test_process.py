@@ -40,6 +40,7 @@ from node.bus.messages import (
     Submit,
     Submitted,
     ToController,
+    Unreachable,
 )
 from node.bus.metadata_feed import apply_metadata
 from node.child import python_command
@@ -94,7 +95,7 @@ class Follower:
                 if isinstance(message, Submitted):
                     self.answers[message.request_id] = message
                     continue
-                assert not isinstance(message, QuorumDescribed)
+                assert not isinstance(message, QuorumDescribed | Unreachable)
                 self.heard.append(message)
                 image = apply_metadata(self.image, message)
                 assert image is not None, "entries are missing"

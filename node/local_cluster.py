@@ -1,0 +1,136 @@
+"""Several nodes of one cluster on this machine, each in processes and a folder of its own.
+
+For `odradek cluster up` and for tests of what a client does when a node fails. What the nodes must
+agree upon (ids, ports, the cluster's id and secret) is chosen once and kept in the folder, so that
+the same cluster comes up again.
+"""
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from node.data_folder import new_cluster_id
+from node.embedded import BrokerFailure, EmbeddedBroker
+
+LAYOUT_NAME: Final = "cluster.json"
+SECRET_NAME: Final = "cluster.secret"
+NODES_MAX: Final = 9
+_PEER_PORTS_ABOVE: Final = 1_000
+_PORTS_OF_A_NODE: Final = 20
+"""Behind a node's peer port its workers listen, each on the next."""
+REPLICAS_MAX: Final = 3
+
+
+class LocalNode(msgspec.Struct, frozen=True):
+    """Where one node listens: for clients and for the other nodes."""
+
+    node_id: int
+    port: int
+    peer_port: int
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """What the nodes agree upon."""
+
+    cluster_id: str
+    nodes: tuple[LocalNode, ...]
+
+
+def lay_out(node_count: int, first_port: int) -> Layout:
+    """A new cluster: clients' ports from `first_port` on, peers' a thousand above."""
+    if not 1 <= node_count <= NODES_MAX:
+        raise ValueError(f"{node_count} nodes: there can be 1 to {NODES_MAX}")
+    return Layout(
+        new_cluster_id(),
+        tuple(
+            LocalNode(
+                node_id,
+                first_port + node_id,
+                first_port + _PEER_PORTS_ABOVE + _PORTS_OF_A_NODE * node_id,
+            )
+            for node_id in range(node_count)
+        ),
+    )
+
+
+def layout_of(folder: Path) -> Layout | None:
+    """The layout of the cluster in the folder, None if there is none. Raises ValueError."""
+    try:
+        return msgspec.json.decode((folder / LAYOUT_NAME).read_bytes(), type=Layout)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{folder / LAYOUT_NAME} makes no sense: {error}") from error
+
+
+def keep(folder: Path, layout: Layout) -> None:
+    """Write the layout down, and the new cluster's secret, which is for the owner's eyes only."""
+    folder.mkdir(parents=True, exist_ok=True)
+    secret = folder / SECRET_NAME
+    secret.touch(mode=0o600)
+    secret.write_text(secrets.token_urlsafe(32))
+    (folder / LAYOUT_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(layout)))
+
+
+class LocalCluster:
+    """The nodes of a layout. `start` them, `stop` them; each is an EmbeddedBroker."""
+
+    def __init__(
+        self,
+        folder: Path,
+        layout: Layout,
+        *,
+        settings: dict[str, str] | None = None,
+        timeout_s: float = 60.0,
+    ) -> None:
+        peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in layout.nodes)
+        replicas = str(min(REPLICAS_MAX, len(layout.nodes)))
+        self.layout = layout
+        self.nodes = {
+            node.node_id: EmbeddedBroker(
+                folder / f"node-{node.node_id}",
+                settings={
+                    "node.id": str(node.node_id),
+                    "cluster.id": layout.cluster_id,
+                    # Not the secret itself: everybody can read a process's arguments.
+                    "cluster.secret.file": str(folder / SECRET_NAME),
+                    "peers": peers,
+                    "default.replication.factor": replicas,
+                    "offsets.topic.replication.factor": replicas,
+                    **(settings or {}),
+                },
+                timeout_s=timeout_s,
+                port=node.port,
+            )
+            for node in layout.nodes
+        }
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every node's address, as Kafka clients want them."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.layout.nodes)
+
+    def start(self) -> None:
+        """Start all nodes at once: the first ones wait for a majority. Raises BrokerFailure."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            starting = [pool.submit(node.start) for node in self.nodes.values()]
+        failures = [str(error) for each in starting if (error := each.exception()) is not None]
+        if failures:
+            self.kill()
+            raise BrokerFailure("\n".join(failures))
+
+    def stop(self) -> None:
+        """Stop all nodes in order."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            stopping = [pool.submit(node.stop) for node in self.nodes.values()]
+        failures = [str(error) for each in stopping if (error := each.exception()) is not None]
+        if failures:
+            raise BrokerFailure("\n".join(failures))
+
+    def kill(self) -> None:
+        """SIGKILL all of them."""
+        for node in self.nodes.values():
+            node.kill()
