@@ -58,6 +58,8 @@ log = logging.getLogger(__name__)
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
 _IDLE_POLL_MS = 1_000
+_SUCCESSION_MS = 150
+"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
 _INCARNATION_NAME = "incarnation"
 
 
@@ -75,6 +77,7 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
+        self._succession: tuple[int, int] | None = None
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
         self._driver = RaftDriver(
@@ -147,6 +150,7 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
+            None if self._succession is None else self._succession[0],
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -184,6 +188,7 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
+        self._succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
@@ -198,9 +203,25 @@ class ControllerProcess:
         if self._peers is not None:
             for node_id in self._peers.look():
                 self._errands.reconnected(node_id, now_ms)
+            for node_id in self._peers.take_gone():
+                self._succeed_later(node_id, now_ms)
             for header, messages in self._peers.receive():
                 for peer_message in messages:
                     self._hear_peer(header, peer_message, now_ms)
+
+    def _succeed_later(self, node_id: int, now_ms: int) -> None:
+        """A peer's process has ended. If it led, the others stand one after the other: who comes
+        first finds nobody in its way."""
+        voters = [v for v in self._driver.node.configuration.voter_ids if v != node_id]
+        if node_id == self._driver.node.leader_id and self._config.node_id in voters:
+            place = (voters.index(self._config.node_id) + node_id) % len(voters)
+            self._succession = (now_ms + place * _SUCCESSION_MS, node_id)
+
+    def _succeed_if_due(self, now_ms: int) -> None:
+        if self._succession is not None and now_ms >= self._succession[0]:
+            _, node_id = self._succession
+            self._succession = None
+            self._driver.succeed(node_id)
 
     def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):

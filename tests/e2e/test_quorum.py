@@ -1,5 +1,7 @@
 """Three nodes decide together: whatever node is asked, whichever dies."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,6 +78,27 @@ def test_when_only_the_controller_process_dies_the_node_is_not_fenced(
     three[leader].wait_until_ready()
     assert three.create(leader, "later") == ErrorCode.NONE
     assert three.topics(leader) == {"meanwhile", "later"}
+
+
+def test_a_leader_that_was_frozen_steps_back_and_learns_what_it_missed(
+    three: QuorumOfNodes, report: Report
+) -> None:
+    leader = three.leader(0)
+    near = three.others(leader)[0]
+    frozen = three[leader].processes["controller"]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert three.create(near, "meanwhile") == ErrorCode.NONE
+        gap = time.monotonic() - began
+        three.wait_for_brokers(near, set(three.others(leader)))
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    three.wait_for_topics(leader, {"meanwhile"})
+    assert three.create(leader, "afterwards") == ErrorCode.NONE
+    three.wait_for_brokers(near, {0, 1, 2})
+    report(f"from a freeze to the next decision: {gap:.2f} s")
+    assert gap < NEW_LEADER_S
 
 
 def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
