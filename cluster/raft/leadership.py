@@ -326,7 +326,7 @@ class Leadership:
         log = self._log
         previous_index = progress.next_index - 1
         previous_term = log.term_at(previous_index)
-        if previous_term is None or previous_index < log.previous_index:
+        if previous_term is None:
             assert log.snapshot is not None, "entries are gone and nothing replaces them"
             progress.begin_snapshot(log.snapshot)
             return False
