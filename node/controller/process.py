@@ -23,7 +23,13 @@ import zmq
 
 from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ConfigChanged, TopicDeleted, decode_records, encode_records
+from cluster.metadata.records import (
+    BrokerChanged,
+    ConfigChanged,
+    TopicDeleted,
+    decode_records,
+    encode_records,
+)
 from cluster.metadata.snapshot import image_records
 from cluster.raft.messages import Entry, Message
 from cluster.raft.ready import Role, Standing
@@ -60,6 +66,8 @@ SNAPSHOT_ENTRIES = 20_000
 _IDLE_POLL_MS = 1_000
 _SUCCESSION_MS = 150
 """Between two who stand for election when a leader's process has ended: several rounds of votes."""
+_RESIGN_AGAIN_MS = 10_000
+"""After having stood back for lack of room. All disks may be full; then it is of no use."""
 _INCARNATION_NAME = "incarnation"
 
 
@@ -77,6 +85,8 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
+        self._is_resigning = False
+        self._resign_again_ms = 0
         self._succession: tuple[int, int] | None = None
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
@@ -249,6 +259,9 @@ class ControllerProcess:
             now_ms = _clock_ms()
             self._present(now_ms)
             self._answer(now_ms)
+            if self._is_resigning:
+                self._is_resigning = False
+                self._driver.resign()
             # What was decided meanwhile is on its way before anything is waited for.
             has_news = bool(events) or self._driver.has_work
         if self._peers is not None:
@@ -340,7 +353,7 @@ class ControllerProcess:
             term=node.term,
             node_id=self._config.node_id,
             static=self._config.broker_configs,
-            has_room=self._log.has_room_for,
+            has_room=self._has_room,
         )
         if not self._image.cluster_id:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
@@ -348,6 +361,15 @@ class ControllerProcess:
             decisions.controller.lead(_clock_ms())
         self._decisions = decisions
         self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
+
+    def _has_room(self, byte_count: int) -> bool:
+        """Whether the log takes so much more. If not, another node shall lead: its disk may."""
+        has_room = self._log.has_room_for(byte_count)
+        if not has_room and self._config.is_of_several and _clock_ms() >= self._resign_again_ms:
+            log.error("no room on this node's disk: another one is asked to decide")
+            self._resign_again_ms = _clock_ms() + _RESIGN_AGAIN_MS
+            self._is_resigning = True
+        return has_room
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -405,7 +427,7 @@ def _gives_room(entry: Entry) -> bool:
     if not entry.is_command:
         return True
     records = decode_records(entry.data)
-    return any(isinstance(record, TopicDeleted | ConfigChanged) for record in records)
+    return any(isinstance(r, TopicDeleted | ConfigChanged | BrokerChanged) for r in records)
 
 
 def _peer_bus(config: NodeConfig, refuses: Callable[[PeerHeader], str | None]) -> PeerBus | None:

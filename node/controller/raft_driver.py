@@ -206,6 +206,7 @@ class RaftDriver:
     def resign(self) -> None:
         """Ask the best other voter to take over, if this member leads."""
         if self.is_leader and not self.is_alone:
+            self._is_asked = True
             self._node.resign(self._now_ms)
 
     def succeed(self, leader_id: int) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from node.embedded import BrokerFailure
 from protocol.errors import ErrorCode
 from tests.e2e.conftest import Report
 from tests.e2e.quorum import QuorumOfNodes, quorum_of_nodes
+from tests.support.disks import small_disk
 from tests.support.waiting import wait_until
 
 NEW_LEADER_S = 1.5
@@ -122,6 +124,25 @@ def test_a_node_that_stops_hands_the_lead_over(three: QuorumOfNodes, report: Rep
     gap = time.monotonic() - began
     report(f"from the end of a stop to the next decision: {gap:.2f} s")
     assert gap < 0.5, "nobody waits for an election timeout"
+
+
+def test_a_node_without_room_lets_another_decide(tmp_path: Path) -> None:
+    with quorum_of_nodes(tmp_path) as nodes, ExitStack() as stack:
+        disks = {
+            n: stack.enter_context(small_disk(node.data / "metadata", 16 << 20))
+            for n, node in nodes.nodes.items()
+        }
+        try:
+            nodes.start()
+            full = nodes.leader(0)
+            near = nodes.others(full)[0]
+            disks[full].fill()
+            wait_until(lambda: nodes.create(near, "t") in (0, ErrorCode.TOPIC_ALREADY_EXISTS))
+            assert nodes.leader(near) != full
+            disks[full].empty()
+            nodes.wait_for_topics(full, {"t"})
+        finally:
+            nodes.kill()
 
 
 def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> None:
