@@ -236,15 +236,20 @@ class RaftNode:
 
     def _restart_timeout(self) -> None:
         """The next election timeout begins; for one without a vote, the time until it asks."""
-        timeout_ms = self._settings.election_timeout_ms
+        settings = self._settings
+        timeout_ms = settings.election_timeout_ms
         if self._may_stand():
             is_waited_for = self.leader_id is None and self.role is not Role.CANDIDATE
             if self._is_alone() and is_waited_for:
                 timeout_ms = 0
             else:
                 timeout_ms += max(0, min(self._jitter_ms(), timeout_ms))
+            if self.role is Role.PRE_CANDIDATE:
+                # A rehearsal disturbs nobody and fails if another has heard the leader a little
+                # later: it is repeated soon, at between one and two heartbeats.
+                timeout_ms = timeout_ms * settings.heartbeat_ms // settings.election_timeout_ms
         elif self.leader_id is None:
-            timeout_ms = self._settings.heartbeat_ms * 2
+            timeout_ms = settings.heartbeat_ms * 2
         self._deadline_ms = self._now_ms + timeout_ms
 
     def _is_alone(self) -> bool:

@@ -51,6 +51,10 @@ _HANDSHAKE_FAILURES = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
+_CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
+_GONE_S = 0.3
+"""A connection that broke and cannot be made again so soon: nobody listens there any more. Another
+machine that cannot be reached does not say so, neither that it is gone nor that nobody listens."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -109,6 +113,10 @@ class PeerBus:
         self._headers: dict[bytes, PeerHeader | str] = {}
         self._refused_at: dict[str, float] = {}
         self._outgoing: dict[int, list[PeerMessage]] = {}
+        self._broken_at: dict[int, float] = {}
+        self.broken_since: dict[int, float] = {}
+        """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
+        self._gone: list[int] = []
         self.dropped_count = 0
         """Messages that found a queue full or nobody connected."""
         self.refused_count = 0
@@ -124,9 +132,7 @@ class PeerBus:
         for node_id, address in self._others.items():
             dealer = self._connect(address)
             self._dealers[node_id] = dealer
-            self._monitors[node_id] = dealer.get_monitor_socket(
-                _HANDSHAKE_FAILURES | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
-            )
+            self._monitors[node_id] = dealer.get_monitor_socket(_HANDSHAKE_FAILURES | _CONNECTIONS)
             dealer.connect(f"tcp://{address}")
 
     @property
@@ -187,7 +193,9 @@ class PeerBus:
         """Heed what is not a message; the peers to which a connection was made."""
         if self._zap is not None:
             self._answer_zap(self._zap)
-        for address in _seen(self._router_monitor).failures:
+        for event, address in _events(self._router_monitor):
+            if not event & _HANDSHAKE_FAILURES:
+                continue
             self.refused_count += 1
             log.error(
                 "somebody spoke to our peer address %s without the cluster's secret: turned away;"
@@ -196,22 +204,32 @@ class PeerBus:
             )
         connected = []
         for node_id, monitor in self._monitors.items():
-            seen = _seen(monitor)
-            if seen.is_connected:
-                connected.append(node_id)
-            if seen.is_broken:
-                self.broken_since.setdefault(node_id, time.monotonic())
-            elif seen.is_connected:
-                self.broken_since.pop(node_id, None)
-            if seen.failures:
-                log.error(
-                    "node %d at %s does not take our handshake: cluster.secret must be the same on"
-                    " every node",
-                    node_id,
-                    self._others[node_id],
-                )
+            for event, _ in _events(monitor):
+                if event & zmq.Event.HANDSHAKE_SUCCEEDED:
+                    connected.append(node_id)
+                    self._broken_at.pop(node_id, None)
+                    self.broken_since.pop(node_id, None)
+                elif event & zmq.Event.DISCONNECTED:
+                    self._broken_at[node_id] = time.monotonic()
+                    self.broken_since.setdefault(node_id, time.monotonic())
+                elif event & zmq.Event.CLOSED:
+                    broken_at = self._broken_at.pop(node_id, None)
+                    if broken_at is not None and time.monotonic() - broken_at < _GONE_S:
+                        self._gone.append(node_id)
+                else:
+                    log.error(
+                        "node %d at %s does not take our handshake: cluster.secret must be the same"
+                        " on every node",
+                        node_id,
+                        self._others[node_id],
+                    )
             self._hear_refusals(node_id)
         return connected
+
+    def take_gone(self) -> list[int]:
+        """The peers whose process has ended since the last call, as far as that shows."""
+        gone, self._gone = self._gone, []
+        return gone
 
     def close(self) -> None:
         """Say nothing more."""
@@ -356,29 +374,14 @@ class PeerBus:
             zap.send_multipart([*parts[:at], version, request_id, code, text, b"", b""])
 
 
-class _Seen(NamedTuple):
-    """What a monitor has told: whether a handshake succeeded, whether the connection is broken now,
-    and the addresses of those whose handshake failed."""
-
-    is_connected: bool
-    is_broken: bool
-    failures: list[str]
-
-
-def _seen(monitor: Socket) -> _Seen:
-    is_connected = is_broken = False
-    failures: list[str] = []
+def _events(monitor: Socket) -> Iterator[tuple[int, str]]:
+    """What a monitor has to tell: the event, and the address it is about."""
     while True:
         try:
             event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
-            return _Seen(is_connected, is_broken, failures)
-        if event["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
-            is_connected, is_broken = True, False
-        elif event["event"] == zmq.Event.DISCONNECTED:
-            is_broken = True
-        else:
-            failures.append(event["endpoint"].decode(errors="replace"))
+            return
+        yield int(event["event"]), event["endpoint"].decode(errors="replace")
 
 
 def _numeric(address: PeerAddress) -> PeerAddress:

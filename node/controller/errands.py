@@ -24,6 +24,7 @@ from enum import Enum, auto
 
 from cluster.controller.commands import (
     AlterConfigs,
+    BrokerHeartbeat,
     Command,
     DeleteTopics,
     IncrementalAlterConfigs,
@@ -38,9 +39,9 @@ RESEND_MS = 1_000
 """After which a leader that says nothing is sent the command again."""
 RETRY_MS = 50
 """After which a command is offered again that was not taken."""
-_ROOM_MAKERS = (DeleteTopics, AlterConfigs, IncrementalAlterConfigs)
+_ROOM_MAKERS = (DeleteTopics, AlterConfigs, IncrementalAlterConfigs, BrokerHeartbeat)
 """What an operator does about a full disk has the room that was kept back: topics are deleted, or
-kept for a shorter time."""
+kept for a shorter time. So has who serves and who does not."""
 NO_ROOM = "There is no room on the controller's disk."
 
 Answer = Callable[[Carried], None]

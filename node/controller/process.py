@@ -23,7 +23,13 @@ import zmq
 
 from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ConfigChanged, TopicDeleted, decode_records, encode_records
+from cluster.metadata.records import (
+    BrokerChanged,
+    ConfigChanged,
+    TopicDeleted,
+    decode_records,
+    encode_records,
+)
 from cluster.metadata.snapshot import image_records
 from cluster.raft.messages import Entry, Message
 from cluster.raft.ready import Role, Standing
@@ -68,6 +74,10 @@ _IDLE_POLL_MS = 1_000
 _DOUBT_S = 1.5
 """How long a broken connection counts for more than the metadata: a node that is not fenced by then
 is well, and it is the way between us that is not."""
+_SUCCESSION_MS = 150
+"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
+_RESIGN_AGAIN_MS = 10_000
+"""After having stood back for lack of room. All disks may be full; then it is of no use."""
 _INCARNATION_NAME = "incarnation"
 
 
@@ -86,6 +96,9 @@ class ControllerProcess:
         self._is_ready = False
         self._is_complete = False
         self._doubted: tuple[int, ...] = ()
+        self._is_resigning = False
+        self._resign_again_ms = 0
+        self._succession: tuple[int, int] | None = None
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
         self._driver = RaftDriver(
@@ -158,6 +171,7 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
+            None if self._succession is None else self._succession[0],
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -195,6 +209,7 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
+        self._succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
@@ -210,6 +225,8 @@ class ControllerProcess:
             for node_id in self._peers.look():
                 self._errands.reconnected(node_id, now_ms)
             self._doubt(self._peers)
+            for node_id in self._peers.take_gone():
+                self._succeed_later(node_id, now_ms)
             for header, messages in self._peers.receive():
                 for peer_message in messages:
                     self._hear_peer(header, peer_message, now_ms)
@@ -223,6 +240,20 @@ class ControllerProcess:
         if doubted != self._doubted:
             self._doubted = doubted
             self._followers.tell(Unreachable(doubted))
+
+    def _succeed_later(self, node_id: int, now_ms: int) -> None:
+        """A peer's process has ended. If it led, the others stand one after the other: who comes
+        first finds nobody in its way."""
+        voters = [v for v in self._driver.node.configuration.voter_ids if v != node_id]
+        if node_id == self._driver.node.leader_id and self._config.node_id in voters:
+            place = (voters.index(self._config.node_id) + node_id) % len(voters)
+            self._succession = (now_ms + place * _SUCCESSION_MS, node_id)
+
+    def _succeed_if_due(self, now_ms: int) -> None:
+        if self._succession is not None and now_ms >= self._succession[0]:
+            _, node_id = self._succession
+            self._succession = None
+            self._driver.succeed(node_id)
 
     def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):
@@ -250,6 +281,9 @@ class ControllerProcess:
             now_ms = _clock_ms()
             self._present(now_ms)
             self._answer(now_ms)
+            if self._is_resigning:
+                self._is_resigning = False
+                self._driver.resign()
             # What was decided meanwhile is on its way before anything is waited for.
             has_news = bool(events) or self._driver.has_work
         if self._peers is not None:
@@ -341,7 +375,7 @@ class ControllerProcess:
             term=node.term,
             node_id=self._config.node_id,
             static=self._config.broker_configs,
-            has_room=self._log.has_room_for,
+            has_room=self._has_room,
         )
         if not self._image.cluster_id:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
@@ -349,6 +383,15 @@ class ControllerProcess:
             decisions.controller.lead(_clock_ms())
         self._decisions = decisions
         self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
+
+    def _has_room(self, byte_count: int) -> bool:
+        """Whether the log takes so much more. If not, another node shall lead: its disk may."""
+        has_room = self._log.has_room_for(byte_count)
+        if not has_room and self._config.is_of_several and _clock_ms() >= self._resign_again_ms:
+            log.error("no room on this node's disk: another one is asked to decide")
+            self._resign_again_ms = _clock_ms() + _RESIGN_AGAIN_MS
+            self._is_resigning = True
+        return has_room
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -406,7 +449,7 @@ def _gives_room(entry: Entry) -> bool:
     if not entry.is_command:
         return True
     records = decode_records(entry.data)
-    return any(isinstance(record, TopicDeleted | ConfigChanged) for record in records)
+    return any(isinstance(r, TopicDeleted | ConfigChanged | BrokerChanged) for r in records)
 
 
 def _peer_bus(config: NodeConfig, refuses: Callable[[PeerHeader], str | None]) -> PeerBus | None:

@@ -24,7 +24,7 @@ from cluster.raft.configuration import (
     decode_configuration,
     encode_configuration,
 )
-from cluster.raft.messages import Entry, Message, SnapshotChunk, SnapshotMark
+from cluster.raft.messages import Entry, Message, SnapshotChunk, SnapshotMark, TimeoutNow
 from cluster.raft.node import RaftNode
 from cluster.raft.ready import (
     HardState,
@@ -206,7 +206,19 @@ class RaftDriver:
     def resign(self) -> None:
         """Ask the best other voter to take over, if this member leads."""
         if self.is_leader and not self.is_alone:
+            self._is_asked = True
             self._node.resign(self._now_ms)
+
+    def succeed(self, leader_id: int) -> None:
+        """The leader's process has ended: stand for election as if it had asked for that with its
+        last word, in place of waiting for a silence that is certain to come.
+
+        Nothing but the waiting is left out: who votes judges the log as ever (thesis 3.10).
+        """
+        node = self._node
+        if node.leader_id == leader_id and node.role is Role.FOLLOWER:
+            self._is_asked = True
+            node.step(TimeoutNow(leader_id, self._own_id, node.term), self._now_ms)
 
     def snapshot(self, index: int, content: bytes) -> bool:
         """Let `content`, the state after applying `index`, stand for the entries up to there.

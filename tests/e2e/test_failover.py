@@ -27,21 +27,13 @@ from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, Me
 from tests.e2e.checker import History, anomalies
 from tests.e2e.conftest import Report
 from tests.e2e.load import Reader, Writer, read_log
-from tests.support.ports import free_port, is_listening
+from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 PARTITIONS = 6
 READERS = 2
 WAIT_S = 60.0
-
-
-def free_pair() -> int:
-    """A free port whose successor, a worker's, is free as well."""
-    while True:
-        port = free_port()
-        if not is_listening(port + 1):
-            return port
 
 
 @contextmanager

@@ -1,7 +1,10 @@
 """Three nodes decide together: whatever node is asked, whichever dies."""
 
+import os
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from node.embedded import BrokerFailure
 from protocol.errors import ErrorCode
 from tests.e2e.conftest import Report
 from tests.e2e.quorum import QuorumOfNodes, quorum_of_nodes
+from tests.support.disks import small_disk
 from tests.support.waiting import wait_until
 
 NEW_LEADER_S = 1.5
@@ -78,6 +82,27 @@ def test_when_only_the_controller_process_dies_the_node_is_not_fenced(
     assert three.topics(leader) == {"meanwhile", "later"}
 
 
+def test_a_leader_that_was_frozen_steps_back_and_learns_what_it_missed(
+    three: QuorumOfNodes, report: Report
+) -> None:
+    leader = three.leader(0)
+    near = three.others(leader)[0]
+    frozen = three[leader].processes["controller"]
+    os.kill(frozen, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        assert three.create(near, "meanwhile") == ErrorCode.NONE
+        gap = time.monotonic() - began
+        three.wait_for_brokers(near, set(three.others(leader)))
+    finally:
+        os.kill(frozen, signal.SIGCONT)
+    three.wait_for_topics(leader, {"meanwhile"})
+    assert three.create(leader, "afterwards") == ErrorCode.NONE
+    three.wait_for_brokers(near, {0, 1, 2})
+    report(f"from a freeze to the next decision: {gap:.2f} s")
+    assert gap < NEW_LEADER_S
+
+
 def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
     left = three.others(three.leader(0))[0]
     for other in three.others(left):
@@ -99,6 +124,25 @@ def test_a_node_that_stops_hands_the_lead_over(three: QuorumOfNodes, report: Rep
     gap = time.monotonic() - began
     report(f"from the end of a stop to the next decision: {gap:.2f} s")
     assert gap < 0.5, "nobody waits for an election timeout"
+
+
+def test_a_node_without_room_lets_another_decide(tmp_path: Path) -> None:
+    with quorum_of_nodes(tmp_path) as nodes, ExitStack() as stack:
+        disks = {
+            n: stack.enter_context(small_disk(node.data / "metadata", 16 << 20))
+            for n, node in nodes.nodes.items()
+        }
+        try:
+            nodes.start()
+            full = nodes.leader(0)
+            near = nodes.others(full)[0]
+            disks[full].fill()
+            wait_until(lambda: nodes.create(near, "t") in (0, ErrorCode.TOPIC_ALREADY_EXISTS))
+            assert nodes.leader(near) != full
+            disks[full].empty()
+            nodes.wait_for_topics(full, {"t"})
+        finally:
+            nodes.kill()
 
 
 def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> None:

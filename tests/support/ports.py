@@ -16,3 +16,11 @@ def is_listening(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def free_pair() -> int:
+    """A port that is free, and the next one too."""
+    while True:
+        port = free_port()
+        if port < 65_535 and not is_listening(port + 1):
+            return port

@@ -440,6 +440,14 @@ def test_a_rehearsal_binds_nobody_and_needs_a_log_and_a_term() -> None:
     assert member.hear(over) == [VoteResponse(2, 1, 2, False, is_pre_vote=True)]
 
 
+def test_a_rehearsal_that_fails_is_repeated_soon() -> None:
+    member = follower()
+    assert len(only(VoteRequest, member.elapse(ELECTION_MS + 2))) == 2
+    again = only(VoteRequest, member.elapse(2 * HEARTBEAT_MS))
+    assert {(request.term, request.is_pre_vote) for request in again} == {(1, True)}
+    assert member.node.term == 0
+
+
 def test_who_has_just_heard_a_leader_does_not_vote() -> None:
     """6 (and thesis 4.2.3): "if a server receives a RequestVote RPC within the minimum election
     timeout of hearing from a current leader, it does not update its term or grant its vote".

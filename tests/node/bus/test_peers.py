@@ -140,6 +140,23 @@ def test_a_connection_made_again_is_told_of(town: Town) -> None:
     wait_until(is_back, what="connected anew")
 
 
+def test_a_process_that_has_ended_is_told_of_once(town: Town) -> None:
+    a, b = town.node(0), town.node(1)
+    say(a, b, 1, ENTRY)
+    assert a.take_gone() == [], "node 2 was never there"
+    town.buses.remove(b)
+    b.close()
+
+    def is_gone() -> list[int]:
+        a.look()
+        return a.take_gone()
+
+    assert wait_until(is_gone, what="it is gone") == [1]
+    b = town.node(1)
+    say(a, b, 1, ENTRY)
+    assert a.take_gone() == []
+
+
 def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
     town: Town, caplog: pytest.LogCaptureFixture
 ) -> None:

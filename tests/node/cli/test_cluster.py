@@ -1,18 +1,27 @@
 """`odradek cluster status` against a cluster, and what it makes of clusters in trouble."""
 
+import json
+import signal
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from node.child import python_command
+from node.cli.asker import Asker
 from node.cli.cluster import Health, nodes_of, unsound
+from node.local_cluster import keep, lay_out
 from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
 from protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterResponse,
+    MetadataRequest,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
 from tests.node.cli.conftest import Run
-from tests.support.ports import free_port
+from tests.support.ports import free_port, is_listening
 
 
 @pytest.mark.e2e
@@ -106,3 +115,32 @@ def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
     health = in_trouble()
     health.quorum = None
     assert [row["quorum"] for row in nodes_of(health)] == [None, None, None]
+
+
+@pytest.mark.e2e
+def test_a_cluster_runs_until_it_is_told_to_stop_and_leaves_nothing(tmp_path: Path) -> None:
+    port = free_port()
+    command = python_command("node.cli.main", "cluster", "up", "--nodes", "1")
+    command += ["--data", str(tmp_path), "--port", str(port), "--output", "json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        told = json.loads(process.stdout.readline())
+        assert told["bootstrap"] == f"127.0.0.1:{port}"
+        with Asker("127.0.0.1", port, 10.0) as asker:
+            assert asker.ask(MetadataRequest(topics=[]), MetadataResponse).brokers
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert not is_listening(port)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_another_number_of_nodes_than_there_were_is_refused(odradek: Run, tmp_path: Path) -> None:
+    keep(tmp_path, lay_out(3, 9092))
+    ran = odradek("cluster", "up", "--nodes", "5", "--data", str(tmp_path))
+    assert ran.exit_code == 1
+    assert "has 3 nodes" in ran.stderr
+    both = odradek("cluster", "up", "--temporary", "--data", str(tmp_path))
+    assert both.exit_code == 2

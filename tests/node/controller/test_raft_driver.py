@@ -137,6 +137,47 @@ def test_a_resigning_leader_is_followed_without_an_election_timeout(room: RaftRo
     assert room.now_ms == before_ms
 
 
+def test_a_leader_whose_process_has_ended_is_succeeded_without_a_wait(room: RaftRoom) -> None:
+    leader = room.elect()
+    propose(room, leader, b"a")
+    room.stop(leader.node_id)
+    before_ms = room.now_ms
+    heir, other = room.members.values()
+    heir.driver.succeed(leader.node_id)
+    room.settle()
+    assert leads(heir)
+    other.driver.succeed(leader.node_id)
+    room.settle()
+    assert leads(heir), "who comes second has a leader already"
+    assert room.now_ms == before_ms
+
+
+def test_who_lacks_what_is_committed_does_not_succeed(room: RaftRoom) -> None:
+    leader = room.elect()
+    late, other = (m for m in room.members.values() if m is not leader)
+    room.away = {late.node_id}
+    leader.driver.propose(b"a")
+    room.settle()
+    room.away = {leader.node_id}
+    late.driver.succeed(leader.node_id)
+    room.settle()
+    assert not leads(late)
+    new = room.elect()
+    assert new is other
+    propose(room, new, b"b")
+    assert late.commands == [b"a", b"b"]
+
+
+def test_nobody_succeeds_who_does_not_lead(room: RaftRoom) -> None:
+    leader = room.elect()
+    room.elapse(200)
+    heir, other = (m for m in room.members.values() if m is not leader)
+    heir.driver.succeed(other.node_id)
+    room.settle()
+    assert leads(leader)
+    assert not leads(heir)
+
+
 def test_a_member_far_behind_gets_a_snapshot_in_chunks(tmp_path: Path) -> None:
     room = RaftRoom(tmp_path, settings=RaftSettings(snapshot_chunk_bytes=1000))
     try:

@@ -1,0 +1,87 @@
+"""Clusters on one machine: laid out once, kept, and brought up again as they were."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from node.local_cluster import (
+    LAYOUT_NAME,
+    NODES_MAX,
+    SECRET_NAME,
+    Layout,
+    LocalCluster,
+    LocalNode,
+    keep,
+    lay_out,
+    layout_of,
+)
+from tests.support.ports import free_pair, free_port
+
+
+def test_no_two_ports_of_a_layout_are_the_same() -> None:
+    layout = lay_out(NODES_MAX, 9092)
+    assert [node.node_id for node in layout.nodes] == list(range(NODES_MAX))
+    assert [node.port for node in layout.nodes] == list(range(9092, 9092 + NODES_MAX))
+    peers = [node.peer_port for node in layout.nodes]
+    # Behind each peer port there is room for the workers of a node.
+    assert all(later - earlier >= 17 for earlier, later in zip(peers, peers[1:], strict=False))
+    assert min(peers) > 9092 + NODES_MAX
+
+
+@pytest.mark.parametrize("count", [0, NODES_MAX + 1])
+def test_too_few_and_too_many_nodes_are_refused(count: int) -> None:
+    with pytest.raises(ValueError, match="nodes"):
+        lay_out(count, 9092)
+
+
+def test_a_layout_is_found_again_and_its_secret_is_its_owner_s(tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    assert layout_of(folder) is None
+    layout = lay_out(3, 9092)
+    keep(folder, layout)
+    assert layout_of(folder) == layout
+    mode = stat.S_IMODE((folder / SECRET_NAME).stat().st_mode)
+    assert mode == 0o600
+    assert len((folder / SECRET_NAME).read_text()) >= 32
+    assert lay_out(3, 9092).cluster_id != layout.cluster_id
+
+
+def test_a_broken_layout_is_said_to_be_broken(tmp_path: Path) -> None:
+    (tmp_path / LAYOUT_NAME).write_text("{")
+    with pytest.raises(ValueError, match=LAYOUT_NAME):
+        layout_of(tmp_path)
+
+
+@pytest.mark.e2e
+def test_a_cluster_comes_up_again_with_its_topics_and_replicas(tmp_path: Path) -> None:
+    layout = Layout(
+        "cluster-of-the-test", tuple(LocalNode(n, free_port(), free_pair()) for n in range(3))
+    )
+    keep(tmp_path, layout)
+    settings = {"profile": "dev", "arena.bytes": "32MiB", "socket.request.max.bytes": "8388608"}
+    nodes = LocalCluster(tmp_path, layout, settings=settings)
+    try:
+        nodes.start()
+        assert all(node.is_running for node in nodes.nodes.values())
+        nodes.nodes[1].create_topic("kept", partitions=3)
+        nodes.stop()
+        assert not any(node.is_running for node in nodes.nodes.values())
+        again = LocalCluster(tmp_path, layout, settings=settings)
+        nodes = again
+        again.start()
+        assert again.bootstrap_servers == ",".join(f"127.0.0.1:{n.port}" for n in layout.nodes)
+        with pytest.raises(Exception, match="exists"):
+            again.nodes[2].create_topic("kept")
+        again.stop()
+    finally:
+        nodes.kill()
+
+
+def test_a_node_s_arguments_do_not_tell_the_secret(tmp_path: Path) -> None:
+    layout = lay_out(1, 9092)
+    keep(tmp_path, layout)
+    (node,) = LocalCluster(tmp_path, layout).nodes.values()
+    secret = (tmp_path / SECRET_NAME).read_text()
+    assert secret not in os.sep.join(node.settings.values())
