@@ -87,7 +87,11 @@ def test_a_question_is_answered_with_batches_that_may_be_written_to(
     assert (identity, fetch) == (b"2-0-1", FETCH)
     part = PartitionFetched(1, 0, 5, 0, 9, 300_000)
     fetched = ReplicaFetched(1, 0, 0, (part,))
-    batches = [bytes(PAYLOAD_HEAD), b"a" * 100_000, memoryview(b"b" * 200_000)]
+    batches: list[bytes | memoryview] = [
+        bytes(PAYLOAD_HEAD),
+        b"a" * 100_000,
+        memoryview(b"b" * 200_000),
+    ]
     assert send_answer(socket, identity, fetched, batches)
     answer = receive_answer(link)
     assert answer.fetched == fetched

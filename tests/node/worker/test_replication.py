@@ -1,16 +1,48 @@
-"""Replication with real stores and sockets: what a leader acknowledges, its followers have."""
+"""Replication with real stores and sockets: what a leader acknowledges, its followers have.
 
+Most of it with the workers of several nodes in one process; at the end with processes.
+"""
+
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
+import zmq
 
-from cluster.metadata.image import PartitionImage
+from cluster.controller.commands import AlterPartition, decode_command
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import MetadataImage, PartitionImage
+from cluster.metadata.records import (
+    ClusterCreated,
+    PartitionsAdded,
+    TopicCreated,
+    encode_records,
+)
+from cluster.metadata.snapshot import image_records
+from node.bus.arena import Arena
+from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from node.bus.messages import (
+    Applied,
+    Follow,
+    FromController,
+    MetadataSnapshot,
+    Submit,
+    ToController,
+)
+from node.bus.reply import Reply
+from node.child import python_command
+from node.router.fanout import Answer, Fanout
+from node.router.logs import Logs
 from protocol.errors import ErrorCode
 from storage.status import Role
 from storage.validation import AppendOrigin
+from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.ports import free_port
 from tests.support.replica_room import TOPIC_ID, ReplicaRoom
-from tests.support.stores import append, as_stored, batch_of
+from tests.support.stores import append, as_stored, batch_of, read_all
+from tests.support.waiting import wait_until
 
 
 def state(
@@ -247,7 +279,7 @@ def test_a_replica_that_was_moved_away_is_dropped_and_a_new_one_filled(tmp_path:
 
 def test_a_broken_batch_is_not_believed_and_fetched_again(room: ReplicaRoom) -> None:
     room.start(state(0, 1))
-    leader, follower = room.nodes
+    _, follower = room.nodes
     turn = follower.store().begin(room.now_ms)
     broken = bytearray(as_stored(batch_of(), 0, 1))
     broken[-1] ^= 1
@@ -264,3 +296,186 @@ def test_a_partition_without_other_replicas_is_none_of_our_business(room: Replic
     leader.append(1, batch_of())
     assert leader.answers() == {1: ErrorCode.NONE}
     assert leader.log().high_watermark == 1
+
+
+# -- real processes --------------------------------------------------------------------------------
+
+
+class Node:
+    """A worker process of node `node_id`, whose controller and router are the test's."""
+
+    def __init__(self, folder: Path, node_id: int, addresses: dict[int, tuple[str, ...]]) -> None:
+        folder.mkdir()
+        config = node_config(folder, node_id=str(node_id), cluster_id=CLUSTER_ID)
+        self.config = msgspec.structs.replace(config, replica_addresses=addresses, store_count=2)
+        self._config_path = self.config.run_folder / "config.json"
+        self.config.save_json(self._config_path)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = bind_endpoint(
+            self._context, ipc_address(self.config.run_folder, "controller")
+        )
+        self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
+        self._unread: list[ToController] = []
+        self.logs = Logs(self.config.stores_folder, 2)
+        self.start()
+
+    def start(self) -> None:
+        command = python_command("node.worker.process", str(self._config_path), "0")
+        self.worker = ChildProcess(command, self.config.run_folder / "worker.log")
+
+    def hear(self, kind: type[Follow] | type[Applied] | type[Submit]) -> ToController:
+        """The next message of this kind; what comes before is passed over."""
+
+        def message() -> ToController | None:
+            for _, payload in drain_with_identity(self._socket):
+                self._unread.extend(self._decode(payload))
+            while self._unread:
+                found = self._unread.pop(0)
+                if isinstance(found, kind):
+                    return found
+            return None
+
+        found = wait_until(message, what=f"the worker says {kind}")
+        assert found is not None
+        return found
+
+    def say(self, message: FromController) -> None:
+        self._socket.send_multipart((b"worker-0", encode([message])))
+
+    def tell(self, image: MetadataImage) -> None:
+        self.say(MetadataSnapshot(image.offset, (encode_records(image_records(image)),)))
+        self.hear(Applied)
+
+    def greet(self, image: MetadataImage) -> None:
+        self.hear(Follow)
+        self.tell(image)
+
+    def ends(self, partition: int) -> tuple[int, int]:
+        """High watermark and log end."""
+        place = self.logs.locate(TOPIC_ID, partition)
+        assert place is not None
+        reader = self.logs.reader(place[0])
+        assert reader is not None
+        return reader.status.high_watermark(place[1]), reader.status.log_end_offset(place[1])
+
+    def batches(self, partition: int) -> list[bytes]:
+        place = self.logs.locate(TOPIC_ID, partition)
+        assert place is not None
+        reader = self.logs.reader(place[0])
+        assert reader is not None
+        return read_all(reader, place[1])
+
+    def close(self) -> None:
+        self.logs.close()
+        self.worker.kill()
+        self._socket.close(0)
+        self._context.term()
+
+
+class PlayedRouter:
+    """The fanout of a router, in the test's own loop, before one node's worker."""
+
+    def __init__(self, node: Node) -> None:
+        self.loop = asyncio.new_event_loop()
+        run_folder = node.config.run_folder
+        arena_path = run_folder / "arena"
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._arena = Arena.create(arena_path, 64 << 20)
+        self.fanout = Fanout(
+            loop=self.loop,
+            context=self._context,
+            address=ipc_address(run_folder, "router-0"),
+            bell_path=run_folder / "router-0.bell",
+            worker_count=1,
+            arena=self._arena,
+            arena_path=str(arena_path),
+            incarnation=1,
+            on_advanced=lambda store, numbers: None,
+        )
+        self.node = node
+
+    def wait_for_worker(self) -> None:
+        def has_come() -> int:
+            self.loop.run_until_complete(asyncio.sleep(0))
+            return self.fanout.reachable_count
+
+        wait_until(has_come, what="the worker greets")
+
+    def append(self, partition: int, batch: bytes, *, acks: int = -1) -> "Reply[Answer]":
+        place = self.node.logs.locate(TOPIC_ID, partition)
+        assert place is not None
+        return self.fanout.append_bytes(
+            store=place[0], number=place[1], batches=batch, is_client=True, acks=acks
+        )
+
+    def wait(self, *replies: "Reply[Answer]") -> list[Answer]:
+        def are_done() -> bool:
+            self.loop.run_until_complete(asyncio.sleep(0))
+            return all(reply.is_done for reply in replies)
+
+        wait_until(are_done, what="all answers")
+        return [reply.result() for reply in replies]
+
+    def close(self) -> None:
+        self.fanout.close()
+        self._context.term()
+        self.loop.close()
+        self._arena.close()
+
+
+def image_of(*states: PartitionImage, offset: int) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage.empty())
+    delta.replay(ClusterCreated(CLUSTER_ID))
+    delta.replay(TopicCreated("topic", TOPIC_ID))
+    delta.replay(PartitionsAdded(TOPIC_ID, 0, states))
+    return delta.apply(offset)
+
+
+@pytest.mark.e2e
+def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    addresses: dict[int, tuple[str, ...]] = {}
+    for node_id in range(2):
+        addresses[node_id] = (f"tcp://127.0.0.1:{free_port()}",)
+    first, second = (Node(tmp_path / str(node), node, addresses) for node in range(2))
+    router = PlayedRouter(first)
+    try:
+        image = image_of(state(0, 1), state(0, 1), offset=1)
+        for node in (first, second):
+            node.greet(image)
+        router.wait_for_worker()
+        batches = [batch_of(3, size=2_000, fill=fill) for fill in range(40)]
+        answers = router.wait(*(router.append(at % 2, batch) for at, batch in enumerate(batches)))
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 40
+        assert [second.ends(partition)[1] for partition in (0, 1)] == [60, 60]
+        acknowledged_then = [first.batches(partition) for partition in (0, 1)]
+        # The follower is away; what the leader takes now it has alone.
+        second.worker.kill()
+        alone = [router.append(0, batch_of(fill=200 + n), acks=1) for n in range(5)]
+        router.wait(*alone)
+        assert first.ends(0) == (60, 65)
+        first.worker.kill()
+        # The other one leads with what was acknowledged.
+        image = image_of(state(1, 2, 1), state(1, 2, 1), offset=2)
+        second.start()
+        second.greet(image)
+        wait_until(lambda: second.ends(0) == (60, 60), what="the new leader stands")
+        assert [second.batches(partition) for partition in (0, 1)] == acknowledged_then
+        first.start()
+        first.greet(image)
+        wait_until(lambda: first.ends(0) == (60, 60), what="the old one is cut")
+        assert first.batches(0) == acknowledged_then[0]
+        # Caught up, it is asked back into the ISR.
+        submit = second.hear(Submit)
+        assert isinstance(submit, Submit)
+        command = decode_command(submit.command)
+        assert isinstance(command, AlterPartition)
+        wanted = {change.partition: change.in_sync for change in command.changes}
+        assert {replica.broker_id for replica in wanted.popitem()[1]} == {0, 1}
+        metrics = second.worker.metrics()
+        assert metrics["odradek_under_replicated_partitions"] == 2
+    finally:
+        router.close()
+        first.close()
+        second.close()
