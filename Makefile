@@ -1,7 +1,7 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench conformance sim clean
+.PHONY: check serve test lint types format-check fix docs bench conformance sim raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -24,6 +24,14 @@ check: format-check lint types test
 	$(PIP) --editable '.[test]'
 	@touch $@ .venv/.serve
 
+# An environment of its own: raftos stays out of every other one. uv, because pip cannot override the
+# pins that raftos comes with.
+.venv/raftos/.made: .venv/.made pyproject.toml
+	$(PIP) uv
+	$(PYTHON) -m venv .venv/raftos
+	$(BIN)/uv pip install --quiet --python .venv/raftos/bin/python --editable '.[test]' --group raftos
+	@touch $@
+
 serve: .venv/.serve
 	$(BIN)/odradek serve $(ARGS)
 
@@ -37,6 +45,10 @@ conformance: .venv/.test
 sim: .venv/.test
 	ODRADEK_SIM_RUNS=$(or $(RUNS),$(if $(SEED),1,1000)) $(if $(SEED),ODRADEK_SIM_SEED=$(SEED)) \
 		$(BIN)/python -m pytest tests/simulation -k "not planted" $(ARGS)
+
+# Stock raftos and our Raft core in the same scenarios (docs/adr/0001-raft.md).
+raftos: .venv/raftos/.made
+	.venv/raftos/bin/python -m pytest tests/raft_comparison $(ARGS)
 
 format-check: .venv/.test
 	$(BIN)/ruff format --check .

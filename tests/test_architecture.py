@@ -58,7 +58,9 @@ LINES_MAX: Final = 600
 BANNED_NAMES: Final = frozenset({"common", "utils", "util", "core", "helpers"})
 UNTRACKED: Final = frozenset({"build", "dist", "data", "node_modules", "__pycache__"})
 # Rooms of the test folder that mirror no module.
-FREE_TEST_ROOMS: Final = frozenset({"e2e", "conformance", "simulation", "support"})
+FREE_TEST_ROOMS: Final = frozenset(
+    {"e2e", "conformance", "simulation", "support", "raft_comparison"}
+)
 # `python -O` in a script, in a Dockerfile's list, or by the environment.
 OPTIMISED: Final = re.compile(
     r"""python[\w.]*["',\s]+(?:-[a-zA-Z]+["',\s]+)*-[a-zA-Z]*O\b|PYTHONOPTIMIZE"""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from cluster.raft.configuration import majority_of
-from cluster.raft.messages import VoteResponse
+from cluster.raft.messages import VoteRequest, VoteResponse
 
 
 class ElectionResult(StrEnum):
@@ -38,6 +38,16 @@ class Election:
         self.is_pre_vote = is_pre_vote
         self.is_transfer = is_transfer
         self._answers: dict[int, bool] = {}
+
+    def requests(self, own_id: int, last_index: int, last_term: int) -> list[VoteRequest]:
+        """What to ask the other voters; the asker's log ends so."""
+        return [
+            VoteRequest(
+                own_id, voter, self.term, last_index, last_term, self.is_pre_vote, self.is_transfer
+            )
+            for voter in sorted(self.voter_ids)
+            if voter != own_id
+        ]
 
     def count(self, sender: int, *, is_granted: bool) -> None:
         """The first answer of each voter counts."""

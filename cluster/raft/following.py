@@ -59,6 +59,10 @@ class Following:
         mark = self.incoming.mark
         if mark is not None and mark.index <= log.committed_index:
             self.incoming.forget()
+        if not message.entries:
+            # A heartbeat must not wait for a slow disk: the leader wants to hear us, and a part of
+            # the truth is true.
+            last_index = min(last_index, log.stable_index)
         return AppendAccepted(self._own_id, message.sender, message.term, last_index, message.round)
 
     def chunk(self, message: SnapshotChunk) -> AppendAccepted | SnapshotReceived | None:

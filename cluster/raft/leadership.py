@@ -10,7 +10,9 @@ send entries before it has them durably, as long as it counts itself only afterw
 10.2.1), which `majority_match` does.
 """
 
-from cluster.raft.configuration import majority_of, majority_value
+import msgspec
+
+from cluster.raft.configuration import Refusal, majority_of, majority_value
 from cluster.raft.log import RaftLog
 from cluster.raft.messages import (
     AppendAccepted,
@@ -27,6 +29,19 @@ from cluster.raft.reads import ReadRounds, ReadState
 from cluster.raft.settings import RaftSettings
 
 
+class Replica(msgspec.Struct, frozen=True):
+    """One replica as its leader knows it, for those who operate a quorum (DescribeQuorum).
+
+    Times are the driver's; None is never.
+    """
+
+    member_id: int
+    is_voter: bool
+    match_index: int
+    heard_ms: int | None
+    caught_up_ms: int | None
+
+
 class Leadership:
     """See the module's docstring."""
 
@@ -38,6 +53,7 @@ class Leadership:
         "_settings",
         "_term",
         "_transfer_deadline_ms",
+        "_uncommitted_bytes",
         "_voter_ids",
         "peers",
         "reads",
@@ -58,6 +74,7 @@ class Leadership:
         self.transfer_to: int | None = None
         self._transfer_deadline_ms = 0
         self._is_transfer_asked = False
+        self._uncommitted_bytes = 0
         self.follow_configuration(now_ms)
 
     # -- who is fed --------------------------------------------------------------------------------
@@ -66,6 +83,22 @@ class Leadership:
     def observer_ids(self) -> list[int]:
         """Who follows without a vote."""
         return [peer for peer in self.peers if peer not in self._voter_ids]
+
+    def replicas(self, now_ms: int) -> list[Replica]:
+        """All of them, the leader included, by ascending id."""
+        own_id, log = self._own_id, self._log
+        own = Replica(own_id, own_id in self._voter_ids, log.stable_index, now_ms, now_ms)
+        others = (
+            Replica(
+                peer,
+                peer in self._voter_ids,
+                progress.match_index,
+                progress.heard_ms,
+                progress.caught_up_ms,
+            )
+            for peer, progress in self.peers.items()
+        )
+        return sorted((own, *others), key=lambda replica: replica.member_id)
 
     def follow_configuration(self, now_ms: int) -> None:
         """The log's configuration has changed.
@@ -95,10 +128,48 @@ class Leadership:
             next_index=next_index, last_index=self._log.last_index, now_ms=now_ms
         )
 
+    # -- what is not committed yet -----------------------------------------------------------------
+
+    def refusal(self) -> Refusal | None:
+        """Why nothing more is taken in now."""
+        if self.transfer_to is not None:
+            return Refusal.TRANSFER_IN_PROGRESS
+        if self._uncommitted_bytes >= self._settings.uncommitted_bytes_max:
+            return Refusal.TOO_MUCH_UNCOMMITTED
+        return None
+
+    def appended(self, entry: Entry) -> None:
+        """An entry of this leader's own."""
+        self._uncommitted_bytes += entry.size
+
+    def committing(self, index: int) -> None:
+        """The log is about to be committed up to `index`.
+
+        Some of it may have come from former leaders, and was not counted.
+        """
+        for at in range(self._log.committed_index + 1, index + 1):
+            entry = self._log.entry_at(at)
+            assert entry is not None
+            self._uncommitted_bytes = max(0, self._uncommitted_bytes - entry.size)
+
     # -- what peers say ----------------------------------------------------------------------------
 
-    def accepted(self, message: AppendAccepted, now_ms: int) -> None:
-        """The sender is a peer and the index is not beyond the log."""
+    def hear(
+        self, message: AppendAccepted | AppendRejected | SnapshotReceived, now_ms: int
+    ) -> bool:
+        """An answer of a peer in this term; False if it cannot be true."""
+        if isinstance(message, AppendAccepted):
+            if message.match_index > self._log.last_index:
+                return False
+            self._accepted(message, now_ms)
+        elif isinstance(message, AppendRejected):
+            self._rejected(message, now_ms)
+        else:
+            progress = self._heard(message.sender, 0, now_ms)
+            progress.snapshot_received(message.index, message.snapshot_term, message.offset)
+        return True
+
+    def _accepted(self, message: AppendAccepted, now_ms: int) -> None:
         progress = self._heard(message.sender, message.round, now_ms)
         was_fed_a_snapshot = progress.state is ProgressState.SNAPSHOT
         progress.accepted(message.match_index)
@@ -112,16 +183,11 @@ class Leadership:
             progress.probe(message.match_index + 1)
         self._note_round(progress, now_ms)
 
-    def rejected(self, message: AppendRejected, now_ms: int) -> None:
+    def _rejected(self, message: AppendRejected, now_ms: int) -> None:
         """Search on, skipping what cannot match: its hint, held against our own terms."""
         progress = self._heard(message.sender, message.round, now_ms)
         index, _ = self._log.last_possible_match(message.hint_index, message.hint_term)
         progress.rejected(message.previous_index, index + 1)
-
-    def snapshot_received(self, message: SnapshotReceived, now_ms: int) -> None:
-        """The next chunk, or an earlier one, is wanted."""
-        progress = self._heard(message.sender, 0, now_ms)
-        progress.snapshot_received(message.index, message.snapshot_term, message.offset)
 
     def _heard(self, sender: int, acked_round: int, now_ms: int) -> Progress:
         progress = self.peers[sender]
@@ -260,7 +326,7 @@ class Leadership:
         log = self._log
         previous_index = progress.next_index - 1
         previous_term = log.term_at(previous_index)
-        if previous_term is None or previous_index < log.previous_index:
+        if previous_term is None:
             assert log.snapshot is not None, "entries are gone and nothing replaces them"
             progress.begin_snapshot(log.snapshot)
             return False

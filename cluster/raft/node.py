@@ -10,7 +10,8 @@ clock, no randomness, no I/O; what a driver owes it is written in `ready`.
     majority of votes        -                  -                   LEADER, no-op     -
     append of its term       follow             FOLLOWER            FOLLOWER          cannot be
     a greater term           FOLLOWER           FOLLOWER            FOLLOWER          FOLLOWER
-    TimeoutNow               CANDIDATE, term+1  CANDIDATE, term+1   CANDIDATE, term+1 -
+    TimeoutNow of its leader CANDIDATE, term+1  -                   -                 -
+    a vote it gives          FOLLOWER           FOLLOWER            -                 -
     majority not heard       -                  -                   -                 FOLLOWER
     own removal committed    -                  -                   -                 FOLLOWER
 
@@ -33,7 +34,7 @@ from cluster.raft.configuration import (
 )
 from cluster.raft.election import Election, ElectionResult
 from cluster.raft.following import Following
-from cluster.raft.leadership import Leadership
+from cluster.raft.leadership import Leadership, Replica
 from cluster.raft.log import RaftLog
 from cluster.raft.membership import may_stand, next_configuration
 from cluster.raft.messages import (
@@ -103,7 +104,6 @@ class RaftNode:
         self._election: Election | None = None
         self._following = Following(own_id, self.log)
         self._reads: list[ReadState] = []
-        self._uncommitted_bytes = 0
         self._is_hint_used = False
         self._told = Standing(Role.FOLLOWER, self.term, None)
         self._deadline_ms = now_ms
@@ -127,6 +127,10 @@ class RaftNode:
         is_told = bool(self.log.configuration_at(self.log.applied_index).voters)
         return is_told and self._following.incoming.mark is None
 
+    def replicas(self) -> list[Replica]:
+        """What a leader knows about everybody; nothing in who does not lead."""
+        return [] if self.leadership is None else self.leadership.replicas(self._now_ms)
+
     def next_deadline_ms(self) -> int:
         """When `tick` has something to do, if nothing happens before."""
         leadership = self.leadership
@@ -141,14 +145,9 @@ class RaftNode:
         """
         assert data, "an empty entry is a no-op"
         assert data[:1] != CONFIGURATION_MARK, "the mark of a configuration"
-        leadership = self.leadership
-        if leadership is None:
+        if self.leadership is None:
             return Refusal.NOT_LEADER
-        if leadership.transfer_to is not None:
-            return Refusal.TRANSFER_IN_PROGRESS
-        if self._uncommitted_bytes >= self._settings.uncommitted_bytes_max:
-            return Refusal.TOO_MUCH_UNCOMMITTED
-        return self._append(data)
+        return self.leadership.refusal() or self._append(data)
 
     def propose_membership_change(
         self, change: MembershipChange, now_ms: int
@@ -162,9 +161,9 @@ class RaftNode:
         leadership = self.leadership
         if leadership is None:
             return Refusal.NOT_LEADER
-        if leadership.transfer_to is not None:
-            return Refusal.TRANSFER_IN_PROGRESS
-        configuration = next_configuration(self.log, leadership, self.term, change, self._now_ms)
+        configuration = leadership.refusal() or next_configuration(
+            self.log, leadership, self.term, change, self._now_ms
+        )
         if isinstance(configuration, Refusal):
             return configuration
         proposal = self._append(encode_configuration(configuration))
@@ -221,28 +220,36 @@ class RaftNode:
                 self.leadership.tick(self._now_ms)
             else:
                 self._become_follower(self.term, None)
-        elif self._may_stand():
-            if self._is_alone():
-                if self._election is None:
-                    self._stand(is_transfer=False)
-            elif self._now_ms >= self._deadline_ms:
-                self._rehearse()
-        elif self._now_ms >= self._deadline_ms:
+        elif self._now_ms < self._deadline_ms:
+            return
+        elif not self._may_stand():
             self._ask_to_be_fed()
+        elif not self._is_alone():
+            self._rehearse()
+        elif self._election is None:
+            self._stand(is_transfer=False)
+        else:
+            self._restart_timeout()  # its only vote is on its way to the disk
 
     def _see(self, now_ms: int) -> None:
         self._now_ms = max(self._now_ms, now_ms)
 
     def _restart_timeout(self) -> None:
         """The next election timeout begins; for one without a vote, the time until it asks."""
-        timeout_ms = self._settings.election_timeout_ms
+        settings = self._settings
+        timeout_ms = settings.election_timeout_ms
         if self._may_stand():
-            if self._is_alone() and self.role is not Role.CANDIDATE:
+            is_waited_for = self.leader_id is None and self.role is not Role.CANDIDATE
+            if self._is_alone() and is_waited_for:
                 timeout_ms = 0
             else:
                 timeout_ms += max(0, min(self._jitter_ms(), timeout_ms))
+            if self.role is Role.PRE_CANDIDATE:
+                # A rehearsal disturbs nobody and fails if another has heard the leader a little
+                # later: it is repeated soon, at between one and two heartbeats.
+                timeout_ms = timeout_ms * settings.heartbeat_ms // settings.election_timeout_ms
         elif self.leader_id is None:
-            timeout_ms = self._settings.heartbeat_ms * 2
+            timeout_ms = settings.heartbeat_ms * 2
         self._deadline_ms = self._now_ms + timeout_ms
 
     def _is_alone(self) -> bool:
@@ -301,19 +308,8 @@ class RaftNode:
     def _ask_for_votes(self, election: Election) -> None:
         self._election = election
         self._restart_timeout()
-        for voter in self.configuration.voter_ids:
-            if voter != self.own_id:
-                self._send(
-                    VoteRequest(
-                        self.own_id,
-                        voter,
-                        election.term,
-                        self.log.last_index,
-                        self.log.last_term,
-                        election.is_pre_vote,
-                        election.is_transfer,
-                    )
-                )
+        for request in election.requests(self.own_id, self.log.last_index, self.log.last_term):
+            self._send(request)
         if election.is_pre_vote:
             self._count_vote(self.own_id, is_granted=True)
         # Its own vote in an election counts like any other: when it is on the disk. See `advance`.
@@ -335,7 +331,6 @@ class RaftNode:
         self.leader_id = self.own_id
         self._election = None
         self.leadership = Leadership(self.own_id, self.term, self.log, self._settings, self._now_ms)
-        self._uncommitted_bytes = 0
         # Section 8: an entry of its term, so that what came before gets committed. The first leader
         # of all writes down who votes, so that whoever joins is told by the log.
         is_recorded = self.log.is_configuration_recorded
@@ -420,16 +415,10 @@ class RaftNode:
             self.dropped_count += 1
         elif message.term > self.term:
             self._become_follower(message.term, None)
-        elif isinstance(message, AppendAccepted):
-            if message.match_index > self.log.last_index:
-                self.dropped_count += 1
-                return
-            leadership.accepted(message, self._now_ms)
+        elif leadership.hear(message, self._now_ms):
             self._commit()
-        elif isinstance(message, AppendRejected):
-            leadership.rejected(message, self._now_ms)
         else:
-            leadership.snapshot_received(message, self._now_ms)
+            self.dropped_count += 1
 
     def _commit(self) -> None:
         """Commit what a majority has, if that is of this term (5.4.2)."""
@@ -438,10 +427,7 @@ class RaftNode:
         index = self.leadership.majority_match()
         if index <= log.committed_index or not self._may_commit(index):
             return
-        for at in range(log.committed_index + 1, index + 1):
-            entry = log.entry_at(at)
-            assert entry is not None
-            self._uncommitted_bytes = max(0, self._uncommitted_bytes - entry.size)
+        self.leadership.committing(index)
         log.commit_to(index)
         is_removed = not log.configuration.is_voter(self.own_id)
         if is_removed and log.configuration_index <= log.committed_index:
@@ -452,8 +438,9 @@ class RaftNode:
         return self.log.term_at(index) == self.term
 
     def _append(self, data: bytes) -> Proposal:
+        assert self.leadership is not None
         entry = self.log.append(self.term, data)
-        self._uncommitted_bytes += entry.size
+        self.leadership.appended(entry)
         return Proposal(entry.index, entry.term)
 
     # -- votes -------------------------------------------------------------------------------------
@@ -472,12 +459,12 @@ class RaftNode:
         if message.term > self.term:
             self._become_follower(message.term, None)
         is_free = self.vote == message.sender or (self.vote is None and self.leader_id is None)
-        if is_free and is_up_to_date:
+        is_granted = is_free and is_up_to_date
+        if is_granted:
+            # It stands aside as well, if it was about to stand itself.
+            self._become_follower(self.term, None)
             self.vote = message.sender
-            self._restart_timeout()
-            self._answer_vote(message, is_granted=True)
-        else:
-            self._answer_vote(message, is_granted=False)
+        self._answer_vote(message, is_granted=is_granted)
 
     def _is_loyal(self) -> bool:
         """Whether a leader was heard within the least election timeout: then whoever wants another

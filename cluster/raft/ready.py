@@ -8,7 +8,8 @@ The driver's contract. As long as `RaftNode.ready()` returns something, for each
    before it counts its size and checksum are compared with its mark. If they differ, call
    `RaftNode.refuse_snapshot()` before `advance`.
 2. **Send** `messages`, and not before 1 is done: they speak of what is on the disk. They may be
-   lost and need not arrive in order, but are best sent so.
+   lost and need not arrive in order, but are best sent so. A SnapshotChunk is given its bytes when
+   it is sent; a FollowRequest to EVERYBODY goes to every member that can be reached.
 3. **Apply**: install `snapshot` if there is one (the state machine is replaced by the content of
    the snapshot just completed), then `committed`, in order. Those that are not `is_command` only
    move the applied index. Answer `reads` once their index is applied.

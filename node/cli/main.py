@@ -19,6 +19,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "group": ("node.cli.group", "group"),
     "config": ("node.cli.config", "config"),
     "broker": ("node.cli.broker", "broker"),
+    "cluster": ("node.cli.cluster", "cluster"),
+    "doctor": ("node.cli.doctor", "doctor"),
     "produce": ("node.cli.produce", "produce"),
     "consume": ("node.cli.consume", "consume"),
     "bench": ("node.cli.bench", "bench"),

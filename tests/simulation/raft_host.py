@@ -149,6 +149,10 @@ class RaftHost:
     def crash(self) -> None:
         self.disk.crash()
 
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        self.disk.state = RaftDisk()
+
     def receive(self, message: object) -> None:
         self.node.step(message, self._simulation.now_ms)  # type: ignore[arg-type]  # only these are sent
         self._settle()

@@ -59,6 +59,9 @@ class Trouble:
     snapshot_interval_ms: int = 800
     membership_interval_ms: int = 1_500
     transfer_interval_ms: int = 2_500
+    wipe_interval_ms: int = 0
+    is_wiped_as_itself: bool = False
+    """Whether a host with a new disk comes back under its old id, which it must not."""
     leader_share: float = 0.3
     """How often a fault looks for a leader."""
     delay_ms_max: int = 5
@@ -105,6 +108,8 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         delay_ms_max=120,
         leader_share=0.5,
     ),
+    # Disks break for good, and those who had them are replaced.
+    Trouble(voter_count=3, observer_count=2, wipe_interval_ms=1_000, membership_interval_ms=200),
     # A quorum that grows from one and shrinks again.
     Trouble(voter_count=1, observer_count=3, membership_interval_ms=400),
     Trouble(voter_count=3, observer_count=2, membership_interval_ms=150, transfer_interval_ms=600),
@@ -119,7 +124,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
     ),
 )
 """Seed n has the trouble of profile n modulo their number."""
-FIGURE_8, RESTARTS, GROWTH, MEMBERSHIP, SNAPSHOTS = PROFILES[2:]
+FIGURE_8, RESTARTS, WIPES, GROWTH, MEMBERSHIP, SNAPSHOTS = PROFILES[2:]
 
 
 class RaftScenario:
@@ -134,22 +139,37 @@ class RaftScenario:
         self._is_over = False
         self._request_count = 0
         self._last_proposal: Proposal | None = None
+        self._gone: set[int] = set()
+        self.simulation.checks.append(self.checker.check)
         voters = range(1, trouble.voter_count + 1)
         for own_id in range(1, trouble.voter_count + trouble.observer_count + 1):
-            self.hosts[own_id] = RaftHost(
-                self.simulation,
-                own_id,
-                configuration_of(voters) if own_id in voters else Configuration(),
-                trouble.settings,
-                self.checker,
-                core=trouble.core,
-            )
-        self.simulation.checks.append(self.checker.check)
-        for own_id, host in self.hosts.items():
-            self.simulation.add_host(own_id, host)
+            self._add(own_id, configuration_of(voters) if own_id in voters else Configuration())
+
+    def _add(self, own_id: int, bootstrap: Configuration) -> None:
+        host = RaftHost(
+            self.simulation,
+            own_id,
+            bootstrap,
+            self.trouble.settings,
+            self.checker,
+            core=self.trouble.core,
+        )
+        self.hosts[own_id] = host
+        self.simulation.add_host(own_id, host)
+
+    @property
+    def present(self) -> dict[int, RaftHost]:
+        """The hosts that are there, running or not: all that were never wiped."""
+        return {own_id: host for own_id, host in self.hosts.items() if own_id not in self._gone}
 
     def run(self) -> None:
         """Trouble, then healing. Raises SimulationFailure with the seed."""
+        self.begin()
+        self.simulation.run(self.trouble.duration_ms)
+        self._heal()
+
+    def begin(self) -> None:
+        """From now on there is trouble."""
         trouble, simulation = self.trouble, self.simulation
         simulation.network.delay_ms_max = trouble.delay_ms_max
         simulation.network.drop_share = trouble.drop_share
@@ -164,11 +184,10 @@ class RaftScenario:
             (trouble.snapshot_interval_ms, self._snapshot),
             (trouble.membership_interval_ms, self._change_membership),
             (trouble.transfer_interval_ms, self._transfer),
+            (trouble.wipe_interval_ms, self._wipe),
         ):
             if interval_ms:
                 self._repeat(interval_ms, what)
-        simulation.run(trouble.duration_ms)
-        self._heal()
 
     def _repeat(self, interval_ms: int, what: Callable[[], None]) -> None:
         def happen() -> None:
@@ -182,7 +201,7 @@ class RaftScenario:
 
     def _somebody(self) -> int | None:
         """A host to ask: one that leads, mostly."""
-        running = [own_id for own_id in self.hosts if self.simulation.is_running(own_id)]
+        running = [own_id for own_id in self.present if self.simulation.is_running(own_id)]
         leading = [own_id for own_id in running if self.hosts[own_id].node.role is Role.LEADER]
         some = leading if leading and self._random.random() < 0.95 else running
         return self._random.choice(some) if some else None
@@ -224,7 +243,7 @@ class RaftScenario:
     # -- faults ------------------------------------------------------------------------------------
 
     def _victim(self) -> int:
-        ids = list(self.hosts)
+        ids = list(self.present)
         leading = [own_id for own_id in ids if self.hosts[own_id].node.role is Role.LEADER]
         is_leader = leading and self._random.random() < self.trouble.leader_share
         return self._random.choice(leading if is_leader else ids)
@@ -238,12 +257,36 @@ class RaftScenario:
             simulation.after(down_ms, lambda: self._start(own_id))
 
     def _start(self, own_id: int) -> None:
-        if not self.simulation.is_running(own_id):
+        if not self.simulation.is_running(own_id) and own_id not in self._gone:
             self.simulation.start(own_id)
+
+    def _wipe(self) -> None:
+        """A voter loses its disk for good and comes back with an empty one, as somebody else.
+
+        One at a time, and only when all agree who votes: Raft can bear the loss of a minority.
+        """
+        configurations = {host.node.configuration.voter_ids for host in self.present.values()}
+        if len(configurations) > 1 or self._random.random() > 0.8:
+            return
+        voters = configurations.pop()
+        if len(voters) < 3 or self._gone & set(voters):
+            return
+        own_id = self._random.choice(voters)
+        if not self.simulation.is_running(own_id):
+            return
+        self.simulation.crash(own_id)
+        if self.trouble.is_wiped_as_itself:
+            self.hosts[own_id].wipe()
+            self.simulation.start(own_id)
+            return
+        self._gone.add(own_id)
+        new_id = max(self.hosts) + 1
+        self.simulation.note(f"{own_id} has lost its disk and comes back as {new_id}")
+        self._add(new_id, Configuration())
 
     def _cut(self) -> None:
         simulation, victim = self.simulation, self._victim()
-        ids = [own_id for own_id in self.hosts if own_id != victim]
+        ids = [own_id for own_id in self.present if own_id != victim]
         self._random.shuffle(ids)
         count = self._random.randrange(len(ids))
         some, others = [victim, *ids[:count]], ids[count:]
@@ -261,26 +304,30 @@ class RaftScenario:
             self.simulation.stop(own_id, self._random.randrange(1, 800))
 
     def _slow_disk(self) -> None:
-        host = self.hosts[self._random.choice(list(self.hosts))]
+        host = self.hosts[self._random.choice(list(self.present))]
         host.disk.sync_ms_max = self._random.choice((0, 2, 10, 100, 400))
 
     # -- operators ---------------------------------------------------------------------------------
 
     def _snapshot(self) -> None:
-        own_id = self._random.choice(list(self.hosts))
+        own_id = self._random.choice(list(self.present))
         if self.simulation.is_running(own_id):
             host, kept = self.hosts[own_id], self._random.choice((0, 0, 3, 20))
             self.simulation.after_on(own_id, 0, lambda: host.take_snapshot(kept))
 
     def _change_membership(self) -> None:
-        own_id, member = self._somebody(), self._random.choice(list(self.hosts))
+        own_id, member = self._somebody(), self._random.choice(list(self.present))
         if own_id is None:
             return
 
         def change(node: RaftNode) -> None:
             is_voter = node.configuration.is_voter(member)
             step: MembershipChange = RemoveVoter(member) if is_voter else AddVoter(Voter(member))
-            if is_voter and len(node.configuration.voters) <= 2 and self._random.random() < 0.7:
+            lost = self._lost_voters()
+            if lost and is_voter:
+                # Whoever operates a quorum takes out those who will not return, and nobody else.
+                step = RemoveVoter(lost[0])
+            elif is_voter and len(node.configuration.voters) <= 2 and self._random.random() < 0.7:
                 return
             proposal = node.propose_membership_change(step, self.simulation.now_ms)
             if isinstance(proposal, Proposal):
@@ -289,8 +336,13 @@ class RaftScenario:
 
         self._ask(own_id, change)
 
+    def _lost_voters(self) -> list[int]:
+        """Voters, in anybody's eyes, that will not return."""
+        seen = [host.node.configuration for host in self.present.values()]
+        return [gone for gone in sorted(self._gone) if any(c.is_voter(gone) for c in seen)]
+
     def _transfer(self) -> None:
-        own_id, to = self._somebody(), self._random.choice(list(self.hosts))
+        own_id, to = self._somebody(), self._random.choice(list(self.present))
         if own_id is None:
             return
         now_ms = self.simulation.now_ms
@@ -309,20 +361,20 @@ class RaftScenario:
         simulation.network.heal()
         simulation.network.delay_ms_max = 5
         simulation.network.drop_share = simulation.network.double_share = 0.0
-        for own_id, host in self.hosts.items():
+        for own_id, host in self.present.items():
             host.disk.sync_ms_max = 4
             if not simulation.is_running(own_id):
                 simulation.start(own_id)
         target = 0
         for _ in range(_HEALING_MS // _HEALING_STEP_MS):
             simulation.run(_HEALING_STEP_MS)
-            if target and all(host.applied_index >= target for host in self.hosts.values()):
+            if target and all(host.applied_index >= target for host in self.present.values()):
                 break
             target = target or self._commit_once_more()
         else:
             states = {
                 own_id: (str(host.node.role), host.node.term, host.applied_index)
-                for own_id, host in self.hosts.items()
+                for own_id, host in self.present.items()
             }
             error = Violation(f"not whole again after {_HEALING_MS} ms: {target=} {states}")
             raise SimulationFailure(simulation.report(error))
@@ -339,7 +391,7 @@ class RaftScenario:
             committed = self.checker.committed
             if index < len(committed) and committed[index][0] == term:
                 return index
-        leaders = [host for host in self.hosts.values() if host.node.role is Role.LEADER]
+        leaders = [host for host in self.present.values() if host.node.role is Role.LEADER]
         if leaders:
             leader = max(leaders, key=lambda host: host.node.term)
 

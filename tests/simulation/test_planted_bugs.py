@@ -12,12 +12,14 @@ from tests.simulation.raft_scenario import (
     MEMBERSHIP,
     RESTARTS,
     SNAPSHOTS,
+    WIPES,
     RaftScenario,
     Trouble,
 )
 from tests.simulation.simulation import SimulationFailure
 
 _SEEDS_MAX = 200
+_HASTE = dataclasses.replace(GROWTH, membership_interval_ms=100, cut_interval_ms=300)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +45,19 @@ _SEEDS_MAX = 200
             "reads at .* was acknowledged before",
         ),
         (planted.ReadsBeforeItsTermIsCommitted, Trouble(), "reads at .* was acknowledged before"),
-        (planted.ChangesManyVotersAtOnce, GROWTH, "without entry|both lead|another"),
+        (planted.ChangesManyVotersAtOnce, _HASTE, "without entry|both lead|another|not whole"),
     ],
 )
 def test_a_planted_bug_is_found(core: type[RaftNode], trouble: Trouble, finding: str) -> None:
     with pytest.raises(SimulationFailure, match=finding):
         run_many(dataclasses.replace(trouble, core=core))
+
+
+def test_a_wiped_disk_under_the_old_id_is_found() -> None:
+    """Why a member id names a disk and not a node (KIP-853)."""
+    trouble = dataclasses.replace(WIPES, is_wiped_as_itself=True)
+    with pytest.raises(SimulationFailure, match=r"votes twice|without entry|voters have|not whole"):
+        run_many(trouble)
 
 
 def run_many(trouble: Trouble) -> None:

@@ -6,7 +6,7 @@ network cuts off is decided by the test. `jitter` of member n is n milliseconds 
 otherwise, so the lowest number stands for election first.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from cluster.raft.configuration import Configuration, configuration_of
@@ -185,8 +185,10 @@ class Quorum:
         member_count: int,
         *,
         settings: RaftSettings = SETTINGS,
-        logs: dict[int, Sequence[Entry]] | None = None,
+        logs: Mapping[int, Sequence[Entry]] | None = None,
+        term: int = 0,
     ) -> None:
+        """All have seen `term`, and each has its log from `logs`."""
         self.bootstrap = configuration_of(range(1, member_count + 1))
         self.settings = settings
         self.now_ms = START_MS
@@ -195,7 +197,6 @@ class Quorum:
         self.drops: Callable[[Message], bool] = lambda message: False
         for own_id in range(1, member_count + 1):
             entries = (logs or {}).get(own_id, ())
-            term = entries[-1].term if entries else 0
             self.members[own_id] = Member(
                 own_id,
                 bootstrap=self.bootstrap,

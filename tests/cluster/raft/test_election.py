@@ -1,7 +1,7 @@
 """Counting votes."""
 
 from cluster.raft.election import Election, ElectionResult
-from cluster.raft.messages import VoteResponse
+from cluster.raft.messages import VoteRequest, VoteResponse
 
 
 def election(*, is_pre_vote: bool = False) -> Election:
@@ -65,3 +65,11 @@ def test_a_refused_rehearsal_carries_the_term_of_who_refuses() -> None:
     assert ours.is_answer(VoteResponse(2, 1, 3, False, is_pre_vote=True), 3)
     assert not ours.is_answer(VoteResponse(2, 1, 2, False, is_pre_vote=True), 3)
     assert not ours.is_answer(VoteResponse(2, 1, 3, True, is_pre_vote=True), 3)
+
+
+def test_every_other_voter_is_asked() -> None:
+    transfer = Election(4, [3, 1, 2], is_pre_vote=False, is_transfer=True)
+    assert transfer.requests(2, 9, 3) == [
+        VoteRequest(2, 1, 4, 9, 3, is_transfer=True),
+        VoteRequest(2, 3, 4, 9, 3, is_transfer=True),
+    ]

@@ -121,3 +121,11 @@ def test_a_half_received_snapshot_is_forgotten_when_entries_overtake_it() -> Non
     following.append(append(2, 1, 1, 1, 1, 1, 1, 1, 2, commit_index=9))
     assert following.incoming.mark is None
     assert following.chunk_stored(first, 1, 5) is None
+
+
+def test_a_heartbeat_is_answered_with_what_is_durable() -> None:
+    following, log = follower(1)
+    assert following.append(append(1, 1, 5, 5)) == AppendAccepted(2, 1, 5, 3, 6)
+    assert following.append(append(3, 5)) == AppendAccepted(2, 1, 5, 1, 6)
+    log.mark_stable(log.unstable())
+    assert following.append(append(3, 5)) == AppendAccepted(2, 1, 5, 3, 6)

@@ -72,6 +72,13 @@ def test_a_late_chunk_of_an_older_snapshot_is_ignored_but_a_new_leader_may_have_
     assert incoming.mark == older
 
 
+def test_a_leader_that_has_a_newer_snapshot_begins_with_that() -> None:
+    incoming = with_first_chunk()
+    newer = SnapshotMark(12, 3, 10, 79, MARK.configuration)
+    assert incoming.offer(chunk(0, 4, mark=newer)) is None
+    assert (incoming.mark, incoming.offset) == (newer, 0)
+
+
 def test_an_empty_snapshot_is_one_chunk() -> None:
     incoming = IncomingSnapshot()
     empty = SnapshotMark(9, 2, 0, 0, MARK.configuration)

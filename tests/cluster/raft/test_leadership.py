@@ -1,7 +1,12 @@
 """A leader's work: feeding peers within bounds, counting them, proving that it leads."""
 
-from cluster.raft.configuration import Configuration, configuration_of, encode_configuration
-from cluster.raft.leadership import Leadership
+from cluster.raft.configuration import (
+    Configuration,
+    Refusal,
+    configuration_of,
+    encode_configuration,
+)
+from cluster.raft.leadership import Leadership, Replica
 from cluster.raft.log import RaftLog
 from cluster.raft.messages import (
     AppendAccepted,
@@ -48,7 +53,7 @@ class Stage:
 
     def accepts(self, sender: int, match_index: int, *, now_ms: int = 0, round_: int = 0) -> None:
         answer = AppendAccepted(sender, 1, TERM, match_index, round_)
-        self.leadership.accepted(answer, now_ms)
+        self.leadership.hear(answer, now_ms)
 
     def grow(self, count: int) -> None:
         for _ in range(count):
@@ -95,7 +100,7 @@ def test_a_rejection_is_answered_from_where_the_logs_can_meet() -> None:
         bootstrap=VOTERS,
     )
     leadership = Leadership(1, TERM, log, SETTINGS, 0)
-    leadership.rejected(AppendRejected(2, 1, TERM, 5, 5, 1), 0)
+    leadership.hear(AppendRejected(2, 1, TERM, 5, 5, 1), 0)
     out: list[Message] = []
     leadership.flush(out)
     first = next(request for request in only(AppendRequest, out) if request.to == 2)
@@ -207,13 +212,13 @@ def test_a_round_that_was_not_begun_proves_nothing() -> None:
 def test_a_peer_that_needs_what_is_gone_is_sent_the_snapshot_in_chunks() -> None:
     stage = Stage(5)
     mark = stage.compact(first_index=6)
-    stage.leadership.rejected(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
+    stage.leadership.hear(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
     out = stage.flush()
     assert only(SnapshotChunk, out) == [SnapshotChunk(1, 2, TERM, mark, 0, 4)]
     assert only(SnapshotChunk, stage.flush()) == []
     for offset, length in ((4, 4), (8, 2)):
         received = SnapshotReceived(2, 1, TERM, 5, TERM, offset)
-        stage.leadership.snapshot_received(received, 0)
+        stage.leadership.hear(received, 0)
         assert only(SnapshotChunk, stage.flush()) == [
             SnapshotChunk(1, 2, TERM, mark, offset, length)
         ]
@@ -225,7 +230,7 @@ def fed_a_snapshot() -> Stage:
     stage = Stage(5)
     stage.compact(first_index=6)
     stage.flush()
-    stage.leadership.rejected(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
+    stage.leadership.hear(AppendRejected(2, 1, TERM, 5, 0, 0), 0)
     stage.flush()
     return stage
 
@@ -245,7 +250,7 @@ def test_a_peer_that_is_sent_a_snapshot_gets_heartbeats_and_a_lost_chunk_again()
 
 def test_a_snapshot_that_was_replaced_is_sent_from_its_beginning() -> None:
     stage = fed_a_snapshot()
-    stage.leadership.snapshot_received(SnapshotReceived(2, 1, TERM, 5, TERM, 4), 0)
+    stage.leadership.hear(SnapshotReceived(2, 1, TERM, 5, TERM, 4), 0)
     stage.grow(1)
     newer = stage.compact(first_index=7)
     chunks = only(SnapshotChunk, stage.flush())
@@ -297,8 +302,8 @@ def test_who_loses_its_vote_goes_on_as_an_observer() -> None:
 
 
 def test_a_successor_is_asked_to_take_over_once_it_has_everything() -> None:
-    """Thesis 3.10: the leader "fully updates the target server's log to match its own log" and then
-    "sends a TimeoutNow request".
+    """Thesis 3.10: "The prior leader fully updates the target server's log to match its own", and
+    only then asks it.
     """
     stage = Stage(5)
     stage.leadership.transfer(2, 0)
@@ -327,3 +332,41 @@ def test_the_best_successor_has_the_longest_log() -> None:
     stage.accepts(3, 5)
     assert stage.leadership.best_successor() == 3
     assert Stage(bootstrap=configuration_of([1])).leadership.best_successor() is None
+
+
+def test_what_is_not_committed_is_bounded_and_freed_by_commits() -> None:
+    stage = Stage()
+    for index in range(2, 5):
+        assert stage.leadership.refusal() is None
+        entry = stage.log.append(TERM, b"x" * (SETTINGS.uncommitted_bytes_max // 3))
+        stage.leadership.appended(entry)
+        assert entry.index == index
+    assert stage.leadership.refusal() is Refusal.TOO_MUCH_UNCOMMITTED
+    stage.leadership.committing(3)
+    assert stage.leadership.refusal() is None
+
+
+def test_nothing_is_taken_in_during_a_transfer() -> None:
+    """Thesis 3.10: "The prior leader stops accepting new client requests"."""
+    stage = Stage()
+    stage.leadership.transfer(2, 0)
+    assert stage.leadership.refusal() is Refusal.TRANSFER_IN_PROGRESS
+
+
+def test_an_answer_beyond_the_log_cannot_be_true() -> None:
+    stage = Stage()
+    assert not stage.leadership.hear(AppendAccepted(2, 1, TERM, 99), 0)
+    assert stage.leadership.peers[2].match_index == 0
+
+
+def test_a_leader_can_say_how_far_everybody_is() -> None:
+    stage = Stage(5)
+    stage.accepts(2, 5, now_ms=100)
+    stage.leadership.attach(8, 0, 200)
+    stage.accepts(8, 3, now_ms=300)
+    assert stage.leadership.replicas(400) == [
+        Replica(1, True, 5, 400, 400),
+        Replica(2, True, 5, 100, 100),
+        Replica(3, True, 0, 0, None),
+        Replica(8, False, 3, 300, None),
+    ]

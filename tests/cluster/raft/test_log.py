@@ -88,7 +88,7 @@ def test_committed_entries_are_never_taken_away() -> None:
 def test_every_log_of_figure_7_is_brought_in_line_in_as_many_requests_as_it_has_wrong_terms(
     terms: list[int], is_rejected_at_first: bool
 ) -> None:
-    """5.3: "The leader handles inconsistencies by forcing the followers' logs to duplicate its
+    """5.3: "the leader handles inconsistencies by forcing the followers' logs to duplicate its
     own", and with hints "one AppendEntries RPC will be required for each term with conflicting
     entries, rather than one RPC per entry".
     """

@@ -48,8 +48,8 @@ def test_a_step_waits_for_an_entry_of_the_leaders_own_term() -> None:
 
 
 def test_who_has_not_caught_up_gets_no_vote() -> None:
-    """Thesis 4.2.1: the leader "replicates entries to the new server" first, which meanwhile "is
-    not yet counted towards majorities".
+    """Thesis 4.2.1: a new server is sent entries first, and meanwhile "it is not yet counted
+    towards majorities for voting or commitment purposes".
     """
     log = log_of(Entry(1, TERM, b""), committed_index=1)
     leadership = leader_of(log)
@@ -57,7 +57,7 @@ def test_who_has_not_caught_up_gets_no_vote() -> None:
     assert next_configuration(log, leadership, TERM, change, 0) is Refusal.NOT_CAUGHT_UP
     leadership.attach(4, 0, 0)
     assert next_configuration(log, leadership, TERM, change, 0) is Refusal.NOT_CAUGHT_UP
-    leadership.accepted(AppendAccepted(4, 1, TERM, 1), 10)
+    leadership.hear(AppendAccepted(4, 1, TERM, 1), 10)
     after = next_configuration(log, leadership, TERM, change, 20)
     assert isinstance(after, Configuration)
     assert after.voter_ids == (1, 2, 3, 4)

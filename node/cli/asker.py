@@ -1,0 +1,105 @@
+"""One question at a time to one broker, in the newest version both sides know.
+
+For the few commands that must see what a client library hides or does not ask for. PLAINTEXT only.
+"""
+
+import socket
+from struct import Struct
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from protocol.apis import APIS, ApiKey
+from protocol.codec import (
+    decode_response,
+    decode_response_header,
+    encode_request,
+    encode_request_header,
+)
+from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+R = TypeVar("R")
+
+_LENGTH: Final = Struct(">i")
+_RESPONSE_BYTES_MAX: Final = 64 << 20
+_TLS_ALERT: Final = b"\x15\x03"
+_KEY_OF: Final = {api.request: ApiKey(api.key) for api in APIS.values()}
+
+
+class NotABroker(Exception):
+    """Whoever answers does not speak Kafka's protocol, or not the part that was asked for."""
+
+
+class WantsTls(NotABroker):
+    """The answer was a TLS alert."""
+
+
+class ConnectionEnded(NotABroker):
+    """The connection was closed instead of an answer."""
+
+
+class Asker:
+    """A connection to a broker. Raises OSError, NotABroker and ProtocolError."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self._socket = socket.create_connection((host, port), timeout_s)
+        self._ranges: dict[int, tuple[int, int]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+
+    def serves(self, key: ApiKey) -> bool:
+        """Whether the broker offers the API in a version that we know."""
+        self._learn_versions()
+        low, high = self._ranges.get(key, (1, 0))
+        return low <= high and low <= APIS[key].max_version
+
+    def ask(self, request: object, response: type[R]) -> R:
+        """The answer to one request."""
+        key = _KEY_OF[type(request)]
+        if not self.serves(key):
+            raise NotABroker(f"it serves no {APIS[key].name} request that we know")
+        version = min(APIS[key].max_version, self._ranges[key][1])
+        answer = self._exchange(key, version, request)
+        assert isinstance(answer, response)
+        return answer
+
+    def _learn_versions(self) -> None:
+        if not self._ranges:
+            versions = self._exchange(ApiKey.API_VERSIONS, 0, ApiVersionsRequest())
+            assert isinstance(versions, ApiVersionsResponse)
+            self._ranges = {
+                api.api_key: (api.min_version, api.max_version) for api in versions.api_keys
+            }
+
+    def _exchange(self, key: ApiKey, version: int, request: object) -> object:
+        header = encode_request_header(key, version, 0, "odradek-cli")
+        body = b"".join((header, *encode_request(key, version, request)))
+        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+        start = self._receive(_LENGTH.size)
+        if start.startswith(_TLS_ALERT):
+            raise WantsTls("a TLS alert came back")
+        (size,) = _LENGTH.unpack(start)
+        if not 4 <= size <= _RESPONSE_BYTES_MAX:
+            raise NotABroker(f"the answer begins with {start!r}")
+        frame = memoryview(self._receive(size))
+        correlation_id, at = decode_response_header(key, version, frame)
+        if correlation_id != 0:
+            raise NotABroker("the answer is to another request")
+        return decode_response(key, version, frame, at)
+
+    def _receive(self, size: int) -> bytes:
+        data = bytearray()
+        while len(data) < size:
+            piece = self._socket.recv(min(size - len(data), 1 << 16))
+            if not piece:
+                raise ConnectionEnded("the connection was closed instead of an answer")
+            data += piece
+        return bytes(data)

@@ -1,0 +1,204 @@
+"""`odradek cluster`: how a cluster of several nodes is doing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import click
+
+from node.cli.asker import Asker, NotABroker
+from node.cli.client import Connection, split_address, with_connection
+from node.cli.output import Output, Row, with_output
+from protocol.apis import ApiKey
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.cluster import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+)
+from protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+METADATA_TOPIC = "__cluster_metadata"
+
+
+@dataclass(slots=True)
+class Health:
+    """What one broker tells of its cluster. `quorum` is None where the broker does not say."""
+
+    cluster: DescribeClusterResponse
+    metadata: MetadataResponse
+    quorum: DescribeQuorumResponsePartitionData | None = None
+    leads: Counter[int] = field(default_factory=Counter)
+    replicas: Counter[int] = field(default_factory=Counter)
+    behind: Counter[int] = field(default_factory=Counter)
+    partition_count: int = 0
+    under_replicated: list[str] = field(default_factory=list)
+    offline: list[str] = field(default_factory=list)
+
+    def count(self) -> None:
+        """Go through all partitions."""
+        for topic in self.metadata.topics:
+            for partition in topic.partitions:
+                name = f"{topic.name}-{partition.partition_index}"
+                self.partition_count += 1
+                self.replicas.update(partition.replica_nodes)
+                missing = set(partition.replica_nodes) - set(partition.isr_nodes)
+                self.behind.update(missing)
+                if partition.leader_id < 0:
+                    self.offline.append(name)
+                else:
+                    self.leads[partition.leader_id] += 1
+                if missing:
+                    self.under_replicated.append(name)
+
+
+@click.group()
+def cluster() -> None:
+    """See how a cluster is doing."""
+
+
+@cluster.command()
+@with_connection
+@with_output
+def status(connection: Connection, output: Output) -> None:
+    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader.
+
+    Works with any Kafka that has a PLAINTEXT listener at the bootstrap address. Exits with 1 if a
+    partition has no leader or the quorum has none.
+    """
+    health = _ask(connection)
+    health.count()
+    nodes = nodes_of(health)
+    quorum = health.quorum
+    facts: dict[str, str | int | None] = {
+        "cluster_id": health.cluster.cluster_id,
+        "active_controller": _who(health.cluster.controller_id),
+        "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
+        "topics": len(health.metadata.topics),
+        "partitions": health.partition_count,
+        "under_replicated": len(health.under_replicated),
+        "offline": len(health.offline),
+    }
+    if output.is_json:
+        output.document(
+            {
+                **facts,
+                "nodes": nodes,
+                "under_replicated_partitions": sorted(health.under_replicated),
+                "offline_partitions": sorted(health.offline),
+            }
+        )
+    else:
+        output.facts(facts)
+        click.echo()
+        output.rows(
+            nodes,
+            ["node", "address", "rack", "state", "quorum", "metadata_lag", "leads", "replicas"],
+        )
+        for title, names in (
+            ("Without a leader", health.offline),
+            ("Under-replicated", health.under_replicated),
+        ):
+            if names:
+                output.hint(f"\n{title}: {_some(sorted(names))}")
+    if unsound(health):
+        click.get_current_context().exit(1)
+
+
+def unsound(health: Health) -> bool:
+    """Whether something cannot be used: a partition, or the controller."""
+    return bool(health.offline) or health.cluster.controller_id < 0
+
+
+def _ask(connection: Connection) -> Health:
+    """Ask the first bootstrap broker that answers."""
+    connection.check_reachable()
+    reasons = []
+    for address in connection.bootstrap.split(","):
+        host, port = split_address(address.strip())
+        try:
+            with Asker(host, port, connection.timeout_s) as asker:
+                return _ask_one(asker)
+        except (OSError, NotABroker, ProtocolError) as error:
+            reasons.append(f"{host}:{port}: {error}")
+    raise click.ClickException(f"no broker answers ({'; '.join(reasons)})")
+
+
+def _ask_one(asker: Asker) -> Health:
+    cluster = asker.ask(
+        DescribeClusterRequest(include_fenced_brokers=True), DescribeClusterResponse
+    )
+    if cluster.error_code:
+        name = ErrorCode(cluster.error_code).name
+        raise click.ClickException(f"{name}: {cluster.error_message or 'no word about why'}")
+    metadata = asker.ask(MetadataRequest(topics=None), MetadataResponse)
+    health = Health(cluster, metadata)
+    if asker.serves(ApiKey.DESCRIBE_QUORUM):
+        topic = DescribeQuorumRequestTopicData(
+            topic_name=METADATA_TOPIC,
+            partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
+        )
+        answer = asker.ask(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
+        if not answer.error_code and answer.topics:
+            (health.quorum,) = answer.topics[0].partitions
+    return health
+
+
+def nodes_of(health: Health) -> Sequence[Row]:
+    """A line for each broker and each voter."""
+    roles, ends = _quorum_roles(health.quorum)
+    newest = max(ends.values(), default=0)
+    brokers = {broker.broker_id: broker for broker in health.cluster.brokers}
+    rows: list[Row] = []
+    for node_id in sorted(brokers.keys() | roles.keys()):
+        broker = brokers.get(node_id)
+        state = "no broker" if broker is None else "fenced" if broker.is_fenced else "serving"
+        rows.append(
+            {
+                "node": node_id,
+                "address": None if broker is None else f"{broker.host}:{broker.port}",
+                "rack": None if broker is None else broker.rack,
+                "state": state,
+                "quorum": roles.get(node_id),
+                "metadata_lag": newest - ends[node_id] if ends.get(node_id, -1) >= 0 else None,
+                "leads": health.leads[node_id],
+                "replicas": health.replicas[node_id],
+                "replicas_behind": health.behind[node_id],
+            }
+        )
+    return rows
+
+
+def _quorum_roles(
+    quorum: DescribeQuorumResponsePartitionData | None,
+) -> tuple[Mapping[int, str], Mapping[int, int]]:
+    """Who is what in the quorum, and how far each has the metadata."""
+    if quorum is None or quorum.error_code:
+        return {}, {}
+    roles = {each.replica_id: "observer" for each in quorum.observers}
+    roles.update((each.replica_id, "voter") for each in quorum.current_voters)
+    if quorum.leader_id >= 0:
+        roles[quorum.leader_id] = "leader"
+    ends = {
+        each.replica_id: each.log_end_offset for each in (*quorum.observers, *quorum.current_voters)
+    }
+    return roles, ends
+
+
+def _who(node_id: int) -> str | None:
+    return None if node_id < 0 else f"node {node_id}"
+
+
+def _some(names: Sequence[str], count_max: int = 10) -> str:
+    shown = ", ".join(names[:count_max])
+    rest = len(names) - count_max
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,0 +1,223 @@
+"""`odradek doctor`: why a client cannot reach a cluster, seen from where the client is.
+
+A client asks any broker who is in the cluster and then connects to the addresses it is told, the
+advertised ones. Most trouble with Kafka is an address that is right for the broker and wrong for
+the client. So each is visited from here, and what is wrong is said with what to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import click
+
+from node.cli.client import DEFAULT_BOOTSTRAP, split_address
+from node.cli.output import Output, Row, with_output
+from node.cli.visit import Address, Visit, visit
+
+_WORDS = {
+    "": "ok",
+    "name": "unknown name",
+    "refused": "refused",
+    "silent": "no answer",
+    "unreachable": "unreachable",
+    "closed": "closes the connection",
+    "tls": "wants TLS",
+    "stranger": "not a Kafka broker",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong and what to do about it; `node_id` None is a matter of no single node."""
+
+    node_id: int | None
+    address: str
+    what: str
+    advice: str
+
+
+@click.command()
+@click.argument("bootstrap", default=DEFAULT_BOOTSTRAP, metavar="[HOST:PORT[,...]]")
+@click.option(
+    "--timeout",
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    help="Longest wait for each address.",
+)
+@with_output
+def doctor(bootstrap: str, timeout: float, output: Output) -> None:
+    """Try every address that a cluster tells its clients, from here.
+
+    Says of each that cannot be used what is wrong and what to change. Works with any Kafka that has
+    a PLAINTEXT listener at BOOTSTRAP.
+    """
+    asked = [Address(*split_address(each.strip())) for each in bootstrap.split(",")]
+    entrances = [visit(address, timeout) for address in asked]
+    entrance = next((each for each in entrances if not each.trouble), None)
+    rows: list[Row] = [_row("bootstrap", None, each) for each in entrances]
+    problems = [problem for each in entrances for problem in problems_of_entrance(each)]
+    if entrance is not None:
+        visits = {node_id: visit(address, timeout) for node_id, address in entrance.brokers.items()}
+        rows += [_row("advertised", node_id, found) for node_id, found in sorted(visits.items())]
+        problems += problems_of_cluster(entrance)
+        for node_id, found in sorted(visits.items()):
+            problems += problems_of_broker(node_id, found, entrance)
+    if output.is_json:
+        output.document(
+            {
+                "cluster_id": entrance.cluster_id if entrance is not None else None,
+                "addresses": rows,
+                "problems": [
+                    {
+                        "node": problem.node_id,
+                        "address": problem.address,
+                        "problem": problem.what,
+                        "advice": problem.advice,
+                    }
+                    for problem in problems
+                ],
+            }
+        )
+    else:
+        output.rows(rows, ["address", "told_as", "node", "resolves_to", "connect_ms", "verdict"])
+        for problem in problems:
+            click.echo(f"\n{click.style(problem.what, bold=True)}\n  {problem.advice}", err=True)
+        if not problems:
+            output.hint("\nEvery address can be used from here.")
+    if problems:
+        click.get_current_context().exit(1)
+
+
+def problems_of_entrance(found: Visit) -> Iterator[Problem]:
+    """What is wrong with an address that the person gave."""
+    address = str(found.address)
+    if found.trouble:
+        advice = {
+            "name": "Check the name, or use an address.",
+            "refused": "Nobody listens there: is the broker running, is the port right, and is it"
+            " published if the broker runs in a container?",
+            "silent": "A firewall may be in between, or the address belongs to a machine that is"
+            " off.",
+            "unreachable": "There is no route from here to there.",
+            "closed": "The listener may want TLS or a login; or it is no Kafka at all.",
+            "tls": "That listener speaks TLS. Name a PLAINTEXT listener of the cluster.",
+            "stranger": "Something else listens there. Is it the right port?",
+        }[found.trouble]
+        yield Problem(None, address, f"{address}: {_told(found)}", advice)
+
+
+def problems_of_cluster(entrance: Visit) -> Iterator[Problem]:
+    """What the cluster says of itself that no client can work with."""
+    address = str(entrance.address)
+    if not entrance.brokers:
+        yield Problem(
+            None,
+            address,
+            f"{address} tells of no broker at all",
+            "The cluster has not come up yet, or all brokers are fenced. Look into their logs.",
+        )
+    elif entrance.controller_id < 0:
+        yield Problem(
+            None,
+            address,
+            "the cluster has no active controller",
+            "Topics cannot be created and leaders not elected until a majority of the controllers"
+            " is there. Look into their logs.",
+        )
+    by_address: dict[Address, list[int]] = {}
+    for node_id, each in entrance.brokers.items():
+        by_address.setdefault(each, []).append(node_id)
+    for each, node_ids in by_address.items():
+        if len(node_ids) > 1:
+            names = " and ".join(map(str, sorted(node_ids)))
+            yield Problem(
+                None,
+                str(each),
+                f"nodes {names} advertise the same address {each}",
+                "Clients reach one of them only. Give each node an advertised.listeners of its"
+                " own, with a port of its own if they share a host.",
+            )
+
+
+def problems_of_broker(node_id: int, found: Visit, entrance: Visit) -> Iterator[Problem]:
+    """What is wrong with the address that a broker tells its clients."""
+    address = str(found.address)
+    setting = f"advertised.listeners of node {node_id}"
+    if not found.trouble:
+        if found.cluster_id != entrance.cluster_id:
+            yield Problem(
+                node_id,
+                address,
+                f"node {node_id} is advertised at {address}, where another cluster answers"
+                f" ({found.cluster_id}, not {entrance.cluster_id})",
+                f"Two clusters are told as one. Correct {setting}{_if_loopback(found, entrance)}.",
+            )
+        elif node_id not in found.brokers:
+            yield Problem(
+                node_id,
+                address,
+                f"node {node_id} is advertised at {address}, where it is not known",
+                f"That broker may have just left. If it has not, correct {setting}.",
+            )
+        return
+    what = f"node {node_id} is advertised at {address}: {_told(found)}"
+    if found.trouble == "name":
+        advice = (
+            f"Clients here cannot resolve {found.address.host}. Set {setting} to a name or address"
+            " that they can, or make the name known here."
+        )
+    elif _is_loopback(found) and not _is_loopback(entrance):
+        advice = (
+            f"{found.address.host} means the client's own machine to a client. Set {setting} to"
+            f" the host that clients use, for example {entrance.address.host}."
+        )
+    elif found.trouble == "refused":
+        advice = (
+            f"Is node {node_id} running, and is that port open or published under this number? If"
+            f" clients use another address, set {setting} to it."
+        )
+    elif found.trouble in ("silent", "unreachable"):
+        advice = (
+            "The address may belong to a network that clients are not in (a container's, a"
+            f" cluster's). Set {setting} to one that they can reach, or open the way."
+        )
+    elif found.trouble == "tls":
+        advice = (
+            "That listener speaks TLS, which is right for clients that do. If these are not to,"
+            f" correct {setting}."
+        )
+    else:
+        advice = f"Something else answers there. Correct {setting}."
+    yield Problem(node_id, address, what, advice)
+
+
+def _told(found: Visit) -> str:
+    words = _WORDS[found.trouble]
+    return f"{words} ({found.detail})" if found.detail else words
+
+
+def _if_loopback(found: Visit, entrance: Visit) -> str:
+    if _is_loopback(found) and not _is_loopback(entrance):
+        return f": {found.address.host} means the client's own machine to a client"
+    return ""
+
+
+def _is_loopback(found: Visit) -> bool:
+    return bool(found.resolved) and all(ip_address(each).is_loopback for each in found.resolved)
+
+
+def _row(told_as: str, node_id: int | None, found: Visit) -> Row:
+    resolved: Sequence[str] = found.resolved
+    return {
+        "address": str(found.address),
+        "told_as": told_as,
+        "node": node_id,
+        "resolves_to": ", ".join(resolved) or None,
+        "connect_ms": None if found.connected_ms is None else round(found.connected_ms, 1),
+        "verdict": _WORDS[found.trouble],
+    }

@@ -1,0 +1,52 @@
+"""Questions to a real broker in the newest version that both sides know."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from node.cli.asker import Asker, NotABroker
+from node.cli.client import split_address
+from protocol.apis import ApiKey
+from protocol.codec import encode_response, encode_response_header
+from protocol.messages.metadata import (
+    ApiVersion,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from tests.node.cli.test_visit import answering
+
+
+@pytest.fixture
+def asker(bootstrap: str) -> Iterator[Asker]:
+    with Asker(*split_address(bootstrap), 10.0) as asker:
+        yield asker
+
+
+@pytest.mark.e2e
+def test_questions_of_several_kinds_share_a_connection(asker: Asker) -> None:
+    metadata = asker.ask(MetadataRequest(topics=[]), MetadataResponse)
+    cluster = asker.ask(DescribeClusterRequest(), DescribeClusterResponse)
+    assert metadata.cluster_id == cluster.cluster_id
+    assert {b.node_id for b in metadata.brokers} == {b.broker_id for b in cluster.brokers}
+
+
+def test_what_is_not_served_is_not_asked() -> None:
+    """By somebody who speaks the protocol, but not that request."""
+    versions = ApiVersionsResponse(
+        api_keys=[ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=0)]
+    )
+    body = b"".join(
+        (
+            encode_response_header(ApiKey.API_VERSIONS, 0, 0),
+            *encode_response(ApiKey.API_VERSIONS, 0, versions),
+        )
+    )
+    reply = len(body).to_bytes(4, "big") + body
+    with answering(reply) as address, Asker(address.host, address.port, 10.0) as asker:
+        assert asker.serves(ApiKey.API_VERSIONS)
+        assert not asker.serves(ApiKey.METADATA)
+        with pytest.raises(NotABroker, match="Metadata"):
+            asker.ask(MetadataRequest(), MetadataResponse)

@@ -1,0 +1,108 @@
+"""`odradek cluster status` against a cluster, and what it makes of clusters in trouble."""
+
+import pytest
+
+from node.cli.cluster import Health, nodes_of, unsound
+from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
+from protocol.messages.metadata import (
+    DescribeClusterBroker,
+    DescribeClusterResponse,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.node.cli.conftest import Run
+from tests.support.ports import free_port
+
+
+@pytest.mark.e2e
+def test_a_healthy_cluster_is_shown_whole(kafka: Run, topic: str, bootstrap: str) -> None:
+    ran = kafka("cluster", "status", "-o", "json")
+    document = ran.json()
+    assert isinstance(document, dict)
+    assert (document["offline"], document["under_replicated"]) == (0, 0)
+    assert document["partitions"] >= 3
+    (node,) = document["nodes"]
+    assert node["address"] == bootstrap
+    assert (node["state"], node["quorum"], node["metadata_lag"]) == ("serving", "leader", 0)
+    assert node["leads"] == node["replicas"] == document["partitions"]
+    assert document["active_controller"] == f"node {node['node']}"
+    shown = kafka("cluster", "status").stdout
+    assert "serving" in shown
+    assert document["cluster_id"] in shown
+
+
+def test_an_absent_cluster_is_said_to_be_absent(odradek: Run) -> None:
+    ran = odradek("cluster", "status", "-b", f"127.0.0.1:{free_port()}")
+    assert ran.exit_code == 1
+    assert "cannot reach the cluster" in ran.stderr
+
+
+def in_trouble() -> Health:
+    """Three nodes: 0 leads the quorum, 1 is far behind, 2 is fenced and no voter."""
+    partitions = [
+        MetadataResponsePartition(
+            partition_index=0, leader_id=0, replica_nodes=[0, 1, 2], isr_nodes=[0, 1]
+        ),
+        MetadataResponsePartition(
+            partition_index=1, leader_id=-1, replica_nodes=[2], isr_nodes=[2]
+        ),
+        MetadataResponsePartition(partition_index=2, leader_id=1, replica_nodes=[1], isr_nodes=[1]),
+    ]
+    health = Health(
+        DescribeClusterResponse(
+            cluster_id="c",
+            controller_id=0,
+            brokers=[
+                DescribeClusterBroker(broker_id=0, host="a", port=1),
+                DescribeClusterBroker(broker_id=1, host="b", port=2, rack="r"),
+                DescribeClusterBroker(broker_id=2, host="c", port=3, is_fenced=True),
+            ],
+        ),
+        MetadataResponse(topics=[MetadataResponseTopic(name="t", partitions=partitions)]),
+        DescribeQuorumResponsePartitionData(
+            leader_id=0,
+            leader_epoch=7,
+            current_voters=[
+                ReplicaState(replica_id=0, log_end_offset=100),
+                ReplicaState(replica_id=1, log_end_offset=40),
+                ReplicaState(replica_id=9, log_end_offset=-1),
+            ],
+            observers=[ReplicaState(replica_id=2, log_end_offset=100)],
+        ),
+    )
+    health.count()
+    return health
+
+
+def test_partitions_are_counted_where_they_lack_something() -> None:
+    health = in_trouble()
+    assert health.partition_count == 3
+    assert health.under_replicated == ["t-0"]
+    assert health.offline == ["t-1"]
+    assert unsound(health)
+
+
+def test_every_node_and_voter_has_a_line() -> None:
+    rows = {row["node"]: row for row in nodes_of(in_trouble())}
+    assert rows.keys() == {0, 1, 2, 9}
+    assert [rows[n]["state"] for n in (0, 1, 2, 9)] == ["serving", "serving", "fenced", "no broker"]
+    assert [rows[n]["quorum"] for n in (0, 1, 2, 9)] == ["leader", "voter", "observer", "voter"]
+    assert [rows[n]["metadata_lag"] for n in (0, 1, 2, 9)] == [0, 60, 0, None]
+    assert [rows[n]["leads"] for n in (0, 1, 2, 9)] == [1, 1, 0, 0]
+    assert [rows[n]["replicas"] for n in (0, 1, 2, 9)] == [1, 2, 2, 0]
+    assert [rows[n]["replicas_behind"] for n in (0, 1, 2, 9)] == [0, 0, 1, 0]
+
+
+def test_a_quorum_without_a_leader_is_no_sound_one() -> None:
+    health = in_trouble()
+    health.offline.clear()
+    assert not unsound(health)
+    health.cluster.controller_id = -1
+    assert unsound(health)
+
+
+def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
+    health = in_trouble()
+    health.quorum = None
+    assert [row["quorum"] for row in nodes_of(health)] == [None, None, None]

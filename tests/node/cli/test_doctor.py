@@ -1,0 +1,125 @@
+"""`odradek doctor`: right addresses are left in peace, wrong ones come with what to change."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from node.cli.doctor import problems_of_broker, problems_of_cluster, problems_of_entrance
+from node.cli.visit import Address, Visit
+from node.embedded import EmbeddedBroker
+from tests.node.cli.conftest import Run
+from tests.support.ports import free_port
+
+OUTSIDE = Address("192.0.2.7", 9092)
+
+
+@contextmanager
+def advertising(folder: Path, address: str) -> Iterator[str]:
+    """A broker that sends its clients elsewhere; its real address."""
+    settings = {"advertised.listeners": f"PLAINTEXT://{address}"}
+    with EmbeddedBroker(folder, settings=settings) as broker:
+        yield broker.bootstrap_servers
+
+
+@pytest.mark.e2e
+def test_a_healthy_cluster_has_no_problem(odradek: Run, bootstrap: str) -> None:
+    ran = odradek("doctor", bootstrap, "-o", "json")
+    document = ran.json()
+    assert isinstance(document, dict)
+    assert document["problems"] == []
+    assert [row["told_as"] for row in document["addresses"]] == ["bootstrap", "advertised"]
+    assert {row["verdict"] for row in document["addresses"]} == {"ok"}
+    assert "Every address can be used" in odradek("doctor", bootstrap).stderr
+
+
+@pytest.mark.e2e
+def test_an_advertised_address_where_nobody_listens_is_told(odradek: Run, tmp_path: Path) -> None:
+    with advertising(tmp_path, f"127.0.0.1:{free_port()}") as bootstrap:
+        ran = odradek("doctor", bootstrap)
+    assert ran.exit_code == 1
+    assert "node 0 is advertised at 127.0.0.1:" in ran.stderr
+    assert "refused" in ran.stderr
+    assert "advertised.listeners of node 0" in ran.stderr
+
+
+@pytest.mark.e2e
+def test_an_advertised_name_that_clients_do_not_know_is_told(odradek: Run, tmp_path: Path) -> None:
+    with advertising(tmp_path, "kafka-0.invalid:9092") as bootstrap:
+        ran = odradek("doctor", bootstrap, "-o", "json")
+    assert ran.exit_code == 1
+    assert "cannot resolve kafka-0.invalid" in ran.stdout
+
+
+@pytest.mark.e2e
+def test_an_advertised_address_of_another_cluster_is_told(
+    odradek: Run, bootstrap: str, tmp_path: Path
+) -> None:
+    with advertising(tmp_path, bootstrap) as entrance:
+        ran = odradek("doctor", entrance)
+    assert ran.exit_code == 1
+    assert "another cluster answers" in ran.stderr
+
+
+def test_nobody_at_the_bootstrap_address_is_told(odradek: Run) -> None:
+    ran = odradek("doctor", f"127.0.0.1:{free_port()}")
+    assert ran.exit_code == 1
+    assert "is the broker running" in ran.stderr
+    assert odradek("doctor", "nonsense").exit_code == 2
+
+
+def entrance(**brokers: Address) -> Visit:
+    return Visit(
+        OUTSIDE,
+        resolved=(OUTSIDE.host,),
+        connected_ms=1.0,
+        cluster_id="c",
+        controller_id=0,
+        brokers={int(name[1:]): address for name, address in brokers.items()},
+    )
+
+
+def test_a_loopback_address_told_from_afar_is_explained() -> None:
+    inside = Address("localhost", 9092)
+    found = Visit(inside, resolved=("127.0.0.1", "::1"), trouble="refused")
+    (problem,) = problems_of_broker(0, found, entrance(n0=inside))
+    assert "client's own machine" in problem.advice
+    assert "192.0.2.7" in problem.advice
+
+
+@pytest.mark.parametrize("trouble", ["name", "refused", "silent", "unreachable", "tls", "closed"])
+def test_every_trouble_with_a_broker_names_the_setting_to_change(trouble: str) -> None:
+    found = Visit(Address("10.1.2.3", 9092), resolved=("10.1.2.3",), trouble=trouble)
+    (problem,) = problems_of_broker(3, found, entrance(n3=found.address))
+    assert "advertised.listeners of node 3" in problem.advice
+    assert problem.node_id == 3
+
+
+@pytest.mark.parametrize(
+    "trouble", ["name", "refused", "silent", "unreachable", "closed", "tls", "stranger"]
+)
+def test_every_trouble_at_the_entrance_has_an_advice(trouble: str) -> None:
+    (problem,) = problems_of_entrance(Visit(OUTSIDE, trouble=trouble))
+    assert problem.advice
+    assert list(problems_of_entrance(Visit(OUTSIDE))) == []
+
+
+def test_two_nodes_at_one_address_are_told() -> None:
+    (problem,) = problems_of_cluster(entrance(n0=OUTSIDE, n1=OUTSIDE, n2=Address("b", 1)))
+    assert "nodes 0 and 1" in problem.what
+
+
+def test_a_cluster_without_controller_or_brokers_is_told() -> None:
+    headless = entrance(n1=OUTSIDE)
+    headless.controller_id = -1
+    (problem,) = problems_of_cluster(headless)
+    assert "no active controller" in problem.what
+    (problem,) = problems_of_cluster(entrance())
+    assert "no broker at all" in problem.what
+
+
+def test_a_broker_that_another_does_not_know_is_told() -> None:
+    found = Visit(Address("b", 1), resolved=("192.0.2.8",), cluster_id="c", brokers={1: OUTSIDE})
+    (problem,) = problems_of_broker(2, found, entrance(n2=found.address))
+    assert "not known" in problem.what
