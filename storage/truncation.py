@@ -45,7 +45,7 @@ class Cut:
         log, end = self.log, self.log_end_offset
         log.log_start_offset = self.log_start_offset
         log.log_end_offset = end
-        log.high_watermark = min(log.high_watermark, end)
+        log.high_watermark = max(self.log_start_offset, min(log.high_watermark, end))
         log.flushed_offset = min(log.flushed_offset, end)
         log.epochs = self.epochs
         log.epoch_recorded = self.epochs.latest

@@ -21,7 +21,7 @@ watermark and the start of the leader's epoch.
 from collections import deque
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from cluster.metadata.image import PartitionImage
+from cluster.metadata.image import NO_LEADER, PartitionImage
 from cluster.replication.partition import PartitionReplica
 from protocol.errors import ErrorCode
 from protocol.types import Uuid
@@ -114,6 +114,7 @@ class LeaderPartition(Generic[T]):
         "_parked",
         "_pending",
         "_retry_ms",
+        "_settled_ms",
         "partition",
         "replica",
         "topic_id",
@@ -138,6 +139,7 @@ class LeaderPartition(Generic[T]):
         self._parked: deque[_Parked[T]] = deque()
         self._pending: Proposal | None = None
         self._retry_ms = 0
+        self._settled_ms = now_ms
         self._know_followers(now_ms)
 
     @property
@@ -198,7 +200,7 @@ class LeaderPartition(Generic[T]):
         replica.replica_reached(broker_id, offset)
         proposal = None
         if broker_id not in replica.image.in_sync_replicas:
-            proposal = self._propose_if(now_ms)
+            proposal = self._propose_if(now_ms, joining=broker_id)
         return self._outcome(before, proposal)
 
     def check(self, now_ms: int) -> Outcome[T]:
@@ -230,6 +232,7 @@ class LeaderPartition(Generic[T]):
         if told < held:
             return Outcome()
         if told != held:
+            self._settled_ms = now_ms
             self._pending = None
             replica.proposed = ()
         if image.leader_epoch != known.leader_epoch:
@@ -257,6 +260,7 @@ class LeaderPartition(Generic[T]):
             return
         self._retry_ms = now_ms + RETRY_MS
         if code in _REFUSED:
+            self._settled_ms = now_ms
             self._pending = None
             self.replica.proposed = ()
 
@@ -271,8 +275,11 @@ class LeaderPartition(Generic[T]):
         for broker_id in self._followers.keys() - set(others):
             del self._followers[broker_id]
 
-    def _propose_if(self, now_ms: int) -> Proposal | None:
-        """The proposal to be sent now: a new one, or again one whose fate is not known."""
+    def _propose_if(self, now_ms: int, joining: int = NO_LEADER) -> Proposal | None:
+        """The proposal to be sent now: a new one, or again one whose fate is not known.
+
+        Who may join has fetched since the last word of the controller: of others nobody knows
+        whether they are alive."""
         if now_ms < self._retry_ms:
             return None
         if self._pending is not None:
@@ -288,7 +295,7 @@ class LeaderPartition(Generic[T]):
             or (
                 not self._lags(broker, now_ms)
                 if broker in image.in_sync_replicas
-                else self._may_join(broker, now_ms)
+                else self._may_join(broker, now_ms, has_fetched=broker == joining)
             )
         ]
         if set(in_sync) == set(image.in_sync_replicas):
@@ -318,10 +325,14 @@ class LeaderPartition(Generic[T]):
             caught_up_ms = max(caught_up_ms, progress.contact.fetch_ms)
         return now_ms - caught_up_ms > self._lag_max_ms
 
-    def _may_join(self, broker_id: int, now_ms: int) -> bool:
+    def _may_join(self, broker_id: int, now_ms: int, *, has_fetched: bool) -> bool:
         end = self.replica.end_of(broker_id)
+        progress = self._followers.get(broker_id)
+        if progress is None or progress.contact is None:
+            return False
         return (
-            end >= self.replica.high_watermark
+            (has_fetched or progress.contact.fetch_ms > self._settled_ms)
+            and end >= self.replica.high_watermark
             and end >= self._epoch_start_offset
             and not self._lags(broker_id, now_ms)
         )

@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 30.0
 """How long a request may wait for a worker that is away: clients' default of request.timeout.ms."""
+COMMIT_TIMEOUT_MS = 30_000
+"""How long an append with acks=all may wait for followers, if whoever asks does not say."""
 QUEUE_COUNT_MAX = 20_000
 """Requests held for a worker that is away; more are refused at once."""
 RING_BYTES = 512 << 10
@@ -142,6 +144,7 @@ class Fanout:
         version: int,
         leader_epoch: int = -1,
         may_scratch_before: bool = False,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
     ) -> Reply[Answer]:
         """Append the batches that lie in the arena. The caller keeps them there until the answer.
 
@@ -160,6 +163,7 @@ class Fanout:
                 acks,
                 version,
                 may_scratch_before,
+                timeout_ms=timeout_ms,
             ),
         )
 
@@ -173,6 +177,7 @@ class Fanout:
         acks: int = -1,
         version: int = 13,
         leader_epoch: int = -1,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
     ) -> Reply[Answer]:
         """Append batches that are carried in the message itself."""
         self._next_id = request_id = self._next_id + 1
@@ -180,7 +185,15 @@ class Fanout:
             return self._request(
                 store,
                 AppendBytes(
-                    request_id, store, number, batches, is_client, leader_epoch, acks, version
+                    request_id,
+                    store,
+                    number,
+                    batches,
+                    is_client,
+                    leader_epoch,
+                    acks,
+                    version,
+                    timeout_ms,
                 ),
             )
         block = self._arena.allocate(len(batches))
@@ -204,6 +217,7 @@ class Fanout:
                 acks,
                 version,
                 is_client=is_client,
+                timeout_ms=timeout_ms,
             ),
             block,
         )

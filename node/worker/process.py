@@ -102,6 +102,9 @@ class WorkerProcess:
         )
         self._proposals = Proposals(config.node_id, self._tell_controller)
         self._poller = zmq.Poller()
+        self._bell = self._routers.bell.fileno()
+        self._hurried: set[object] = {self._bell}
+        """What wakes us for the data's sake alone: routers' bell and other nodes."""
         self._replication = Replication(
             self._context,
             self._partitions,
@@ -111,7 +114,7 @@ class WorkerProcess:
             node_id=config.node_id,
             stores_folder=config.stores_folder,
             identity=f"{config.node_id}-{index}-{self._incarnation}".encode(),
-            watch=lambda socket: self._poller.register(socket, zmq.POLLIN),
+            watch=self._watch,
             propose=self._propose,
             now_ms=_now_ms(),
         )
@@ -122,7 +125,6 @@ class WorkerProcess:
             *supervisor.sockets,
         ):
             self._poller.register(socket, zmq.POLLIN)
-        self._bell = self._routers.bell.fileno()
         self._poller.register(self._bell, zmq.POLLIN)
         self._look_due = 0.0
         self._register_metrics()
@@ -162,6 +164,10 @@ class WorkerProcess:
             self._replication.close()
             self._partitions.close()
             log.info("stores are closed")
+
+    def _watch(self, socket: "zmq.Socket[bytes]") -> None:
+        self._poller.register(socket, zmq.POLLIN)
+        self._hurried.add(socket)
 
     def _register_metrics(self) -> None:
         metrics, turns = self._supervisor.metrics, self._turns
@@ -237,7 +243,8 @@ class WorkerProcess:
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
-        if len(ready) == 1 and ready[0][0] == self._bell and time.monotonic() < self._look_due:
+        hurried = self._hurried
+        if ready and time.monotonic() < self._look_due and all(at in hurried for at, _ in ready):
             # Requests and nothing else: they have waited for us to wake up already.
             self._routers.bell.quiet()
             return

@@ -62,7 +62,7 @@ async def handle_produce(
             partition = PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1)
             partitions.append(partition)
             if error is ErrorCode.NONE and topic is not None:
-                reply = _append(topic, data, acks, context, services, stores)
+                reply = _append(topic, data, request, context, services, stores)
                 if isinstance(reply, ErrorCode):
                     partition.error_code = reply
                 else:
@@ -109,7 +109,7 @@ def _topic_error(
 def _append(
     topic: TopicImage,
     data: PartitionProduceData,
-    acks: int,
+    request: ProduceRequest,
     context: RequestContext,
     services: Services,
     stores: list[int],
@@ -123,6 +123,7 @@ def _append(
     if place is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     records = data.records
+    acks, timeout_ms = request.acks, request.timeout_ms
     version = context.api_version
     if records is None or len(records) < _BATCH_BYTES_MIN:
         return ErrorCode.INVALID_RECORD if version >= 3 else ErrorCode.CORRUPT_MESSAGE
@@ -137,7 +138,13 @@ def _append(
         except ProtocolError:
             return ErrorCode.CORRUPT_MESSAGE
         return services.fanout.append_bytes(
-            store=store, number=number, batches=batches, is_client=True, acks=acks, version=version
+            store=store,
+            number=number,
+            batches=batches,
+            is_client=True,
+            acks=acks,
+            version=version,
+            timeout_ms=timeout_ms,
         )
     # The bytes before ours may be the tail of the partition before: then whoever writes that one
     # must write ours too, and stores are what workers and their threads divide.
@@ -151,6 +158,7 @@ def _append(
         acks=acks,
         version=version,
         may_scratch_before=may_scratch_before,
+        timeout_ms=timeout_ms,
     )
 
 

@@ -1,0 +1,613 @@
+"""The follower's side of a conversation: what it asks, what it makes of answers, whom it believes.
+
+At the end leaders and followers are put together, with logs that are lists, a controller that is a
+few lines and chance as the network: whatever happens, what was committed stays.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.metadata.image import PartitionImage
+from cluster.replication.follower import (
+    BACK_OFF_MS,
+    BACK_OFF_MS_MAX,
+    PATIENCE_MS,
+    Conversation,
+    Decision,
+    Divergence,
+    FetchedBatches,
+    Followed,
+    FollowerState,
+    Restart,
+    Watermarks,
+    truncation_offset,
+)
+from cluster.replication.leader import Contact, LeaderPartition, Outcome, Proposal
+from cluster.replication.messages import (
+    PartitionFetched,
+    Reached,
+    ReplicaFetch,
+    ReplicaFetched,
+    Subscribed,
+)
+from cluster.replication.partition import PartitionReplica
+from cluster.replication.throttle import TokenBudget
+from protocol.errors import ErrorCode
+
+TOPIC = bytes(15) + b"\x01"
+NOW_MS = 1_000_000
+
+
+def conversation(rate: int | None = None) -> Conversation:
+    made = Conversation(
+        cluster_id="c", broker_id=2, store=0, budget=TokenBudget(NOW_MS, rate), wait_ms_max=500
+    )
+    made.connected()
+    return made
+
+
+def follow(
+    talk: Conversation,
+    partition: int = 0,
+    *,
+    epoch: int = 5,
+    offset: int = 10,
+    last_epoch: int = 4,
+    is_throttled: bool = False,
+) -> Followed:
+    return talk.follow(
+        TOPIC,
+        partition,
+        leader_epoch=epoch,
+        fetch_offset=offset,
+        last_epoch=last_epoch,
+        is_throttled=is_throttled,
+    )
+
+
+def asked(talk: Conversation, now_ms: int = NOW_MS) -> ReplicaFetch:
+    request = talk.next_request(now_ms)
+    assert request is not None
+    return request
+
+
+def answer(talk: Conversation, request: ReplicaFetch, *parts: PartitionFetched) -> Decision:
+    fetched = ReplicaFetched(request.request_id, 0, ErrorCode.NONE, parts)
+    return talk.answered(fetched, NOW_MS)
+
+
+def records(followed: Followed, byte_count: int = 100) -> PartitionFetched:
+    return PartitionFetched(followed.handle, ErrorCode.NONE, 9, 0, 50, byte_count)
+
+
+def test_a_partition_is_named_once_and_then_only_its_offset_told() -> None:
+    talk = conversation()
+    one, two = follow(talk, 0), follow(talk, 1)
+    first = asked(talk)
+    assert first.is_full
+    assert first.subscribed == (
+        Subscribed(one.handle, TOPIC, 0, 5, 10, 4),
+        Subscribed(two.handle, TOPIC, 1, 5, 10, 4),
+    )
+    assert talk.next_request(NOW_MS) is None, "one is under way"
+    decision = answer(talk, first, records(one))
+    assert decision.appends == (FetchedBatches(one, 0, 100),)
+    assert decision.watermarks == (Watermarks(one, 9, 0),)
+    talk.reached(one, 14, 5)
+    second = asked(talk)
+    assert not second.is_full
+    assert (second.subscribed, second.reached) == ((), (Reached(one.handle, 14, 5),))
+    answer(talk, second)
+    assert asked(talk).reached == ()
+
+
+def test_batches_of_several_partitions_follow_each_other_in_the_payload() -> None:
+    talk = conversation()
+    one, two, three = (follow(talk, partition) for partition in range(3))
+    request = asked(talk)
+    talk.unfollow(TOPIC, 1)
+    decision = answer(talk, request, records(one, 30), records(two, 50), records(three, 70))
+    assert decision.appends == (FetchedBatches(one, 0, 30), FetchedBatches(three, 80, 70))
+
+
+def test_a_divergence_is_cut_before_anything_else_is_taken() -> None:
+    talk = conversation()
+    one = follow(talk)
+    diverging = PartitionFetched(
+        one.handle, ErrorCode.NONE, 9, 0, 50, diverging_epoch=3, diverging_end=6
+    )
+    decision = answer(talk, asked(talk), diverging)
+    assert decision == Decision(divergences=(Divergence(one, 3, 6),))
+    assert one.state is FollowerState.BUSY
+    assert asked(talk).reached == (), "until it is cut there is nothing to say of it"
+    talk.reached(one, 6, 3)
+    assert asked(talk).reached == (Reached(one.handle, 6, 3),)
+
+
+@pytest.mark.parametrize(
+    ("own", "end"),
+    [
+        # KIP-279: our records of the leader's epoch, as far as both have them.
+        ((3, 20), 12),
+        ((3, 8), 8),
+        # We have nothing of its epoch: what we have of the one before is asked about next.
+        ((2, 5), 5),
+        ((-1, -1), 12),
+    ],
+)
+def test_where_a_log_is_cut(own: tuple[int, int], end: int) -> None:
+    talk = conversation()
+    assert truncation_offset(Divergence(follow(talk), 3, 12), *own, 30) == end
+
+
+def test_an_offset_out_of_range_is_the_leaders_end_or_its_start() -> None:
+    talk = conversation()
+    ahead, behind = follow(talk, 0, offset=90), follow(talk, 1, offset=10)
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+    decision = answer(
+        talk,
+        asked(talk),
+        PartitionFetched(ahead.handle, code, 9, 30, 80),
+        PartitionFetched(behind.handle, code, 9, 30, 80),
+    )
+    assert decision.divergences == (Divergence(ahead, -1, 80),)
+    assert decision.restarts == (Restart(behind, 30),)
+
+
+def test_a_fenced_follower_waits_for_the_metadata() -> None:
+    talk = conversation()
+    one = follow(talk)
+    code = ErrorCode.FENCED_LEADER_EPOCH
+    answer(talk, asked(talk), PartitionFetched(one.handle, code, -1, -1, -1))
+    later = asked(talk, NOW_MS + 60_000)
+    assert (later.subscribed, later.reached) == ((), ())
+    again = follow(talk, epoch=6)
+    assert again.handle != one.handle
+    request = asked(talk, NOW_MS + 60_000)
+    assert request.forgotten == (one.handle,)
+    assert [wanted.leader_epoch for wanted in request.subscribed] == [6]
+
+
+def test_a_leader_that_does_not_know_the_epoch_yet_is_asked_again_and_less_and_less_often() -> None:
+    talk = conversation()
+    one = follow(talk)
+    now_ms = NOW_MS
+    waits = []
+    for _ in range(8):
+        request = asked(talk, now_ms)
+        assert [wanted.handle for wanted in request.subscribed] == [one.handle]
+        part = PartitionFetched(one.handle, ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1, -1)
+        talk.answered(ReplicaFetched(request.request_id, 0, 0, (part,)), now_ms)
+        due_ms = one.resume_ms
+        waits.append(due_ms - now_ms)
+        now_ms = due_ms
+    assert waits[0] == BACK_OFF_MS
+    assert waits == sorted(waits)
+    assert waits[-1] == BACK_OFF_MS_MAX
+
+
+def test_what_could_not_be_appended_is_asked_for_again() -> None:
+    talk = conversation()
+    one = follow(talk)
+    answer(talk, asked(talk), records(one))
+    talk.failed(one, NOW_MS)
+    answer(talk, asked(talk))
+    assert asked(talk, NOW_MS + BACK_OFF_MS).subscribed[0].fetch_offset == 10
+
+
+def test_after_a_connection_everything_is_told_anew() -> None:
+    talk = conversation()
+    one, two = follow(talk, 0), follow(talk, 1)
+    lost = asked(talk)
+    answer(talk, lost, records(one))
+    talk.connected()
+    request = asked(talk)
+    assert request.is_full
+    assert [wanted.handle for wanted in request.subscribed] == [two.handle]
+    # What was being appended meanwhile is named again too: the leader has forgotten its handle.
+    talk.reached(one, 12, 5)
+    answer(talk, request)
+    assert [wanted.fetch_offset for wanted in asked(talk).subscribed] == [12]
+
+
+def test_an_answer_to_a_request_of_before_is_ignored() -> None:
+    talk = conversation()
+    one = follow(talk)
+    old = asked(talk)
+    talk.connected()
+    asked(talk)
+    assert answer(talk, old, records(one)) == Decision()
+
+
+def test_a_request_that_nobody_answers_is_given_up() -> None:
+    talk = conversation()
+    follow(talk)
+    asked(talk)
+    due_ms = NOW_MS + 500 + PATIENCE_MS
+    assert talk.next_ms(NOW_MS) == due_ms
+    assert talk.next_request(due_ms - 1) is None
+    assert asked(talk, due_ms).is_full
+
+
+def test_a_session_that_the_leader_does_not_know_is_begun_at_once_other_refusals_wait() -> None:
+    talk = conversation()
+    follow(talk)
+    request = asked(talk)
+    code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    talk.answered(ReplicaFetched(request.request_id, 0, code), NOW_MS)
+    request = asked(talk)
+    assert request.is_full
+    code = ErrorCode.INCONSISTENT_CLUSTER_ID
+    talk.answered(ReplicaFetched(request.request_id, 0, code), NOW_MS)
+    assert talk.next_request(NOW_MS) is None
+    assert talk.next_ms(NOW_MS) == NOW_MS + BACK_OFF_MS_MAX
+    assert asked(talk, NOW_MS + BACK_OFF_MS_MAX).is_full
+
+
+def test_a_new_partition_does_not_wait_for_the_request_under_way() -> None:
+    talk = conversation()
+    follow(talk, 0)
+    asked(talk)
+    two = follow(talk, 1)
+    assert [wanted.handle for wanted in asked(talk).subscribed] == [two.handle]
+    follow(talk, 2)
+    assert talk.next_request(NOW_MS) is None, "two are enough"
+
+
+def test_nobody_is_asked_for_nothing() -> None:
+    talk = conversation()
+    assert talk.is_empty
+    assert talk.next_request(NOW_MS) is None
+    follow(talk)
+    answer(talk, asked(talk))
+    talk.unfollow(TOPIC, 0)
+    assert asked(talk).forgotten == (1,), "the leader is told that it is over"
+
+
+def test_a_throttled_partition_waits_for_its_budget_and_others_do_not() -> None:
+    talk = conversation(rate=1_000)
+    slow, fast = follow(talk, 0, is_throttled=True), follow(talk, 1)
+    answer(talk, asked(talk), records(slow, 3_000), records(fast, 3_000))
+    for followed in (slow, fast):
+        talk.reached(followed, 20, 5)
+    request = asked(talk)
+    assert [told.handle for told in request.reached] == [fast.handle]
+    talk.answered(ReplicaFetched(request.request_id, 0, 0), NOW_MS)
+    later = asked(talk, NOW_MS + 2_001)
+    assert [told.handle for told in later.reached] == [slow.handle]
+
+
+def test_a_throttled_partition_does_not_make_the_conversation_turn_in_circles() -> None:
+    talk = conversation(rate=0)
+    follow(talk, is_throttled=True)
+    asked(talk)
+    assert talk.next_request(NOW_MS) is None
+
+
+# -- leaders and followers together ---------------------------------------------------------------
+
+
+Entry = tuple[int, int]
+"""(leader epoch, value)"""
+
+
+@dataclass
+class Member:
+    """One node's replica. Log and high watermark survive a crash; the rest is made anew."""
+
+    node_id: int
+    log: list[Entry] = field(default_factory=list)
+    high_watermark: int = 0
+    is_up: bool = True
+    image: PartitionImage | None = None
+    leader: LeaderPartition[int] | None = None
+    talk: Conversation | None = None
+    followed: Followed | None = None
+
+    @property
+    def last_epoch(self) -> int:
+        return self.log[-1][0] if self.log else -1
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch of the log not above this one, and where it ends."""
+        if self.leader is not None and epoch == self.leader.replica.image.leader_epoch:
+            return epoch, len(self.log)
+        ends = [(known, at + 1) for at, (known, _) in enumerate(self.log) if known <= epoch]
+        if not ends:
+            return epoch, 0
+        return ends[-1]
+
+
+class Cluster:
+    """Three members, a controller and a network that the test plays with."""
+
+    def __init__(self) -> None:
+        self.now_ms = NOW_MS
+        self.members = [Member(node_id) for node_id in range(3)]
+        self.state = PartitionImage((0, 1, 2), (0, 1, 2), 0, 0, 0)
+        self.committed: list[Entry] = []
+        self.high_watermarks: dict[int, int] = {}
+        self.value = 0
+        for member in self.members:
+            self.hear(member)
+
+    # What may happen.
+
+    def produce(self, node: int) -> None:
+        member = self.members[node]
+        if member.is_up and member.leader is not None:
+            self.value += 1
+            member.log.append((member.leader.replica.image.leader_epoch, self.value))
+            self.take(member, member.leader.grew(len(member.log)))
+
+    def hear(self, member: Member) -> None:
+        """The member learns what the controller has decided."""
+        if not member.is_up or member.image == self.state:
+            return
+        member.image = state = self.state
+        if state.leader == member.node_id:
+            member.talk = member.followed = None
+            if member.leader is None:
+                replica = PartitionReplica(
+                    member.node_id,
+                    state,
+                    min_insync_replicas=1,
+                    log_end_offset=len(member.log),
+                    high_watermark=member.high_watermark,
+                )
+                member.leader = LeaderPartition(
+                    replica, TOPIC, 0, epoch_start_offset=len(member.log), now_ms=self.now_ms
+                )
+                self.take(member, Outcome(True))
+            else:
+                outcome = member.leader.follow(
+                    state,
+                    min_insync_replicas=1,
+                    epoch_start_offset=len(member.log),
+                    now_ms=self.now_ms,
+                )
+                self.take(member, outcome)
+            return
+        member.leader = None
+        if member.followed is not None and member.followed.leader_epoch == state.leader_epoch:
+            return
+        member.talk = conversation()
+        member.followed = member.talk.follow(
+            TOPIC,
+            0,
+            leader_epoch=state.leader_epoch,
+            fetch_offset=len(member.log),
+            last_epoch=member.last_epoch,
+        )
+
+    def fetch(self, node: int, *, loses_answer: bool = False) -> None:
+        """One request and its answer, carried out by both."""
+        member = self.members[node]
+        if not member.is_up or member.talk is None or member.image is None:
+            return
+        leader = self.members[member.image.leader] if member.image.leader >= 0 else None
+        if leader is None or not leader.is_up:
+            return
+        member.talk.connected()
+        request = member.talk.next_request(self.now_ms)
+        if request is None:
+            return
+        parts = [self.serve(leader, member, wanted) for wanted in request.subscribed]
+        if loses_answer:
+            return
+        fetched = ReplicaFetched(request.request_id, 0, 0, tuple(p for p, _ in parts))
+        decision = member.talk.answered(fetched, self.now_ms)
+        for followed, _, count in decision.appends:
+            (entries,) = (entries for _, entries in parts)
+            assert count == len(entries)
+            member.log += entries
+            member.talk.reached(followed, len(member.log), member.last_epoch)
+        for divergence in decision.divergences:
+            own = member.epoch_end(divergence.epoch) if member.log else (-1, -1)
+            end = truncation_offset(divergence, *own, len(member.log))
+            assert end < len(member.log), "every cut makes progress"
+            del member.log[end:]
+            member.high_watermark = min(member.high_watermark, end)
+            member.talk.reached(divergence.followed, end, member.last_epoch)
+        assert not decision.restarts, "nobody deletes here"
+        for _, high_watermark, _ in decision.watermarks:
+            believed = min(high_watermark, len(member.log))
+            member.high_watermark = max(member.high_watermark, believed)
+
+    def serve(
+        self, leader: Member, member: Member, wanted: Subscribed
+    ) -> tuple[PartitionFetched, Sequence[Entry]]:
+        """What the leader makes of a request, as the worker's serving side does."""
+        part = leader.leader
+        epoch = -2 if part is None else part.replica.image.leader_epoch
+        if part is None or wanted.leader_epoch != epoch:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return PartitionFetched(wanted.handle, code, -1, -1, -1), ()
+        offset, end = wanted.fetch_offset, len(leader.log)
+        if wanted.last_epoch >= 0:
+            own_epoch, own_end = leader.epoch_end(wanted.last_epoch)
+            if own_epoch != wanted.last_epoch or own_end < offset:
+                told = PartitionFetched(
+                    wanted.handle,
+                    ErrorCode.NONE,
+                    part.high_watermark,
+                    0,
+                    end,
+                    diverging_epoch=own_epoch,
+                    diverging_end=own_end,
+                )
+                return told, ()
+        contact = Contact(member.node_id, -1, self.now_ms)
+        self.take(leader, part.fetched(contact, offset, self.now_ms))
+        entries = leader.log[offset : offset + 2]
+        told = PartitionFetched(wanted.handle, 0, part.high_watermark, 0, end, len(entries))
+        return told, entries
+
+    def take(self, member: Member, outcome: Outcome[int]) -> None:
+        assert member.leader is not None
+        member.high_watermark = max(member.high_watermark, member.leader.high_watermark)
+        if outcome.proposal is not None:
+            self.alter(member, outcome.proposal)
+
+    def alter(self, member: Member, proposal: Proposal) -> None:
+        """The controller decides upon a proposal; the leader may hear of it much later."""
+        state = self.state
+        in_sync = tuple(node for node, _ in proposal.in_sync)
+        if (proposal.leader_epoch, proposal.partition_epoch) != (
+            state.leader_epoch,
+            state.partition_epoch,
+        ):
+            code = ErrorCode.INVALID_UPDATE_VERSION
+        elif not all(self.members[node].is_up for node in in_sync):
+            code = ErrorCode.INELIGIBLE_REPLICA
+        else:
+            code = ErrorCode.NONE
+            self.state = PartitionImage(
+                state.replicas,
+                in_sync,
+                state.leader,
+                state.leader_epoch,
+                state.partition_epoch + 1,
+            )
+        assert member.leader is not None
+        member.leader.settled(proposal, code, self.now_ms)
+
+    def crash(self, node: int) -> None:
+        member = self.members[node]
+        member.is_up = False
+        member.image = member.leader = member.talk = member.followed = None
+        state = self.state
+        alive = tuple(n for n in state.in_sync_replicas if self.members[n].is_up)
+        if alive:
+            leader = state.leader if state.leader in alive else alive[0]
+            self.state = PartitionImage(
+                state.replicas,
+                alive,
+                leader,
+                state.leader_epoch + (leader != state.leader),
+                state.partition_epoch + 1,
+            )
+        elif state.leader == node:
+            # The last one in sync: it leads again when it is back.
+            self.state = PartitionImage(
+                state.replicas,
+                state.in_sync_replicas,
+                -1,
+                state.leader_epoch + 1,
+                state.partition_epoch + 1,
+            )
+
+    def start(self, node: int) -> None:
+        member = self.members[node]
+        if not member.is_up:
+            member.is_up = True
+            state = self.state
+            if state.leader == -1 and node in state.in_sync_replicas:
+                self.state = PartitionImage(
+                    state.replicas, (node,), node, state.leader_epoch + 1, state.partition_epoch + 1
+                )
+
+    def elect(self, node: int) -> None:
+        """Move the lead to another member in sync, all of them alive."""
+        state = self.state
+        if node in state.in_sync_replicas and self.members[node].is_up and state.leader != node:
+            self.state = PartitionImage(
+                state.replicas,
+                state.in_sync_replicas,
+                node,
+                state.leader_epoch + 1,
+                state.partition_epoch + 1,
+            )
+
+    def check(self) -> None:
+        """What must hold after every event."""
+        for member in self.members:
+            assert member.high_watermark <= len(member.log)
+            part = member.leader
+            if part is None or not member.is_up:
+                continue
+            epoch = part.replica.image.leader_epoch
+            before = self.high_watermarks.get(epoch, 0)
+            assert part.high_watermark >= before, "a high watermark went back within an epoch"
+            self.high_watermarks[epoch] = part.high_watermark
+            if epoch == self.state.leader_epoch or part.high_watermark > before:
+                known = member.log[: part.high_watermark]
+                if len(known) > len(self.committed):
+                    assert known[: len(self.committed)] == self.committed
+                    self.committed = list(known)
+        for member in self.members:
+            common = min(member.high_watermark, len(self.committed))
+            assert member.log[:common] == self.committed[:common], "committed records changed"
+        if self.state.leader >= 0:
+            leading = self.members[self.state.leader]
+            assert leading.log[: len(self.committed)] == self.committed, "committed and lost"
+
+
+KINDS = 30
+
+
+def play(cluster: Cluster, kind: int, node: int) -> None:
+    """One event. What must hold is looked at after it."""
+    member = cluster.members[node]
+    match kind:
+        case 0 | 1 | 2 | 3:
+            cluster.produce(cluster.state.leader if node else node)
+        case 4 | 5 | 6 | 7 | 8 | 9 | 10 | 11 | 12 | 13:
+            cluster.fetch(node)
+        case 14:
+            cluster.fetch(node, loses_answer=True)
+        case 15 | 16 | 17 | 18 | 19 | 20 | 21 | 22 | 23 | 24:
+            cluster.hear(member)
+        case 25 if member.is_up:
+            cluster.crash(node)
+        case 25 | 26 | 27:
+            cluster.start(node)
+        case 28:
+            cluster.elect(node)
+        case _:
+            cluster.now_ms += 2_500
+            if member.is_up and member.leader is not None:
+                cluster.take(member, member.leader.check(cluster.now_ms))
+    cluster.check()
+
+
+def make_peace(cluster: Cluster) -> None:
+    """Everybody is there and hears everything: then everybody has the same."""
+    for node in range(3):
+        cluster.start(node)
+    for _ in range(60 + 2 * cluster.value):
+        cluster.now_ms += 1_000
+        for member in cluster.members:
+            cluster.hear(member)
+            cluster.fetch(member.node_id)
+        cluster.check()
+    first = cluster.members[0].log
+    assert all(member.log == first for member in cluster.members)
+    assert cluster.members[cluster.state.leader].high_watermark == len(first)
+
+
+EVENTS = st.tuples(st.integers(0, KINDS - 1), st.integers(0, 2))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(EVENTS, max_size=80))
+def test_what_was_committed_stays_whatever_happens(events: list[tuple[int, int]]) -> None:
+    cluster = Cluster()
+    for kind, node in events:
+        play(cluster, kind, node)
+    make_peace(cluster)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_was_committed_stays_in_a_long_life(seed: int) -> None:
+    dice = random.Random(seed)
+    cluster = Cluster()
+    for _ in range(2_500):
+        play(cluster, dice.randrange(KINDS), dice.randrange(3))
+    make_peace(cluster)
+    assert len(cluster.committed) > 50, seed

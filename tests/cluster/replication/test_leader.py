@@ -1,0 +1,260 @@
+"""The leader of a partition: who is in sync, and what that lets it answer."""
+
+import pytest
+
+from cluster.metadata.image import PartitionImage
+from cluster.replication.leader import (
+    LAG_MAX_MS,
+    RETRY_MS,
+    Contact,
+    LeaderPartition,
+    Outcome,
+    Proposal,
+    Released,
+)
+from cluster.replication.partition import PartitionReplica
+from protocol.errors import ErrorCode
+
+TOPIC = bytes(16)
+START_MS = 1_000_000
+
+
+class Stage:
+    """A leader, broker 1, and its followers 2 and 3."""
+
+    def __init__(
+        self, *in_sync: int, min_isr: int = 1, log_end: int = 0, epoch_start: int = 0
+    ) -> None:
+        self.image = PartitionImage((1, 2, 3), in_sync or (1, 2, 3), 1, 5, 7)
+        self.min_isr = min_isr
+        self.epoch_start = epoch_start
+        self.now_ms = START_MS
+        replica = PartitionReplica(
+            1, self.image, min_insync_replicas=min_isr, log_end_offset=log_end
+        )
+        self.leader: LeaderPartition[str] = LeaderPartition(
+            replica, TOPIC, 0, epoch_start_offset=epoch_start, now_ms=START_MS
+        )
+        self.contacts = {broker: Contact(broker, 10 + broker, START_MS) for broker in (2, 3)}
+
+    def fetch(self, broker: int, offset: int) -> Outcome[str]:
+        contact = self.contacts[broker]
+        contact.fetch_ms = self.now_ms
+        return self.leader.fetched(contact, offset, self.now_ms)
+
+    def poll(self, broker: int) -> None:
+        """A fetch in which nothing of this partition has changed."""
+        self.contacts[broker].fetch_ms = self.now_ms
+
+    def check(self) -> Outcome[str]:
+        return self.leader.check(self.now_ms)
+
+    def follow(
+        self, *in_sync: int, epoch: int = 5, partition_epoch: int = 8, leader: int = 1
+    ) -> Outcome[str]:
+        self.image = PartitionImage((1, 2, 3), in_sync, leader, epoch, partition_epoch)
+        return self.leader.follow(
+            self.image,
+            min_insync_replicas=self.min_isr,
+            epoch_start_offset=self.leader.replica.log_end_offset,
+            now_ms=self.now_ms,
+        )
+
+
+def members(proposal: Proposal | None) -> list[int]:
+    assert proposal is not None
+    return [broker for broker, _ in proposal.in_sync]
+
+
+def test_an_append_waits_for_all_that_are_in_sync() -> None:
+    stage = Stage()
+    stage.leader.grew(4)
+    assert stage.leader.park("a", 2, START_MS + 100) is None
+    assert stage.leader.park("b", 4, START_MS + 100) is None
+    assert stage.fetch(2, 4) == Outcome()
+    assert stage.fetch(3, 2) == Outcome(True, (Released("a", ErrorCode.NONE),))
+    assert stage.fetch(3, 4) == Outcome(True, (Released("b", ErrorCode.NONE),))
+    assert stage.leader.high_watermark == 4
+
+
+def test_a_retry_of_what_is_committed_is_answered_at_once() -> None:
+    stage = Stage(1)
+    stage.leader.grew(4)
+    assert stage.leader.park("again", 3, START_MS) is ErrorCode.NONE
+
+
+def test_an_append_is_given_up_at_its_deadline_and_others_wait_on() -> None:
+    stage = Stage()
+    stage.leader.grew(4)
+    stage.leader.park("long", 2, START_MS + 500)
+    stage.leader.park("short", 4, START_MS + 100)
+    assert stage.leader.deadline_ms == START_MS + 100
+    stage.now_ms += 100
+    assert stage.check().released == (Released("short", ErrorCode.REQUEST_TIMED_OUT),)
+    stage.now_ms += 400
+    assert stage.check().released == (Released("long", ErrorCode.REQUEST_TIMED_OUT),)
+    assert not stage.leader.has_parked
+
+
+def test_who_waits_is_told_when_the_lead_is_lost() -> None:
+    stage = Stage()
+    stage.leader.grew(4)
+    stage.leader.park("a", 4, START_MS + 500)
+    outcome = stage.follow(1, 2, 3, leader=2, epoch=6)
+    assert outcome.released == (Released("a", ErrorCode.NOT_LEADER_OR_FOLLOWER),)
+
+
+def test_an_isr_below_the_minimum_is_told_after_the_append() -> None:
+    stage = Stage(min_isr=2)
+    stage.leader.grew(4)
+    stage.leader.park("a", 4, START_MS + 500)
+    outcome = stage.follow(1)
+    assert outcome.released == (Released("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),)
+    assert stage.leader.high_watermark == 0
+
+
+def test_a_follower_that_is_silent_for_too_long_is_to_go() -> None:
+    stage = Stage()
+    stage.fetch(2, 0)
+    stage.fetch(3, 0)
+    stage.now_ms += LAG_MAX_MS
+    stage.poll(2)
+    assert stage.check().proposal is None
+    stage.now_ms += 1
+    proposal = stage.check().proposal
+    assert proposal == Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12)))
+    assert stage.check().proposal is None, "one is under way"
+
+
+def test_a_follower_that_polls_and_has_everything_stays_without_saying_a_word() -> None:
+    stage = Stage()
+    stage.fetch(2, 0)
+    stage.fetch(3, 0)
+    for _ in range(100):
+        stage.now_ms += 500
+        stage.poll(2)
+        stage.poll(3)
+        assert stage.check().proposal is None
+
+
+def test_a_follower_that_fetches_but_never_arrives_is_to_go() -> None:
+    stage = Stage(1, 2)
+    stage.leader.grew(1_000)
+    for at in range(12):
+        stage.now_ms += 1_000
+        stage.leader.grew(1_000 * (at + 2))
+        stage.fetch(2, 10 * at)
+        proposal = stage.check().proposal
+        if proposal is not None:
+            break
+    assert members(proposal) == [1]
+    assert at == 10
+
+
+def test_a_follower_is_in_sync_that_always_has_what_there_was_when_it_asked_before() -> None:
+    # So that a leader that is never idle does not lose followers that keep pace with it.
+    stage = Stage(1, 2)
+    end = 0
+    for _ in range(60):
+        stage.now_ms += 500
+        before, end = end, end + 100
+        stage.leader.grew(end)
+        assert stage.fetch(2, before).proposal is None
+        assert stage.check().proposal is None
+
+
+def test_who_has_reached_the_high_watermark_and_the_epochs_start_comes_in() -> None:
+    stage = Stage(1, 2, log_end=10, epoch_start=10)
+    stage.fetch(2, 10)
+    assert stage.leader.high_watermark == 10
+    stage.leader.grew(12)
+    assert stage.fetch(3, 9).proposal is None
+    proposal = stage.fetch(3, 11).proposal
+    assert proposal == Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12), (3, 13)))
+
+
+def test_the_high_watermark_does_not_pass_the_epochs_start_for_who_comes_in() -> None:
+    # KIP-966 and KAFKA-7128: one that has not seen this leader's first record is not in sync.
+    stage = Stage(1, 2, log_end=10, epoch_start=10)
+    assert stage.leader.high_watermark == 0
+    assert stage.fetch(3, 4).proposal is None
+
+
+def test_nothing_is_committed_that_one_does_not_have_who_may_be_in_the_isr_already() -> None:
+    # KAFKA-9924 and KIP-497: until a proposal's fate is known, its members count.
+    stage = Stage(1, 2)
+    stage.leader.grew(4)
+    stage.fetch(2, 4)
+    assert stage.fetch(3, 4).proposal is not None
+    stage.leader.grew(8)
+    assert not stage.fetch(2, 8).has_moved
+    assert stage.leader.high_watermark == 4
+    assert stage.fetch(3, 6).has_moved
+    assert stage.leader.high_watermark == 6
+    # Refused: it never was in.
+    pending = stage.leader.pending
+    assert pending is not None
+    stage.leader.settled(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
+    stage.leader.grew(9)
+    assert stage.fetch(2, 9).has_moved
+    assert stage.leader.high_watermark == 9
+
+
+def test_a_refused_proposal_is_decided_anew_after_a_while_upon_a_sign_of_life() -> None:
+    stage = Stage(1, 2)
+    pending = stage.fetch(3, 0).proposal
+    assert pending is not None
+    stage.leader.settled(pending, ErrorCode.INELIGIBLE_REPLICA, stage.now_ms)
+    assert stage.fetch(3, 0).proposal is None
+    stage.now_ms += RETRY_MS
+    assert stage.check().proposal is None, "nothing was heard since"
+    stage.poll(3)
+    assert members(stage.check().proposal) == [1, 2, 3]
+
+
+def test_a_proposal_whose_fate_nobody_knows_is_sent_again_as_it_was() -> None:
+    stage = Stage(1, 2)
+    pending = stage.fetch(3, 0).proposal
+    assert pending is not None
+    stage.leader.settled(pending, ErrorCode.REQUEST_TIMED_OUT, stage.now_ms)
+    assert stage.check().proposal is None
+    stage.now_ms += RETRY_MS
+    assert stage.check().proposal == pending
+    assert stage.check().proposal is None
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.INVALID_UPDATE_VERSION, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NONE]
+)
+def test_where_the_controller_knows_more_its_image_is_waited_for(code: ErrorCode) -> None:
+    stage = Stage(1, 2)
+    pending = stage.fetch(3, 0).proposal
+    assert pending is not None
+    stage.leader.settled(pending, code, stage.now_ms)
+    stage.now_ms += 5 * RETRY_MS
+    assert stage.check().proposal is None
+    assert stage.leader.pending == pending
+    stage.follow(1, 2, 3)
+    assert stage.leader.pending is None
+
+
+def test_an_old_image_changes_nothing() -> None:
+    stage = Stage()
+    stage.follow(1, 2, partition_epoch=9)
+    stage.follow(1, 2, 3, partition_epoch=8)
+    assert stage.leader.replica.image.in_sync_replicas == (1, 2)
+
+
+def test_a_new_epoch_of_the_same_leader_begins_with_nothing_known_of_followers() -> None:
+    stage = Stage()
+    stage.fetch(2, 0)
+    stage.follow(1, 2, 3, epoch=6)
+    stage.leader.grew(3)
+    assert not stage.fetch(3, 3).has_moved
+    assert stage.fetch(2, 3).has_moved
+
+
+def test_a_stranger_s_fetch_brings_nothing() -> None:
+    stage = Stage(1)
+    stage.leader.grew(3)
+    assert stage.leader.fetched(Contact(9, -1, 0), 3, START_MS) == Outcome()

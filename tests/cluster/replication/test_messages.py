@@ -1,0 +1,46 @@
+"""The messages between followers and leaders survive the wire, and newer ones older readers."""
+
+import msgspec
+
+from cluster.replication.messages import (
+    PartitionFetched,
+    Reached,
+    ReplicaFetch,
+    ReplicaFetched,
+    Subscribed,
+)
+from protocol.errors import ErrorCode
+
+FETCH = ReplicaFetch(
+    7,
+    "cluster",
+    2,
+    11,
+    3,
+    True,
+    (Subscribed(1, bytes(16), 0, 5, 100, 4),),
+    (Reached(2, 9, 4),),
+    (3,),
+)
+FETCHED = ReplicaFetched(
+    7, 3, ErrorCode.NONE, (PartitionFetched(1, ErrorCode.NONE, 90, 0, 120, 4_096),)
+)
+
+
+def test_messages_survive_the_wire() -> None:
+    for message in (FETCH, FETCHED):
+        payload = msgspec.msgpack.encode(message)
+        assert msgspec.msgpack.decode(payload, type=type(message)) == message
+
+
+def test_a_caught_up_followers_request_does_not_grow_with_its_partitions() -> None:
+    idle = ReplicaFetch(8, "cluster", 2, 11, 3, False)
+    assert len(msgspec.msgpack.encode(idle)) < 50
+
+
+def test_fields_of_a_newer_release_are_skipped() -> None:
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(FETCHED))
+    assert (
+        msgspec.msgpack.decode(msgspec.msgpack.encode([*fields, "new"]), type=ReplicaFetched)
+        == FETCHED
+    )

@@ -1,0 +1,140 @@
+"""Two workers' ends of the wire between nodes, with and without the cluster's keys."""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import pytest
+import zmq
+
+from cluster.replication.messages import (
+    PAYLOAD_HEAD,
+    PartitionFetched,
+    ReplicaFetch,
+    ReplicaFetched,
+)
+from node.bus.replica_link import (
+    Answer,
+    CurveKeys,
+    ReplicaLink,
+    Request,
+    bind_replicas,
+    requests,
+    send_answer,
+)
+from tests.support.waiting import wait_until
+
+Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
+FETCH = ReplicaFetch(1, "c", 2, -1, 0, True)
+
+
+class Wire:
+    """What a test has bound and connected, to be closed behind it."""
+
+    def __init__(self) -> None:
+        self._context: Context = zmq.Context()
+        self._sockets: list[zmq.Socket[bytes]] = []
+        self._links: list[ReplicaLink] = []
+
+    def bind(self, keys: CurveKeys | None = None) -> tuple["zmq.Socket[bytes]", str]:
+        socket = bind_replicas(self._context, "tcp://127.0.0.1:*", keys)
+        self._sockets.append(socket)
+        address = socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(address, bytes)
+        return socket, address.rstrip(b"\0").decode()
+
+    def link(self, address: str, identity: bytes, keys: CurveKeys | None = None) -> ReplicaLink:
+        link = ReplicaLink(self._context, address, identity, keys)
+        self._links.append(link)
+        return link
+
+    def close(self) -> None:
+        for link in self._links:
+            link.close()
+        for socket in self._sockets:
+            socket.close(0)
+        self._context.term()
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    wire = Wire()
+    yield wire
+    wire.close()
+
+
+def make_keys() -> CurveKeys:
+    return CurveKeys(*zmq.curve_keypair())
+
+
+def receive(socket: "zmq.Socket[bytes]") -> Request:
+    return wait_until(lambda: next(requests(socket), None), what="a request")  # type: ignore[return-value]
+
+
+def receive_answer(link: ReplicaLink) -> Answer:
+    return wait_until(lambda: next(link.answers(), None), what="an answer")  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_a_question_is_answered_with_batches_that_may_be_written_to(
+    wire: Wire, is_encrypted: bool
+) -> None:
+    keys = make_keys() if is_encrypted else None
+    socket, address = wire.bind(keys)
+    link = wire.link(address, b"2-0-1", keys)
+    wait_until(link.take_connected, what="the connection")
+    assert link.send(FETCH)
+    identity, fetch = receive(socket)
+    assert (identity, fetch) == (b"2-0-1", FETCH)
+    part = PartitionFetched(1, 0, 5, 0, 9, 300_000)
+    fetched = ReplicaFetched(1, 0, 0, (part,))
+    batches: list[bytes | memoryview] = [
+        bytes(PAYLOAD_HEAD),
+        b"a" * 100_000,
+        memoryview(b"b" * 200_000),
+    ]
+    assert send_answer(socket, identity, fetched, batches)
+    answer = receive_answer(link)
+    assert answer.fetched == fetched
+    assert not answer.payload.readonly
+    assert bytes(answer.payload) == b"".join(batches)
+    assert send_answer(socket, identity, ReplicaFetched(2, 0, 0), ())
+    assert len(receive_answer(link).payload) == 0
+
+
+def test_a_stranger_without_the_keys_gets_nothing(wire: Wire) -> None:
+    keys = make_keys()
+    socket, address = wire.bind(keys)
+    strangers = [
+        wire.link(address, b"plain"),
+        wire.link(address, b"other", make_keys()),
+    ]
+    friend = wire.link(address, b"friend", keys)
+    wait_until(friend.take_connected, what="the connection")
+    for stranger in strangers:
+        assert not stranger.send(FETCH), "it is connected to nobody"
+    friend.send(FETCH)
+    assert receive(socket).identity == b"friend"
+    assert next(requests(socket), None) is None
+
+
+def test_who_is_gone_or_was_never_there_is_told_so(wire: Wire) -> None:
+    socket, address = wire.bind()
+    assert not send_answer(socket, b"nobody", ReplicaFetched(1, 0, 0), ())
+    socket.close(0)
+    link = wire.link(address, b"alone")
+    assert not link.send(FETCH)
+
+
+def test_what_makes_no_sense_is_dropped(wire: Wire) -> None:
+    socket, address = wire.bind()
+    link = wire.link(address, b"odd")
+    wait_until(link.take_connected, what="the connection")
+    link.socket.send(b"\xc1nonsense")
+    link.socket.send_multipart([b"two", b"frames"])
+    link.send(FETCH)
+    assert receive(socket).fetch == FETCH
+    # Batches are missing behind this one.
+    lie = ReplicaFetched(1, 0, 0, (PartitionFetched(1, 0, 5, 0, 9, 1_000),))
+    send_answer(socket, b"odd", lie, [b"short"])
+    send_answer(socket, b"odd", ReplicaFetched(2, 0, 0), ())
+    assert receive_answer(link).fetched.request_id == 2

@@ -1,0 +1,58 @@
+"""Proposals on their way to the controller and back."""
+
+from cluster.controller.commands import (
+    AlterPartition,
+    InSyncReply,
+    InSyncResult,
+    decode_command,
+    encode_reply,
+)
+from cluster.metadata.image import MetadataImage
+from cluster.replication.leader import Proposal
+from node.bus.messages import Submit, Submitted
+from node.worker.proposals import TIMEOUT_MS, Proposals
+from protocol.errors import ErrorCode
+
+TOPIC = bytes(16)
+FIRST = Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12)))
+SECOND = Proposal(TOPIC, 1, 5, 7, ((1, -1),))
+
+
+def sent() -> tuple[Proposals, list[Submit]]:
+    told: list[Submit] = []
+    proposals = Proposals(1, told.append)
+    proposals.send([FIRST, SECOND], MetadataImage.empty(), 1_000)
+    return proposals, told
+
+
+def test_proposals_of_one_moment_are_one_command_and_each_has_its_answer() -> None:
+    proposals, (submit,) = sent()
+    command = decode_command(submit.command)
+    assert isinstance(command, AlterPartition)
+    assert [change.partition for change in command.changes] == [0, 1]
+    assert [(r.broker_id, r.broker_epoch) for r in command.changes[0].in_sync] == [(1, -1), (2, 12)]
+    reply = InSyncReply(
+        (InSyncResult(TOPIC, 0), InSyncResult(TOPIC, 1, ErrorCode.INELIGIBLE_REPLICA))
+    )
+    answer = Submitted(submit.request_id, ErrorCode.NONE, encode_reply(reply))
+    assert list(proposals.answered(answer)) == [
+        (FIRST, ErrorCode.NONE),
+        (SECOND, ErrorCode.INELIGIBLE_REPLICA),
+    ]
+    assert list(proposals.answered(answer)) == []
+    assert list(proposals.expired(1 << 50)) == []
+
+
+def test_a_command_that_failed_failed_for_all() -> None:
+    proposals, (submit,) = sent()
+    answer = Submitted(submit.request_id, ErrorCode.STALE_BROKER_EPOCH, b"")
+    assert [code for _, code in proposals.answered(answer)] == [ErrorCode.STALE_BROKER_EPOCH] * 2
+
+
+def test_what_is_not_answered_in_time_has_an_unknown_fate() -> None:
+    proposals, _ = sent()
+    assert list(proposals.expired(1_000 + TIMEOUT_MS - 1)) == []
+    assert list(proposals.expired(1_000 + TIMEOUT_MS)) == [
+        (FIRST, ErrorCode.REQUEST_TIMED_OUT),
+        (SECOND, ErrorCode.REQUEST_TIMED_OUT),
+    ]

@@ -1,0 +1,142 @@
+"""The fetching side alone: a leader is played, answer by answer, before a real follower."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from cluster.metadata.image import PartitionImage
+from cluster.replication.messages import (
+    PAYLOAD_HEAD,
+    PartitionFetched,
+    ReplicaFetch,
+    ReplicaFetched,
+)
+from node.bus.replica_link import bind_replicas, requests, send_answer
+from protocol.errors import ErrorCode
+from storage.environment import StorageError
+from tests.support.replica_room import ReplicaRoom
+from tests.support.stores import as_stored, batch_of
+from tests.support.waiting import wait_until
+
+FOLLOWER = PartitionImage((0, 1), (0, 1), 1, 5)
+
+
+class Played:
+    """A leader in the test's hands, node 1; node 0 follows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.room = ReplicaRoom(folder, 1)
+        self.socket = bind_replicas(self.room.context, "tcp://127.0.0.1:*", None)
+        address = self.socket.getsockopt(zmq.LAST_ENDPOINT)
+        assert isinstance(address, bytes)
+        self.room.addresses.append(address.rstrip(b"\0").decode())
+        self.room.start(FOLLOWER)
+        self.follower = self.room.nodes[0]
+        self.identity = b""
+
+    def hear(self) -> ReplicaFetch:
+        """What the follower asks next."""
+
+        def request() -> ReplicaFetch | None:
+            self.follower.run()
+            for identity, fetch in requests(self.socket, 1):
+                self.identity = identity
+                return fetch
+            return None
+
+        found = wait_until(request, what="a request")
+        assert found is not None
+        return found
+
+    def answer(self, fetch: ReplicaFetch, *parts: PartitionFetched, batches: bytes = b"") -> None:
+        answer = ReplicaFetched(fetch.request_id, 0, ErrorCode.NONE, parts)
+        payload = [bytes(PAYLOAD_HEAD), batches] if batches else []
+        assert send_answer(self.socket, self.identity, answer, payload)
+
+    def give(self, fetch: ReplicaFetch, handle: int, batches: bytes, watermark: int = 0) -> None:
+        """Answer with batches."""
+        part = PartitionFetched(handle, 0, watermark, 0, 100, len(batches))
+        self.answer(fetch, part, batches=batches)
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[Played]:
+    played = Played(tmp_path)
+    yield played
+    played.socket.close(0)
+    played.room.close()
+
+
+def test_what_is_fetched_is_appended_told_and_believed(played: Played) -> None:
+    first = played.hear()
+    (wanted,) = first.subscribed
+    assert (wanted.fetch_offset, wanted.last_epoch, wanted.leader_epoch) == (0, -1, 5)
+    batches = [as_stored(batch_of(2), 0, 3), as_stored(batch_of(3, size=9_000), 2, 4)]
+    played.give(first, wanted.handle, b"".join(batches), watermark=4)
+    second = played.hear()
+    assert [(told.fetch_offset, told.last_epoch) for told in second.reached] == [(5, 4)]
+    log = played.follower.log()
+    assert (log.high_watermark, log.epochs.entries) == (4, ((3, 0), (4, 2)))
+    assert played.follower.batches() == batches
+    assert played.follower.replication.lag == 95
+    assert played.follower.replication.fetched_bytes == sum(map(len, batches))
+
+
+def test_a_hole_that_compaction_left_is_kept(played: Played) -> None:
+    first = played.hear()
+    batches = [as_stored(batch_of(2), 4, 3), as_stored(batch_of(), 90, 3)]
+    played.give(first, first.subscribed[0].handle, b"".join(batches))
+    assert played.hear().reached[0].fetch_offset == 91
+    assert played.follower.batches() == batches
+
+
+def test_what_is_broken_is_asked_for_again(played: Played) -> None:
+    first = played.hear()
+    good = as_stored(batch_of(2), 0, 3)
+    played.give(first, first.subscribed[0].handle, good[:-1] + b"!")
+    second = played.hear()
+    assert second.reached == ()
+    assert played.follower.log().log_end_offset == 0
+    played.answer(second)
+    played.room.now_ms += 1_000
+    third = played.hear()
+    assert third.subscribed[0].fetch_offset == 0
+    played.give(third, third.subscribed[0].handle, good)
+    assert played.hear().reached[0].fetch_offset == 2
+
+
+def test_a_log_that_the_disk_does_not_cut_is_asked_about_again(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = played.hear()
+    handle = first.subscribed[0].handle
+    played.give(first, handle, as_stored(batch_of(2), 0, 3) + as_stored(batch_of(), 2, 4))
+    second = played.hear()
+    diverging = PartitionFetched(handle, 0, 0, 0, 100, diverging_epoch=3, diverging_end=2)
+
+    def refuse(*_: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(played.follower.store(), "truncate", refuse)
+        played.answer(second, diverging)
+        third = played.hear()
+    assert third.reached == ()
+    played.answer(third)
+    played.room.now_ms += 1_000
+    fourth = played.hear()
+    assert fourth.subscribed[0].fetch_offset == 3
+    played.answer(fourth, diverging)
+    assert played.hear().reached[0].fetch_offset == 2
+    assert played.follower.log().epochs.entries == ((3, 0),)
+
+
+def test_a_leader_whose_address_nobody_knows_is_not_asked(tmp_path: Path) -> None:
+    room = ReplicaRoom(tmp_path, 1)
+    room.address_of = lambda node_id, store: None  # type: ignore[method-assign]  # nobody was told
+    room.start(FOLLOWER)
+    room.nodes[0].run()
+    assert room.nodes[0].replication.next_ms(room.now_ms) > room.now_ms
+    room.close()

@@ -1,0 +1,481 @@
+"""Replication with real stores and sockets: what a leader acknowledges, its followers have.
+
+Most of it with the workers of several nodes in one process; at the end with processes.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import zmq
+
+from cluster.controller.commands import AlterPartition, decode_command
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import MetadataImage, PartitionImage
+from cluster.metadata.records import (
+    ClusterCreated,
+    PartitionsAdded,
+    TopicCreated,
+    encode_records,
+)
+from cluster.metadata.snapshot import image_records
+from node.bus.arena import Arena
+from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from node.bus.messages import (
+    Applied,
+    Follow,
+    FromController,
+    MetadataSnapshot,
+    Submit,
+    ToController,
+)
+from node.bus.reply import Reply
+from node.child import python_command
+from node.router.fanout import Answer, Fanout
+from node.router.logs import Logs
+from protocol.errors import ErrorCode
+from storage.status import Role
+from storage.validation import AppendOrigin
+from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.ports import free_port
+from tests.support.replica_room import TOPIC_ID, ReplicaRoom
+from tests.support.stores import append, as_stored, batch_of, read_all
+from tests.support.waiting import wait_until
+
+
+def state(
+    leader: int,
+    epoch: int,
+    *in_sync: int,
+    replicas: tuple[int, ...] = (0, 1),
+    partition_epoch: int = 0,
+) -> PartitionImage:
+    return PartitionImage(
+        replicas, in_sync or replicas, leader, epoch, partition_epoch=partition_epoch
+    )
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[ReplicaRoom]:
+    room = ReplicaRoom(tmp_path)
+    yield room
+    room.close()
+
+
+def acknowledged(room: ReplicaRoom, request_id: int, batch: bytes, leader: int = 0) -> None:
+    """Append with acks=all and wait for the answer."""
+    node = room.nodes[leader]
+    node.append(request_id, batch)
+    answers: dict[int, int] = {}
+
+    def has_answer() -> bool:
+        answers.update(node.answers())
+        return request_id in answers
+
+    room.run_until(has_answer, f"request {request_id} is answered")
+    assert answers[request_id] == ErrorCode.NONE
+
+
+def test_an_append_with_acks_all_is_answered_when_the_follower_has_it(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    leader, follower = room.nodes
+    leader.append(1, batch_of(3))
+    leader.run()
+    assert leader.answers() == {}
+    assert leader.log().high_watermark == 0
+    answers: dict[int, int] = {}
+    room.run_until(lambda: answers.update(leader.answers()) or bool(answers), "an answer")
+    assert answers == {1: ErrorCode.NONE}
+    assert follower.log().log_end_offset == 3
+    room.settle()
+    assert follower.batches() == leader.batches() == [as_stored(batch_of(3), 0, 1)]
+    status = follower.store().status
+    assert status.high_watermark(follower.place()[1]) == 3
+    assert status.role(follower.place()[1]) is Role.FOLLOWER
+
+
+def test_acks_1_does_not_wait_and_followers_take_no_produce(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    leader, follower = room.nodes
+    leader.append(1, batch_of(), acks=1)
+    assert leader.answers() == {1: ErrorCode.NONE}
+    follower.append(2, batch_of())
+    assert follower.answers() == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def test_many_partitions_share_a_conversation_and_big_batches_keep_their_bytes(
+    tmp_path: Path,
+) -> None:
+    room = ReplicaRoom(tmp_path, store_count=2)
+    room.start(state(0, 1), partitions=6)
+    leader, follower = room.nodes
+    for number in range(90):
+        batch = batch_of(2, size=[10, 3_000, 300_000][number % 3], fill=number)
+        leader.append(number, batch, number % 6, acks=1)
+    for partition in range(6):
+        room.settle(partition)
+        assert follower.batches(partition) == leader.batches(partition)
+        assert len(follower.batches(partition)) == 15
+    room.close()
+
+
+def test_three_replicas_and_one_that_is_away(tmp_path: Path) -> None:
+    room = ReplicaRoom(tmp_path, 3)
+    everybody = (0, 1, 2)
+    room.start(state(0, 1, replicas=everybody))
+    acknowledged(room, 1, batch_of())
+    room.nodes[2].stop()
+    leader = room.nodes[0]
+    leader.append(2, batch_of())
+    room.run_until(lambda: room.nodes[1].log().log_end_offset == 2, "the other follower has it")
+    assert leader.answers() == {}, "one that is in sync does not have it"
+    # It lags for too long: the leader asks for an ISR without it and, upon that, answers.
+    room.now_ms += 11_000
+    for _ in range(3):
+        for node in room.running():
+            node.run()
+    room.now_ms += 1_000
+    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    proposal = leader.proposals[-1]
+    assert {broker for broker, _ in proposal.in_sync} >= {0}
+    assert 2 not in {broker for broker, _ in proposal.in_sync}
+    leader.answers()
+    room.change(state(0, 1, 0, 1, replicas=everybody, partition_epoch=1))
+    room.run_until(lambda: leader.log().high_watermark == 2, "the rest is enough")
+    # It comes back, catches up and is asked back in.
+    leader.proposals.clear()
+    room.nodes[2].start()
+    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1, 2}
+    assert leader.proposals[0].partition_epoch == 1
+    room.close()
+
+
+def test_too_few_in_sync_are_refused_before_and_after_the_append(tmp_path: Path) -> None:
+    room = ReplicaRoom(tmp_path, min_insync_replicas="2")
+    room.start(state(0, 1))
+    leader, follower = room.nodes
+    follower.stop()
+    leader.append(1, batch_of())
+    room.change(state(0, 1, 0, partition_epoch=1))
+    leader.run()
+    assert leader.answers() == {1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+    leader.append(2, batch_of())
+    assert leader.answers() == {2: ErrorCode.NOT_ENOUGH_REPLICAS}
+    assert leader.log().high_watermark == 0
+    room.close()
+
+
+def test_an_append_that_waits_too_long_or_loses_its_leader_is_told(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    leader, follower = room.nodes
+    follower.stop()
+    leader.append(1, batch_of(), timeout_ms=1_000)
+    leader.append(2, batch_of(), timeout_ms=60_000)
+    room.now_ms += 1_001
+    leader.run()
+    assert leader.answers() == {1: ErrorCode.REQUEST_TIMED_OUT}
+    room.change(state(1, 2))
+    leader.run()
+    assert leader.answers() == {2: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+
+
+def test_what_a_dead_leader_had_alone_is_cut_when_it_comes_back(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    first, second = room.nodes
+    acknowledged(room, 1, batch_of(2, fill=1))
+    room.settle()
+    second.stop()
+    for number in range(5):
+        first.append(10 + number, batch_of(2, fill=100 + number), acks=1)
+    assert first.log().log_end_offset == 12
+    first.stop()
+    # The other one leads, with what was acknowledged, and goes on.
+    room.change(state(1, 2, 1))
+    second.start()
+    acknowledged(room, 2, batch_of(3, fill=7), leader=1)
+    first.start()
+    room.settle()
+    expected = [as_stored(batch_of(2, fill=1), 0, 1), as_stored(batch_of(3, fill=7), 2, 2)]
+    assert first.batches() == second.batches() == expected
+    assert first.log().epochs.entries == ((1, 0), (2, 2))
+
+
+def test_a_leader_comes_back_with_the_high_watermark_it_had(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    leader, follower = room.nodes
+    acknowledged(room, 1, batch_of(2))
+    follower.stop()
+    leader.append(2, batch_of(3), acks=1)
+    leader.stop()
+    leader.start()
+    log = leader.log()
+    assert (log.high_watermark, log.log_end_offset) == (2, 5)
+    follower.start()
+    room.settle()
+    assert log.high_watermark == 5
+
+
+def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    leader, follower = room.nodes
+    acknowledged(room, 1, batch_of(2))
+    follower.stop()
+    room.change(state(0, 1, 0, partition_epoch=1))
+    for number in range(6):
+        leader.append(10 + number, batch_of(4, fill=number))
+    # Offset 15 lies inside of a batch, which begins at 14.
+    code, _ = leader.store().delete_records(leader.place()[1], 15)
+    assert code is ErrorCode.NONE
+    follower.start()
+    room.settle()
+    assert follower.batches() == leader.batches()
+    assert follower.log().log_end_offset == 26
+    room.run_until(lambda: follower.log().log_start_offset == 15, "the log start follows")
+
+
+def test_a_leader_that_starts_anew_is_found_again(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    leader, _ = room.nodes
+    acknowledged(room, 1, batch_of())
+    leader.stop()
+    leader.start()
+    acknowledged(room, 2, batch_of())
+    room.settle()
+
+
+def test_a_partition_that_is_led_elsewhere_is_followed_at_once(room: ReplicaRoom) -> None:
+    room.start(state(0, 1), partitions=2)
+    first, second = room.nodes
+    acknowledged(room, 1, batch_of())
+    # Both nodes lead one now; each follows the other.
+    room.change(state(1, 2), partition=1)
+    second.append(2, batch_of(4), 1)
+    room.run_until(lambda: second.answers() == {2: ErrorCode.NONE}, "the other way round")
+    room.settle(1)
+    assert first.batches(1) == second.batches(1)
+    room.change(state(0, 3), partition=1)
+    first.append(3, batch_of(2), 1)
+    room.run_until(lambda: first.answers() == {3: ErrorCode.NONE}, "and back")
+    room.settle(1)
+    assert first.log(1).epochs.entries[-1] == (3, 4)
+
+
+def test_a_replica_that_was_moved_away_is_dropped_and_a_new_one_filled(tmp_path: Path) -> None:
+    room = ReplicaRoom(tmp_path, 3)
+    room.start(state(0, 1))
+    acknowledged(room, 1, batch_of(5))
+    moving = state(0, 1, 0, 1, replicas=(0, 1, 2), partition_epoch=1)
+    room.change(moving)
+    room.run_until(lambda: room.nodes[2].log().log_end_offset == 5, "the new replica is filled")
+    assert room.nodes[2].log().epochs.entries == ((1, 0),)
+    room.change(state(0, 1, 0, 2, replicas=(0, 2), partition_epoch=2))
+    assert room.nodes[1].partitions.place_of(TOPIC_ID, 0) is None
+    acknowledged(room, 2, batch_of())
+    room.close()
+
+
+def test_a_broken_batch_is_not_believed_and_fetched_again(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    _, follower = room.nodes
+    turn = follower.store().begin(room.now_ms)
+    broken = bytearray(as_stored(batch_of(), 0, 1))
+    broken[-1] ^= 1
+    result = append(turn, follower.place()[1], bytes(broken), origin=AppendOrigin.REPLICATION)
+    assert result.error_code is ErrorCode.CORRUPT_MESSAGE
+    turn.abort()
+    acknowledged(room, 1, batch_of())
+
+
+def test_a_partition_without_other_replicas_is_none_of_our_business(room: ReplicaRoom) -> None:
+    room.start(state(0, 1, replicas=(0,)))
+    leader = room.nodes[0]
+    assert not leader.replication.is_active
+    leader.append(1, batch_of())
+    assert leader.answers() == {1: ErrorCode.NONE}
+    assert leader.log().high_watermark == 1
+
+
+# -- real processes --------------------------------------------------------------------------------
+
+
+class Node:
+    """A worker process of node `node_id`, whose controller and router are the test's."""
+
+    def __init__(self, folder: Path, node_id: int, addresses: dict[int, tuple[str, ...]]) -> None:
+        folder.mkdir()
+        config = node_config(folder, node_id=str(node_id), cluster_id=CLUSTER_ID)
+        self.config = msgspec.structs.replace(config, replica_addresses=addresses, store_count=2)
+        self._config_path = self.config.run_folder / "config.json"
+        self.config.save_json(self._config_path)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._socket = bind_endpoint(
+            self._context, ipc_address(self.config.run_folder, "controller")
+        )
+        self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
+        self._unread: list[ToController] = []
+        self.logs = Logs(self.config.stores_folder, 2)
+        self.start()
+
+    def start(self) -> None:
+        command = python_command("node.worker.process", str(self._config_path), "0")
+        self.worker = ChildProcess(command, self.config.run_folder / "worker.log")
+
+    def hear(self, kind: type[Follow] | type[Applied] | type[Submit]) -> ToController:
+        """The next message of this kind; what comes before is passed over."""
+
+        def message() -> ToController | None:
+            for _, payload in drain_with_identity(self._socket):
+                self._unread.extend(self._decode(payload))
+            while self._unread:
+                found = self._unread.pop(0)
+                if isinstance(found, kind):
+                    return found
+            return None
+
+        found = wait_until(message, what=f"the worker says {kind}")
+        assert found is not None
+        return found
+
+    def say(self, message: FromController) -> None:
+        self._socket.send_multipart((b"worker-0", encode([message])))
+
+    def tell(self, image: MetadataImage) -> None:
+        self.say(MetadataSnapshot(image.offset, (encode_records(image_records(image)),)))
+        self.hear(Applied)
+
+    def greet(self, image: MetadataImage) -> None:
+        self.hear(Follow)
+        self.tell(image)
+
+    def ends(self, partition: int) -> tuple[int, int]:
+        """High watermark and log end."""
+        place = self.logs.locate(TOPIC_ID, partition)
+        assert place is not None
+        reader = self.logs.reader(place[0])
+        assert reader is not None
+        return reader.status.high_watermark(place[1]), reader.status.log_end_offset(place[1])
+
+    def batches(self, partition: int) -> list[bytes]:
+        place = self.logs.locate(TOPIC_ID, partition)
+        assert place is not None
+        reader = self.logs.reader(place[0])
+        assert reader is not None
+        return read_all(reader, place[1])
+
+    def close(self) -> None:
+        self.logs.close()
+        self.worker.kill()
+        self._socket.close(0)
+        self._context.term()
+
+
+class PlayedRouter:
+    """The fanout of a router, in the test's own loop, before one node's worker."""
+
+    def __init__(self, node: Node) -> None:
+        self.loop = asyncio.new_event_loop()
+        run_folder = node.config.run_folder
+        arena_path = run_folder / "arena"
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._arena = Arena.create(arena_path, 64 << 20)
+        self.fanout = Fanout(
+            loop=self.loop,
+            context=self._context,
+            address=ipc_address(run_folder, "router-0"),
+            bell_path=run_folder / "router-0.bell",
+            worker_count=1,
+            arena=self._arena,
+            arena_path=str(arena_path),
+            incarnation=1,
+            on_advanced=lambda store, numbers: None,
+        )
+        self.node = node
+
+    def wait_for_worker(self) -> None:
+        def has_come() -> int:
+            self.loop.run_until_complete(asyncio.sleep(0))
+            return self.fanout.reachable_count
+
+        wait_until(has_come, what="the worker greets")
+
+    def append(self, partition: int, batch: bytes, *, acks: int = -1) -> "Reply[Answer]":
+        place = self.node.logs.locate(TOPIC_ID, partition)
+        assert place is not None
+        return self.fanout.append_bytes(
+            store=place[0], number=place[1], batches=batch, is_client=True, acks=acks
+        )
+
+    def wait(self, *replies: "Reply[Answer]") -> list[Answer]:
+        def are_done() -> bool:
+            self.loop.run_until_complete(asyncio.sleep(0))
+            return all(reply.is_done for reply in replies)
+
+        wait_until(are_done, what="all answers")
+        return [reply.result() for reply in replies]
+
+    def close(self) -> None:
+        self.fanout.close()
+        self._context.term()
+        self.loop.close()
+        self._arena.close()
+
+
+def image_of(*states: PartitionImage, offset: int) -> MetadataImage:
+    delta = MetadataDelta(MetadataImage.empty())
+    delta.replay(ClusterCreated(CLUSTER_ID))
+    delta.replay(TopicCreated("topic", TOPIC_ID))
+    delta.replay(PartitionsAdded(TOPIC_ID, 0, states))
+    return delta.apply(offset)
+
+
+@pytest.mark.e2e
+def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    addresses: dict[int, tuple[str, ...]] = {}
+    for node_id in range(2):
+        addresses[node_id] = (f"tcp://127.0.0.1:{free_port()}",)
+    first, second = (Node(tmp_path / str(node), node, addresses) for node in range(2))
+    router = PlayedRouter(first)
+    try:
+        image = image_of(state(0, 1), state(0, 1), offset=1)
+        for node in (first, second):
+            node.greet(image)
+        router.wait_for_worker()
+        batches = [batch_of(3, size=2_000, fill=fill) for fill in range(40)]
+        answers = router.wait(*(router.append(at % 2, batch) for at, batch in enumerate(batches)))
+        assert [answer.error_code for answer in answers] == [ErrorCode.NONE] * 40
+        assert [second.ends(partition)[1] for partition in (0, 1)] == [60, 60]
+        acknowledged_then = [first.batches(partition) for partition in (0, 1)]
+        # The follower is away; what the leader takes now it has alone.
+        second.worker.kill()
+        alone = [router.append(0, batch_of(fill=200 + n), acks=1) for n in range(5)]
+        router.wait(*alone)
+        assert first.ends(0) == (60, 65)
+        first.worker.kill()
+        # The other one leads with what was acknowledged.
+        image = image_of(state(1, 2, 1), state(1, 2, 1), offset=2)
+        second.start()
+        second.greet(image)
+        wait_until(lambda: second.ends(0) == (60, 60), what="the new leader stands")
+        assert [second.batches(partition) for partition in (0, 1)] == acknowledged_then
+        first.start()
+        first.greet(image)
+        wait_until(lambda: first.ends(0) == (60, 60), what="the old one is cut")
+        assert first.batches(0) == acknowledged_then[0]
+        # Caught up, it is asked back into the ISR.
+        submit = second.hear(Submit)
+        assert isinstance(submit, Submit)
+        command = decode_command(submit.command)
+        assert isinstance(command, AlterPartition)
+        wanted = {change.partition: change.in_sync for change in command.changes}
+        assert {replica.broker_id for replica in wanted.popitem()[1]} == {0, 1}
+        metrics = second.worker.metrics()
+        assert metrics["odradek_under_replicated_partitions"] == 2
+    finally:
+        router.close()
+        first.close()
+        second.close()
