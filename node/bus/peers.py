@@ -125,8 +125,6 @@ class PeerBus:
         self._zap = self._authenticate() if self._keys is not None else None
         self._router = self._bind(listen)
         self._router_monitor = self._router.get_monitor_socket(_HANDSHAKE_FAILURES)
-        self.broken_since: dict[int, float] = {}
-        """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
         self._dealers: dict[int, Socket] = {}
         self._monitors: dict[int, Socket] = {}
         for node_id, address in self._others.items():

@@ -1,5 +1,6 @@
 """Clusters on one machine: laid out once, kept, and brought up again as they were."""
 
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_no_two_ports_of_a_layout_are_the_same() -> None:
     assert [node.port for node in layout.nodes] == list(range(9092, 9092 + NODES_MAX))
     peers = [node.peer_port for node in layout.nodes]
     # Behind each peer port there is room for the workers of a node.
-    assert all(later - earlier >= 17 for earlier, later in zip(peers, peers[1:], strict=False))
+    assert all(later - earlier >= 17 for earlier, later in itertools.pairwise(peers))
     assert min(peers) > 9092 + NODES_MAX
 
 
