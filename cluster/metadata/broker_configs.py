@@ -395,7 +395,7 @@ _LOGS: Final = (
         ConfigType.LONG,
         30_000,
         "After how long without having caught up a follower leaves the in-sync replicas.",
-        enforced_by="cluster.replication.leader",
+        enforced_by="node.worker.process",
         limit=at_least(1),
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,

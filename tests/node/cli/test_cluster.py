@@ -1,8 +1,10 @@
 """`odradek cluster status` against a cluster, and what it makes of clusters in trouble."""
 
 import json
+import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -122,19 +124,19 @@ def test_a_cluster_runs_until_it_is_told_to_stop_and_leaves_nothing(tmp_path: Pa
     port = free_port()
     command = python_command("node.cli.main", "cluster", "up", "--nodes", "1")
     command += ["--data", str(tmp_path), "--port", str(port), "--output", "json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        told = json.loads(process.stdout.readline())
-        assert told["bootstrap"] == f"127.0.0.1:{port}"
-        with Asker("127.0.0.1", port, 10.0) as asker:
-            assert asker.ask(MetadataRequest(topics=[]), MetadataResponse).brokers
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
-        assert not is_listening(port)
-    finally:
-        process.kill()
-        process.wait()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            assert told["bootstrap"] == f"127.0.0.1:{port}"
+            with Asker("127.0.0.1", port, 10.0) as asker:
+                assert asker.ask(MetadataRequest(topics=[]), MetadataResponse).brokers
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+            assert not is_listening(port)
+        finally:
+            process.kill()
 
 
 def test_another_number_of_nodes_than_there_were_is_refused(odradek: Run, tmp_path: Path) -> None:
