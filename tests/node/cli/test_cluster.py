@@ -12,7 +12,7 @@ import pytest
 from node.child import python_command
 from node.cli.asker import Asker
 from node.cli.cluster import Health, nodes_of, unsound
-from node.local_cluster import keep, lay_out
+from node.local_cluster import Layout, LocalNode, keep, lay_out
 from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
 from protocol.messages.metadata import (
     DescribeClusterBroker,
@@ -23,7 +23,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from tests.node.cli.conftest import Run
-from tests.support.ports import free_port, is_listening
+from tests.support.ports import free_pair, free_port, is_listening
 
 
 @pytest.mark.e2e
@@ -122,8 +122,9 @@ def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
 @pytest.mark.e2e
 def test_a_cluster_runs_until_it_is_told_to_stop_and_leaves_nothing(tmp_path: Path) -> None:
     port = free_port()
-    command = python_command("node.cli.main", "cluster", "up", "--nodes", "1")
-    command += ["--data", str(tmp_path), "--port", str(port), "--output", "json"]
+    keep(tmp_path, Layout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
+    command = python_command("node.cli.main", "cluster", "up")
+    command += ["--data", str(tmp_path), "--output", "json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
