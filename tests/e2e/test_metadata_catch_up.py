@@ -9,7 +9,13 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.controller.commands import CreateTopics, NewTopic, encode_command
+from cluster.controller.commands import (
+    CreateTopics,
+    NewTopic,
+    TopicsReply,
+    decode_reply,
+    encode_command,
+)
 from cluster.metadata.image import MetadataImage
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
@@ -114,6 +120,10 @@ class Trio:
 
         wait_until(holds, what=what)
 
+    def do_all_serve(self) -> bool:
+        brokers = self.members[0].followers[0].image.brokers.values()
+        return len(brokers) == 3 and not any(broker.is_fenced for broker in brokers)
+
     def leader(self) -> Member:
         """Who leads, as node 0 says."""
         router = self.members[0].followers[0]
@@ -143,7 +153,10 @@ class Trio:
 
         def are_answered() -> bool:
             answers = [m for m in router.heard if isinstance(m, Submitted)]
-            assert all(answer.error_code == 0 for answer in answers)
+            replies = [decode_reply(answer.reply) for answer in answers]
+            for reply in replies:
+                assert isinstance(reply, TopicsReply)
+                assert reply.results[0].error_code == 0, reply
             return wanted <= {answer.request_id for answer in answers}
 
         self.until(are_answered, "the topics are made")
@@ -164,7 +177,7 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 def test_who_was_away_for_longer_than_the_log_reaches_is_sent_a_snapshot(trio: Trio) -> None:
     for member in trio.members:
         member.start()
-    trio.until(lambda: trio.members[0].followers[0].image.brokers, "the cluster is there")
+    trio.until(trio.do_all_serve, "all nodes serve")
     leader = trio.leader()
     late = next(m for m in trio.members[1:] if m is not leader)
     trio.create(leader, *(f"early-{n}" for n in range(5)))
