@@ -41,10 +41,11 @@ _NEVER = 2**63 - 1
 class _Leader:
     """One worker of another node."""
 
-    __slots__ = ("conversations", "link")
+    __slots__ = ("conversations", "is_connected", "link")
 
     def __init__(self, link: ReplicaLink) -> None:
         self.link = link
+        self.is_connected = False
         self.conversations: dict[int, Conversation] = {}
 
 
@@ -134,6 +135,7 @@ class ReplicaFetchers:
         for leader in self._leaders.values():
             link = leader.link
             if link.take_connected():
+                leader.is_connected = True
                 for conversation in leader.conversations.values():
                     conversation.connected()
             for fetched, payload in link.answers():
@@ -164,6 +166,7 @@ class ReplicaFetchers:
             for conversation in leader.conversations.values():
                 request = conversation.next_request(now_ms)
                 if request is not None and not leader.link.send(request):
+                    leader.is_connected = False
                     conversation.disconnected()
 
     def next_ms(self, now_ms: int) -> int:
@@ -297,8 +300,8 @@ class ReplicaFetchers:
                 budget=self._budget,
             )
             conversation.broker_epoch = self._broker_epoch
-            # If nobody is there the first request says so, and the connection when it is made.
-            conversation.connected()
+            if leader.is_connected:
+                conversation.connected()
         return conversation
 
     def _log(self, place: Place) -> PartitionLog:

@@ -131,6 +131,7 @@ class DirectFanout:
         acks: int,
         version: int,
         may_scratch_before: bool = False,
+        timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         return self._request(
             Append(
@@ -142,6 +143,7 @@ class DirectFanout:
                 acks=acks,
                 version=version,
                 may_scratch_before=may_scratch_before,
+                timeout_ms=timeout_ms,
             )
         )
 
@@ -154,6 +156,7 @@ class DirectFanout:
         is_client: bool = False,
         acks: int = -1,
         version: int = 13,
+        timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         return self._request(
             AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
