@@ -27,6 +27,10 @@ _decode_request = msgspec.msgpack.Decoder(ReplicaFetch).decode
 _decode_answer = msgspec.msgpack.Decoder(ReplicaFetched).decode
 
 
+class ReplicaLinkError(Exception):
+    """A worker's address for other nodes cannot be listened on."""
+
+
 class CurveKeys(NamedTuple):
     """The cluster's key pair, each in ZeroMQ's text form of 40 characters (Z85)."""
 
@@ -51,7 +55,7 @@ class Answer(NamedTuple):
 def bind_replicas(
     context: "zmq.Context[zmq.Socket[bytes]]", address: str, keys: CurveKeys | None
 ) -> "zmq.Socket[bytes]":
-    """The listening socket. Raises zmq.ZMQError if the address is in use."""
+    """The listening socket. Raises ReplicaLinkError if the address cannot be had."""
     socket = context.socket(zmq.ROUTER)
     _prepare(socket)
     socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
@@ -60,7 +64,14 @@ def bind_replicas(
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
-    socket.bind(address)
+    try:
+        socket.bind(address)
+    except zmq.ZMQError as error:
+        socket.close(0)
+        raise ReplicaLinkError(
+            f"{address}: {error}; workers listen on the ports behind that of peer.listen, one each:"
+            " choose another in peers, or stop the process that uses it"
+        ) from error
     return socket
 
 

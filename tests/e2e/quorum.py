@@ -21,7 +21,7 @@ from protocol.messages.metadata import (
     MetadataResponse,
 )
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from tests.support.ports import free_port
+from tests.support.ports import free_pair
 from tests.support.waiting import wait_until
 
 SECRET = "the secret of the nodes of a test"
@@ -32,7 +32,7 @@ class QuorumOfNodes:
     """The nodes by id. `settings` are each node's, which a test may change before a start."""
 
     def __init__(self, folder: Path, *, settings: Mapping[str, str], node_count: int = 3) -> None:
-        ports = [free_port() for _ in range(2 * node_count)]
+        ports = [free_pair() for _ in range(2 * node_count)]
         peers = ",".join(f"{n}@127.0.0.1:{ports[node_count + n]}" for n in range(node_count))
         self.nodes = {
             n: EmbeddedBroker(
