@@ -207,7 +207,7 @@ def status(connection: Connection, output: Output) -> None:
     quorum = health.quorum
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
-        "active_controller": _who(health.cluster.controller_id),
+        "active_controller": _who(controller_of(health)),
         "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
         "topics": len(health.metadata.topics),
         "partitions": health.partition_count,
@@ -242,7 +242,16 @@ def status(connection: Connection, output: Output) -> None:
 
 def unsound(health: Health) -> bool:
     """Whether something cannot be used: a partition, or the controller."""
-    return bool(health.offline) or health.cluster.controller_id < 0
+    return bool(health.offline) or controller_of(health) < 0
+
+
+def controller_of(health: Health) -> int:
+    """Who decides, -1 if nobody does. What brokers call the controller may be any broker that takes
+    commands for it; the quorum knows better."""
+    quorum = health.quorum
+    if quorum is None:
+        return health.cluster.controller_id
+    return -1 if quorum.error_code else quorum.leader_id
 
 
 def _ask(connection: Connection) -> Health:

@@ -11,7 +11,7 @@ import pytest
 
 from node.child import python_command
 from node.cli.asker import Asker
-from node.cli.cluster import Health, nodes_of, unsound
+from node.cli.cluster import Health, controller_of, nodes_of, unsound
 from node.local_cluster import Layout, LocalNode, keep, lay_out
 from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
 from protocol.messages.metadata import (
@@ -108,6 +108,13 @@ def test_every_node_and_voter_has_a_line() -> None:
 def test_a_quorum_without_a_leader_is_no_sound_one() -> None:
     health = in_trouble()
     health.offline.clear()
+    assert not unsound(health)
+    assert health.quorum is not None
+    health.cluster.controller_id = 2
+    assert controller_of(health) == 0
+    health.quorum.leader_id = -1
+    assert unsound(health)
+    health.quorum = None
     assert not unsound(health)
     health.cluster.controller_id = -1
     assert unsound(health)
