@@ -51,6 +51,9 @@ _HANDSHAKE_FAILURES = (
     | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
+_STRANGERS = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_FAILURES_TOLD = 3
+"""Handshakes that fail in a row before that is worth a line: a peer may be killed in one."""
 _CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 _GONE_S = 0.3
 """A connection that broke and cannot be made again so soon: nobody listens there any more. Another
@@ -116,6 +119,7 @@ class PeerBus:
         self._broken_at: dict[int, float] = {}
         self.broken_since: dict[int, float] = {}
         """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
+        self._failures: dict[int, int] = {}
         self._gone: list[int] = []
         self.dropped_count = 0
         """Messages that found a queue full or nobody connected."""
@@ -192,8 +196,8 @@ class PeerBus:
         if self._zap is not None:
             self._answer_zap(self._zap)
         for event, address in _events(self._router_monitor):
-            if not event & _HANDSHAKE_FAILURES:
-                continue
+            if not event & _STRANGERS:
+                continue  # whoever it was has gone in the middle of it
             self.refused_count += 1
             log.error(
                 "somebody spoke to our peer address %s without the cluster's secret: turned away;"
@@ -207,6 +211,7 @@ class PeerBus:
                     connected.append(node_id)
                     self._broken_at.pop(node_id, None)
                     self.broken_since.pop(node_id, None)
+                    self._failures[node_id] = 0
                 elif event & zmq.Event.DISCONNECTED:
                     self._broken_at[node_id] = time.monotonic()
                     self.broken_since.setdefault(node_id, time.monotonic())
@@ -215,14 +220,19 @@ class PeerBus:
                     if broken_at is not None and time.monotonic() - broken_at < _GONE_S:
                         self._gone.append(node_id)
                 else:
-                    log.error(
-                        "node %d at %s does not take our handshake: cluster.secret must be the same"
-                        " on every node",
-                        node_id,
-                        self._others[node_id],
-                    )
+                    self._on_handshake_failed(node_id)
             self._hear_refusals(node_id)
         return connected
+
+    def _on_handshake_failed(self, node_id: int) -> None:
+        self._failures[node_id] = self._failures.get(node_id, 0) + 1
+        if self._failures[node_id] % _FAILURES_TOLD == 0:
+            log.error(
+                "node %d at %s does not take our handshake: cluster.secret must be the same on"
+                " every node",
+                node_id,
+                self._others[node_id],
+            )
 
     def take_gone(self) -> list[int]:
         """The peers whose process has ended since the last call, as far as that shows."""

@@ -1,10 +1,13 @@
 """Three nodes decide together: whatever node is asked, whichever dies."""
 
+import itertools
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +104,44 @@ def test_a_leader_that_was_frozen_steps_back_and_learns_what_it_missed(
     three.wait_for_brokers(near, {0, 1, 2})
     report(f"from a freeze to the next decision: {gap:.2f} s")
     assert gap < NEW_LEADER_S
+
+
+def test_nothing_that_was_acknowledged_is_lost_whoever_dies(
+    three: QuorumOfNodes, report: Report
+) -> None:
+    acknowledged: set[str] = set()
+    is_over = threading.Event()
+
+    def create_all_the_time(client: int) -> None:
+        for number in itertools.count():
+            if is_over.is_set():
+                return
+            # A node that is down, or dies with the request, has acknowledged nothing.
+            with suppress(OSError, BrokerFailure, ValueError):
+                name = f"topic-{client}-{number}"
+                if three.create(number % 3, name) == ErrorCode.NONE:
+                    acknowledged.add(name)
+
+    with ThreadPoolExecutor(3) as pool:
+        clients = [pool.submit(create_all_the_time, client) for client in range(3)]
+        try:
+            for kill in range(2 * KILLS):
+                had = len(acknowledged)
+                wait_until(lambda had=had: len(acknowledged) > had + 20, what="work goes on")  # type: ignore[misc]  # a default
+                node = three[three.leader(kill % 3)]
+                if kill % 2:
+                    node.kill_process("controller")
+                    node.wait_until_ready()
+                else:
+                    node.kill()
+                    node.start()
+        finally:
+            is_over.set()
+        for client in clients:
+            client.result()
+    for at in three.nodes:
+        wait_until(lambda at=at: acknowledged <= three.topics(at), what=f"node {at} has all")  # type: ignore[misc]  # a default
+    report(f"{len(acknowledged)} topics acknowledged, none lost in {2 * KILLS} kills")
 
 
 def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
