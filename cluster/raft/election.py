@@ -1,4 +1,4 @@
-"""The count of one election: who was asked, and who has answered what.
+"""Who gets a vote, and the count of one election: who was asked, and who has answered what.
 
 Only voters of the configuration in which the election began are counted, each once, and only
 answers of its own term and kind: an answer that belongs to an earlier election says nothing about
@@ -9,7 +9,23 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from cluster.raft.configuration import majority_of
+from cluster.raft.log import RaftLog
 from cluster.raft.messages import VoteRequest, VoteResponse
+
+
+def may_grant(
+    request: VoteRequest, log: RaftLog, term: int, vote: int | None, leader_id: int | None
+) -> bool:
+    """Whether a member that is in `term`, and has voted or follows so, may vote for the asker.
+
+    RequestVote, receiver implementation (figure 2), for a request of the member's own term; for a
+    rehearsal, whether it could vote in the term asked for, which has to be a later one.
+    """
+    if not log.is_up_to_date(request.last_index, request.last_term):
+        return False
+    if request.is_pre_vote:
+        return request.term > term
+    return vote == request.sender or (vote is None and leader_id is None)
 
 
 class ElectionResult(StrEnum):

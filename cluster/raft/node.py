@@ -32,7 +32,7 @@ from cluster.raft.configuration import (
     Refusal,
     encode_configuration,
 )
-from cluster.raft.election import Election, ElectionResult
+from cluster.raft.election import Election, ElectionResult, may_grant
 from cluster.raft.following import Following
 from cluster.raft.leadership import Leadership, Replica
 from cluster.raft.log import RaftLog
@@ -56,6 +56,7 @@ from cluster.raft.outbox import Outbox
 from cluster.raft.reads import ReadState
 from cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, Standing
 from cluster.raft.settings import RaftSettings
+from cluster.raft.timeouts import ElectionTimeout
 from cluster.raft.validation import is_plausible
 
 _LEADERS_REQUESTS = (AppendRequest, SnapshotChunk)
@@ -81,8 +82,8 @@ class RaftNode:
     ) -> None:
         self.own_id = own_id
         self._settings = settings
-        self._jitter_ms = jitter_ms
         self._now_ms = now_ms
+        self._timeout = ElectionTimeout(settings, jitter_ms, now_ms)
         self.log = RaftLog(
             restored.entries,
             bootstrap=restored.bootstrap,
@@ -100,7 +101,6 @@ class RaftNode:
         self.leader_id: int | None = None
         self.leadership: Leadership | None = None
         self.dropped_count = 0
-        self._leader_heard_ms = now_ms
         self._election: Election | None = None
         self._following = Following(own_id, self.log)
         self._reads: list[ReadState] = []
@@ -235,22 +235,13 @@ class RaftNode:
         self._now_ms = max(self._now_ms, now_ms)
 
     def _restart_timeout(self) -> None:
-        """The next election timeout begins; for one without a vote, the time until it asks."""
-        settings = self._settings
-        timeout_ms = settings.election_timeout_ms
-        if self._may_stand():
-            is_waited_for = self.leader_id is None and self.role is not Role.CANDIDATE
-            if self._is_alone() and is_waited_for:
-                timeout_ms = 0
-            else:
-                timeout_ms += max(0, min(self._jitter_ms(), timeout_ms))
-            if self.role is Role.PRE_CANDIDATE:
-                # A rehearsal disturbs nobody and fails if another has heard the leader a little
-                # later: it is repeated soon, at between one and two heartbeats.
-                timeout_ms = timeout_ms * settings.heartbeat_ms // settings.election_timeout_ms
-        elif self.leader_id is None:
-            timeout_ms = settings.heartbeat_ms * 2
-        self._deadline_ms = self._now_ms + timeout_ms
+        self._deadline_ms = self._timeout.deadline_ms(
+            self._now_ms,
+            role=self.role,
+            may_stand=self._may_stand(),
+            is_alone=self._is_alone(),
+            is_led=self.leader_id is not None,
+        )
 
     def _is_alone(self) -> bool:
         return self.configuration.voter_ids == (self.own_id,)
@@ -402,7 +393,7 @@ class RaftNode:
         if term > self.term or self.role is not Role.FOLLOWER:
             self._become_follower(term, leader_id)
         self.leader_id = leader_id
-        self._leader_heard_ms = self._now_ms
+        self._timeout.heard_ms = self._now_ms
         self._restart_timeout()
         return True
 
@@ -451,16 +442,10 @@ class RaftNode:
             return
         if self._is_loyal() and not (message.is_transfer and not message.is_pre_vote):
             return
-        is_up_to_date = self.log.is_up_to_date(message.last_index, message.last_term)
-        if message.is_pre_vote:
-            is_granted = is_up_to_date and message.term > self.term
-            self._answer_vote(message, is_granted=is_granted)
-            return
-        if message.term > self.term:
+        if not message.is_pre_vote and message.term > self.term:
             self._become_follower(message.term, None)
-        is_free = self.vote == message.sender or (self.vote is None and self.leader_id is None)
-        is_granted = is_free and is_up_to_date
-        if is_granted:
+        is_granted = may_grant(message, self.log, self.term, self.vote, self.leader_id)
+        if is_granted and not message.is_pre_vote:
             # It stands aside as well, if it was about to stand itself.
             self._become_follower(self.term, None)
             self.vote = message.sender
@@ -472,8 +457,7 @@ class RaftNode:
         """
         if self.role is Role.LEADER:
             return True
-        since_ms = self._now_ms - self._settings.election_timeout_ms
-        return self.leader_id is not None and self._leader_heard_ms > since_ms
+        return self.leader_id is not None and self._timeout.has_just_heard(self._now_ms)
 
     def _answer_vote(self, message: VoteRequest, *, is_granted: bool) -> None:
         term = message.term if is_granted else self.term

@@ -31,6 +31,7 @@ class RaftChecker:
         self._entries: dict[tuple[int, int], tuple[int | None, bytes]] = {}
         self._votes: dict[tuple[int, int], int] = {}
         self._rehearsals: dict[tuple[int, int], set[int]] = {}
+        self._electorates: dict[tuple[int, int], tuple[int, ...]] = {}
         self.committed: list[tuple[int, int]] = [(0, 0)]  # by index: term, committing term
         self._commit_ends: dict[int, int] = {}  # committing term: last index
         self._committed_at: dict[int, int] = {}  # host: how far it was seen
@@ -100,7 +101,9 @@ class RaftChecker:
 
     def _check_rehearsal(self, host: RaftHost, term: int) -> None:
         """Thesis 9.6: a candidate only increments its term if a majority would vote for it."""
-        voters = host.node.configuration.voter_ids
+        # Its requests may have waited for the disk, while somebody else was elected and who votes
+        # has changed: those count who voted when it stood.
+        voters = self._electorates.get((host.own_id, term), host.node.configuration.voter_ids)
         granted = self._rehearsals.get((host.own_id, term), set()) | {host.own_id}
         if len(granted & set(voters)) < majority_of(len(voters)):
             raise Violation(f"{host.own_id} stands in term {term} without a rehearsal")
@@ -153,6 +156,8 @@ class RaftChecker:
         """Election safety, leader append-only, leader completeness, commits."""
         host = self._hosts[host_id]
         node = host.node
+        if node.role is Role.CANDIDATE:
+            self._electorates.setdefault((host_id, node.term), node.configuration.voter_ids)
         if node.role is Role.LEADER:
             self._check_leader(host)
         else:

@@ -1,7 +1,11 @@
 """Counting votes."""
 
-from cluster.raft.election import Election, ElectionResult
-from cluster.raft.messages import VoteRequest, VoteResponse
+import pytest
+
+from cluster.raft.configuration import configuration_of
+from cluster.raft.election import Election, ElectionResult, may_grant
+from cluster.raft.log import RaftLog
+from cluster.raft.messages import Entry, VoteRequest, VoteResponse
 
 
 def election(*, is_pre_vote: bool = False) -> Election:
@@ -73,3 +77,25 @@ def test_every_other_voter_is_asked() -> None:
         VoteRequest(2, 1, 4, 9, 3, is_transfer=True),
         VoteRequest(2, 3, 4, 9, 3, is_transfer=True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("vote", "leader_id", "is_granted"),
+    [(None, None, True), (1, None, True), (3, None, False), (None, 3, False), (1, 1, True)],
+)
+def test_a_vote_goes_to_who_comes_first_and_to_nobody_where_somebody_leads(
+    vote: int | None, leader_id: int | None, is_granted: bool
+) -> None:
+    """Figure 2, RequestVote 2: "If votedFor is null or candidateId, and candidate's log is at least
+    as up-to-date as receiver's log, grant vote".
+    """
+    log = RaftLog([Entry(1, 1, b"x")], bootstrap=configuration_of([1, 2, 3]))
+    assert may_grant(VoteRequest(1, 2, 4, 1, 1), log, 4, vote, leader_id) == is_granted
+    assert not may_grant(VoteRequest(1, 2, 4, 0, 0), log, 4, vote, leader_id)
+
+
+def test_a_rehearsal_asks_for_a_later_term_whoever_was_voted_for() -> None:
+    log = RaftLog([Entry(1, 1, b"x")], bootstrap=configuration_of([1, 2, 3]))
+    assert may_grant(VoteRequest(1, 2, 5, 1, 1, is_pre_vote=True), log, 4, 3, 3)
+    assert not may_grant(VoteRequest(1, 2, 4, 1, 1, is_pre_vote=True), log, 4, None, None)
+    assert not may_grant(VoteRequest(1, 2, 5, 0, 0, is_pre_vote=True), log, 4, None, None)
