@@ -105,6 +105,7 @@ class WorkerProcess:
         self._bell = self._routers.bell.fileno()
         self._hurried: set[object] = {self._bell}
         """What wakes us for the data's sake alone: routers' bell and other nodes."""
+        self._is_asked_in_vain = False
         self._replication = Replication(
             self._context,
             self._partitions,
@@ -217,7 +218,8 @@ class WorkerProcess:
         while True:
             requests = self._routers.wait_awake(count)
             count = len(requests)
-            if replication.is_active:
+            if replication.is_active or self._is_asked_in_vain:
+                self._is_asked_in_vain = False
                 # Other nodes wait for us as routers do, and in the same turn.
                 now_ms = _now_ms()
                 requests += replication.receive(now_ms)
@@ -244,6 +246,9 @@ class WorkerProcess:
         ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
         hurried = self._hurried
+        if not self._replication.is_active:
+            # A follower that knows more than we do must be told so, or it would wake us for ever.
+            self._is_asked_in_vain = any(at in hurried and at != self._bell for at, _ in ready)
         if ready and time.monotonic() < self._look_due and all(at in hurried for at, _ in ready):
             # Requests and nothing else: they have waited for us to wake up already.
             self._routers.bell.quiet()

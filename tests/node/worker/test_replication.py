@@ -21,6 +21,7 @@ from cluster.metadata.records import (
     encode_records,
 )
 from cluster.metadata.snapshot import image_records
+from cluster.replication.messages import ReplicaFetch, Subscribed
 from node.bus.arena import Arena
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from node.bus.messages import (
@@ -31,6 +32,7 @@ from node.bus.messages import (
     Submit,
     ToController,
 )
+from node.bus.replica_link import ReplicaLink
 from node.bus.reply import Reply
 from node.child import python_command
 from node.router.fanout import Answer, Fanout
@@ -429,6 +431,30 @@ def image_of(*states: PartitionImage, offset: int) -> MetadataImage:
     delta.replay(TopicCreated("topic", TOPIC_ID))
     delta.replay(PartitionsAdded(TOPIC_ID, 0, states))
     return delta.apply(offset)
+
+
+@pytest.mark.e2e
+def test_a_worker_without_replicas_answers_a_follower_that_knows_more_and_sleeps(
+    tmp_path: Path,
+) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    node = Node(tmp_path / "0", 0, {0: (address,)})
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    link = ReplicaLink(context, address, b"1-0-1", None)
+    try:
+        node.greet(image_of(state(0, 1, replicas=(0,)), offset=1))
+        wait_until(link.take_connected, what="the connection")
+        for request_id in (1, 2):
+            wanted = Subscribed(request_id, TOPIC_ID, 0, 9, 0, -1)
+            link.send(ReplicaFetch(request_id, CLUSTER_ID, 1, -1, 0, True, (wanted,)))
+            answer = wait_until(lambda: next(link.answers(), None), what="an answer")
+            assert answer is not None
+            (part,) = answer.fetched.partitions
+            assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    finally:
+        link.close()
+        context.term()
+        node.close()
 
 
 @pytest.mark.e2e
