@@ -13,6 +13,7 @@ Every frame says who speaks. A node of another cluster, of a version that is not
 that is no peer is refused with a reason that both sides log.
 """
 
+import contextlib
 import hashlib
 import logging
 import socket as sockets
@@ -54,6 +55,7 @@ _HANDSHAKE_FAILURES = (
 _STRANGERS = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
 _FAILURES_TOLD = 3
 """Handshakes that fail in a row before that is worth a line: a peer may be killed in one."""
+_CONNECT_ANEW_S = 0.5
 _CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 _GONE_S = 0.3
 """A connection that broke and cannot be made again so soon: nobody listens there any more. Another
@@ -120,6 +122,9 @@ class PeerBus:
         self.broken_since: dict[int, float] = {}
         """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
         self._failures: dict[int, int] = {}
+        self._connect_at: dict[int, float] = {}
+        self.failed_count = 0
+        """Handshakes with peers that came to nothing."""
         self._gone: list[int] = []
         self.dropped_count = 0
         """Messages that found a queue full or nobody connected."""
@@ -196,9 +201,9 @@ class PeerBus:
         if self._zap is not None:
             self._answer_zap(self._zap)
         for event, address in _events(self._router_monitor):
+            self.refused_count += bool(event & _HANDSHAKE_FAILURES)
             if not event & _STRANGERS:
                 continue  # whoever it was has gone in the middle of it
-            self.refused_count += 1
             log.error(
                 "somebody spoke to our peer address %s without the cluster's secret: turned away;"
                 " if it is a node of ours, give it the same cluster.secret",
@@ -212,6 +217,7 @@ class PeerBus:
                     self._broken_at.pop(node_id, None)
                     self.broken_since.pop(node_id, None)
                     self._failures[node_id] = 0
+                    self._connect_at.pop(node_id, None)
                 elif event & zmq.Event.DISCONNECTED:
                     self._broken_at[node_id] = time.monotonic()
                     self.broken_since.setdefault(node_id, time.monotonic())
@@ -221,10 +227,23 @@ class PeerBus:
                         self._gone.append(node_id)
                 else:
                     self._on_handshake_failed(node_id)
+            if time.monotonic() >= self._connect_at.get(node_id, float("inf")):
+                del self._connect_at[node_id]
+                self._connect_anew(node_id)
             self._hear_refusals(node_id)
         return connected
 
+    def _connect_anew(self, node_id: int) -> None:
+        """ZeroMQ gives a connection up for good when the other side makes no sense: with another
+        secret, or none. It may have been put right since."""
+        endpoint = f"tcp://{self._others[node_id]}"
+        with contextlib.suppress(zmq.ZMQError):
+            self._dealers[node_id].disconnect(endpoint)
+        self._dealers[node_id].connect(endpoint)
+
     def _on_handshake_failed(self, node_id: int) -> None:
+        self.failed_count += 1
+        self._connect_at.setdefault(node_id, time.monotonic() + _CONNECT_ANEW_S)
         self._failures[node_id] = self._failures.get(node_id, 0) + 1
         if self._failures[node_id] % _FAILURES_TOLD == 0:
             log.error(

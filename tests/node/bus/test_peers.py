@@ -173,6 +173,21 @@ def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
     assert a.refused_count > 0
 
 
+@pytest.mark.parametrize("wrong", ["another secret of somebody else", ""], ids=["wrong", "none"])
+def test_a_peer_whose_secret_was_put_right_is_connected_to_again(town: Town, wrong: str) -> None:
+    a, b = town.node(0), town.node(1, secret=wrong)
+
+    def has_failed() -> bool:
+        b.look()
+        a.look()
+        return a.failed_count > 0
+
+    wait_until(has_failed, what="they do not come together")
+    town.buses.remove(b)
+    b.close()
+    say(a, town.node(1), 1, ENTRY)
+
+
 def test_who_knows_no_secret_at_all_is_not_heard(town: Town) -> None:
     a, stranger = town.node(0), town.node(1, secret="")
 
