@@ -41,15 +41,10 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
     ),
-    "A cluster is one node yet: there are no replicas to move and no voters to change.": (
-        ApiKey.ELECT_LEADERS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.LIST_PARTITION_REASSIGNMENTS,
-        ApiKey.UNREGISTER_BROKER,
+    "The voters of a cluster are those of its configuration yet.": (
         ApiKey.UNREGISTER_CONTROLLER,
         ApiKey.ADD_RAFT_VOTER,
         ApiKey.REMOVE_RAFT_VOTER,
-        ApiKey.UPDATE_FEATURES,
     ),
     "A node keeps its logs in one directory, so none can move to another.": (
         ApiKey.ALTER_REPLICA_LOG_DIRS,

@@ -10,6 +10,7 @@ from confluent_kafka import (
     ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     ConsumerGroupType,
+    ElectionType,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -179,6 +180,19 @@ def test_the_cluster_is_described(admin: AdminClient) -> None:
     assert described.cluster_id
     assert described.controller.id in {node.id for node in described.nodes}
     assert described.authorized_operations
+
+
+@pytest.mark.parametrize("election_type", list(ElectionType))
+def test_leaders_are_elected_where_it_is_needed(
+    admin: AdminClient, topic: str, election_type: ElectionType
+) -> None:
+    named, nowhere = TopicPartition(topic, 0), TopicPartition(unique("nowhere"), 0)
+    elected = admin.elect_leaders(election_type, [named, nowhere]).result(TIMEOUT_S)
+    assert {partition: error.code() for partition, error in elected.items()} == {
+        named: KafkaError.ELECTION_NOT_NEEDED,
+        nowhere: KafkaError.UNKNOWN_TOPIC_OR_PART,
+    }
+    assert named not in admin.elect_leaders(election_type, None).result(TIMEOUT_S)
 
 
 def test_groups_are_listed_described_and_deleted(admin: AdminClient, cluster: Cluster) -> None:

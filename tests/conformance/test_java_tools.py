@@ -1,12 +1,14 @@
 """Kafka's own console tools, that is its own Java clients."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.dialogue import Cluster, append, unique
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.conformance.dialogue import METADATA, Cluster, append, unique
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.wire import WireClient
 
@@ -22,6 +24,9 @@ TOPICS = "org.apache.kafka.tools.TopicCommand"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
+ELECTIONS = "org.apache.kafka.tools.LeaderElectionCommand"
+REASSIGNMENTS = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+FEATURES = "org.apache.kafka.tools.FeatureCommand"
 PRODUCER_TEST = "org.apache.kafka.tools.ProducerPerformance"
 CONSUMER_TEST = "org.apache.kafka.tools.ConsumerPerformance"
 
@@ -146,6 +151,30 @@ def test_the_offsets_tool(tool: Tool, wire: WireClient, cluster: Cluster) -> Non
     for special, expected in (("earliest", "0"), ("max-timestamp", "0"), ("-1", "2")):
         out = tool(OFFSETS, "--topic-partitions", f"{topic}:1", "--time", special)
         assert out.split() == [f"{topic}:1:{expected}"]
+
+
+def test_the_elections_tool(tool: Tool, topic: str) -> None:
+    target = ["--election-type", "preferred", "--topic", topic, "--partition", "0"]
+    assert f"Valid replica already elected for partitions {topic}-0" in tool(ELECTIONS, *target)
+
+
+def test_the_reassignments_tool(tool: Tool, wire: WireClient, topic: str, tmp_path: Path) -> None:
+    metadata = wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
+    (broker,) = (broker.node_id for broker in metadata.brokers)
+    partition = {"topic": topic, "partition": 0, "replicas": [broker]}
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+    named = ["--reassignment-json-file", str(plan)]
+    assert "Successfully started" in tool(REASSIGNMENTS, "--execute", *named)
+    assert f"{topic}-0 is completed" in tool(REASSIGNMENTS, "--verify", *named)
+    assert "No partition reassignments found." in tool(REASSIGNMENTS, "--list")
+
+
+def test_the_features_tool(tool: Tool) -> None:
+    (line,) = (
+        line for line in tool(FEATURES, "describe").splitlines() if "metadata.version" in line
+    )
+    assert re.search(r"SupportedMinVersion: \S+\s+SupportedMaxVersion: \S+", line)
 
 
 def test_a_small_load_test(cluster: Cluster, tool: Tool, tmp_path: Path) -> None:

@@ -8,7 +8,13 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, MemberToRemove
-from kafka.errors import MessageSizeTooLargeError, TopicAlreadyExistsError
+from kafka.errors import (
+    InvalidReplicationAssignmentError,
+    InvalidUpdateVersionError,
+    MessageSizeTooLargeError,
+    NoReassignmentInProgressError,
+    TopicAlreadyExistsError,
+)
 from kafka.protocol.broker_version_data import BROKER_API_VERSIONS
 from kafka.structs import OffsetAndMetadata
 
@@ -254,6 +260,29 @@ def test_the_admin_client_looks_after_the_cluster(client: NewClient, topic: str)
     (state,) = admin.describe_producers([partition])[partition].active_producers
     assert state.last_sequence == 0
     assert admin.delete_records({partition: 1})[partition]["low_watermark"] == 1
+
+
+def test_the_admin_client_moves_partitions(client: NewClient, topic: str) -> None:
+    admin, partition = client(KafkaAdminClient), TopicPartition(topic, 0)
+    (broker,) = (broker["broker_id"] for broker in admin.describe_cluster()["brokers"])
+    moved = [
+        admin.alter_partition_reassignments({partition: replicas})
+        for replicas in ([broker], [broker, 9_999], None)
+    ]
+    assert moved == [
+        {partition: None},
+        {partition: InvalidReplicationAssignmentError},
+        {partition: NoReassignmentInProgressError},
+    ]
+    assert admin.list_partition_reassignments({topic: [0]}) == {}
+
+
+def test_the_admin_client_looks_after_features(client: NewClient) -> None:
+    admin = client(KafkaAdminClient)
+    lowest, highest = admin.describe_features()["metadata.version"]["supported"]
+    assert 0 < lowest < highest
+    with pytest.raises(InvalidUpdateVersionError):
+        admin.update_features({"metadata.version": highest + 1}, validate_only=True)
 
 
 def test_the_admin_client_looks_after_groups(

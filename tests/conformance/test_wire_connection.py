@@ -36,7 +36,10 @@ NO_TOPICS = MetadataRequest(topics=[])
 REQUEST_BYTES_MAX = 104_857_600  # Kafka's default: socket.request.max.bytes
 
 # Those that a broker of one node serves, and that do nothing when asked with empty hands.
-HARMLESS = frozenset(APIS) & {*range(24), 32, 33, 35, 37, 42, 44, 47, 55, 60, 61, 74, 75}
+HARMLESS = frozenset(APIS) & {
+    *range(24),
+    *(32, 33, 35, 37, 42, 43, 44, 45, 46, 47, 55, 57, 60, 61, 74, 75),
+}
 
 
 def raw_frame(api_key: int, version: int, body: bytes, *, client_id: bytes = b"\xff\xff") -> bytes:

@@ -1,27 +1,276 @@
-"""DescribeQuorum (55): versions 0 to 2.
+"""ElectLeaders (43, versions 0 to 2), AlterPartitionReassignments (45, 0 and 1),
+ListPartitionReassignments (46, 0), DescribeQuorum (55, 0 to 2), UpdateFeatures (57, 0 to 2) and
+UnregisterBroker (64, 0).
 
-v1 adds fetch times, v2 directories, listeners and messages. Whatever node is asked, its controller
-asks the quorum's leader.
+ElectLeaders: v1 adds unclean elections (KIP-460) and an error for the whole.
+AlterPartitionReassignments: v1 can forbid that the number of replicas changes. DescribeQuorum: v1
+adds fetch times, v2 directories, listeners and messages. UpdateFeatures: v1 adds kinds of
+downgrades and validation only (KIP-778), v2 leaves out the single features' results.
+
+Whatever node is asked: commands go to the active controller, and are answered when this node has
+carried out what they changed. For DescribeQuorum its controller asks the quorum's leader.
 """
 
+from collections.abc import Iterable, Sequence
+
+from cluster.controller.commands import (
+    AlterPartitionReassignments,
+    ElectLeaders,
+    FeaturesReply,
+    FeatureUpdate,
+    PartitionReference,
+    PartitionsReply,
+    Reassignment,
+    UnregisterBroker,
+    UpdateFeatures,
+)
+from cluster.controller.commands import PartitionResult as PartitionOutcome
+from cluster.controller.features import UpgradeType
+from cluster.controller.reassignment import ongoing_reassignments
 from node.bus.messages import QuorumState, ReplicaStanding
 from node.router.addresses import address_of
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
-from protocol.errors import ErrorCode
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     DescribeQuorumResponseTopicData,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    FeatureUpdateKey,
     Listener,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
     Node,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    PartitionResult,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
     ReplicaState,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 
 METADATA_TOPIC = "__cluster_metadata"
 """The name under which tools ask for the metadata log; it is no topic that can be read."""
+UNREGISTER_TIMEOUT_MS = 30_000
+"""The request has no timeout of its own."""
 _TIMEOUT_MS = 3_000
+
+
+def _check(operation: Operation, context: RequestContext, services: Services) -> None:
+    """ApiError(CLUSTER_AUTHORIZATION_FAILED) unless that may be done with the cluster."""
+    if not services.authorizer.check(context, operation, ResourceType.CLUSTER, CLUSTER_NAME):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def _by_topic(outcomes: Iterable[PartitionOutcome]) -> dict[str, list[PartitionOutcome]]:
+    topics: dict[str, list[PartitionOutcome]] = {}
+    for outcome in outcomes:
+        topics.setdefault(outcome.topic, []).append(outcome)
+    return topics
+
+
+def _message(outcome: PartitionOutcome) -> str | None:
+    if not outcome.error_code:
+        return None
+    return outcome.error_message or ErrorCode(outcome.error_code).message
+
+
+def _all_failed(partitions: Iterable[tuple[str, int]], error: ApiError) -> list[PartitionOutcome]:
+    return [
+        PartitionOutcome(topic, partition, error.code, error.message)
+        for topic, partition in dict.fromkeys(partitions)
+    ]
+
+
+# -- ElectLeaders ----------------------------------------------------------------------------
+
+
+async def handle_elect_leaders(
+    request: ElectLeadersRequest, context: RequestContext, services: Services
+) -> ElectLeadersResponse:
+    """Elect leaders of the partitions named, each by itself; null names all.
+
+    Of all, only those are answered that got a leader or should have got one. Needs ALTER on the
+    cluster. An error for the whole is repeated for every partition, because v0 has no other place
+    for it; where v0 names none, it closes the connection.
+    """
+    partitions = None
+    if request.topic_partitions is not None:
+        partitions = tuple(
+            PartitionReference(wanted.topic, partition)
+            for wanted in request.topic_partitions
+            for partition in wanted.partitions
+        )
+    try:
+        _check(Operation.ALTER, context, services)
+        command = ElectLeaders(request.election_type, partitions)
+        reply = await services.controller.submit(command, request.timeout_ms)
+    except ApiError as error:
+        if context.api_version == 0 and partitions is None:
+            raise
+        named = ((reference.topic, reference.partition) for reference in partitions or ())
+        return ElectLeadersResponse(
+            error_code=error.code if context.api_version >= 1 else ErrorCode.NONE,
+            replica_election_results=_elections(_all_failed(named, error)),
+        )
+    assert isinstance(reply, PartitionsReply)
+    return ElectLeadersResponse(replica_election_results=_elections(reply.results))
+
+
+def _elections(outcomes: Sequence[PartitionOutcome]) -> list[ReplicaElectionResult]:
+    return [
+        ReplicaElectionResult(
+            topic=topic,
+            partition_result=[
+                PartitionResult(
+                    partition_id=outcome.partition,
+                    error_code=outcome.error_code,
+                    error_message=_message(outcome),
+                )
+                for outcome in of_topic
+            ],
+        )
+        for topic, of_topic in _by_topic(outcomes).items()
+    ]
+
+
+# -- AlterPartitionReassignments, ListPartitionReassignments ---------------------------------
+
+
+async def handle_alter_partition_reassignments(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext, services: Services
+) -> AlterPartitionReassignmentsResponse:
+    """Begin, redirect or cancel reassignments, each by itself; answered when begun, not when done.
+
+    Needs ALTER on the cluster. An error for the whole is repeated for every partition.
+    """
+    reassignments = tuple(
+        Reassignment(
+            topic.name,
+            partition.partition_index,
+            None if partition.replicas is None else tuple(partition.replicas),
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    )
+    may_change_factor = request.allow_replication_factor_change
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=may_change_factor, error_message=None
+    )
+    outcomes: Sequence[PartitionOutcome]
+    try:
+        _check(Operation.ALTER, context, services)
+        command = AlterPartitionReassignments(reassignments, may_change_factor)
+        reply = await services.controller.submit(command, request.timeout_ms)
+        assert isinstance(reply, PartitionsReply)
+        outcomes = reply.results
+    except ApiError as error:
+        response.error_code, response.error_message = error.code, error.message
+        outcomes = _all_failed(((entry.topic, entry.partition) for entry in reassignments), error)
+    response.responses = [
+        ReassignableTopicResponse(
+            name=topic,
+            partitions=[
+                ReassignablePartitionResponse(
+                    partition_index=outcome.partition,
+                    error_code=outcome.error_code,
+                    error_message=_message(outcome),
+                )
+                for outcome in of_topic
+            ],
+        )
+        for topic, of_topic in _by_topic(outcomes).items()
+    ]
+    return response
+
+
+async def handle_list_partition_reassignments(
+    request: ListPartitionReassignmentsRequest, context: RequestContext, services: Services
+) -> ListPartitionReassignmentsResponse:
+    """What is being reassigned of the partitions named; null names all.
+
+    Needs DESCRIBE on the cluster. Answered from this node's metadata.
+    """
+    _check(Operation.DESCRIBE, context, services)
+    wanted: dict[str, list[int]] | None = None
+    if request.topics is not None:
+        wanted = {}
+        for named in request.topics:
+            wanted.setdefault(named.name, []).extend(named.partition_indexes)
+    topics: dict[str, OngoingTopicReassignment] = {}
+    for topic, partition, state in ongoing_reassignments(services.image, wanted):
+        entry = topics.setdefault(topic.name, OngoingTopicReassignment(name=topic.name))
+        entry.partitions.append(
+            OngoingPartitionReassignment(
+                partition_index=partition,
+                replicas=list(state.replicas),
+                adding_replicas=list(state.adding_replicas),
+                removing_replicas=list(state.removing_replicas),
+            )
+        )
+    return ListPartitionReassignmentsResponse(error_message=None, topics=list(topics.values()))
+
+
+# -- UpdateFeatures --------------------------------------------------------------------------
+
+
+async def handle_update_features(
+    request: UpdateFeaturesRequest, context: RequestContext, services: Services
+) -> UpdateFeaturesResponse:
+    """Finalise levels of features: all of them or none. Needs ALTER on the cluster."""
+    _check(Operation.ALTER, context, services)
+    command = UpdateFeatures(
+        tuple(_feature_update(update, context.api_version) for update in request.feature_updates),
+        request.validate_only,
+    )
+    reply = await services.controller.submit(command, request.timeout_ms)
+    assert isinstance(reply, FeaturesReply)
+    return UpdateFeaturesResponse(
+        error_code=reply.error_code,
+        error_message=reply.error_message,
+        results=[
+            UpdatableFeatureResult(
+                feature=result.name,
+                error_code=result.error_code,
+                error_message=result.error_message,
+            )
+            for result in reply.results
+        ],
+    )
+
+
+def _feature_update(update: FeatureUpdateKey, version: int) -> FeatureUpdate:
+    upgrade_type = update.upgrade_type
+    if version == 0:
+        may_go_down = update.allow_downgrade
+        upgrade_type = UpgradeType.SAFE_DOWNGRADE if may_go_down else UpgradeType.UPGRADE
+    return FeatureUpdate(update.feature, update.max_version_level, upgrade_type)
+
+
+# -- UnregisterBroker ------------------------------------------------------------------------
+
+
+async def handle_unregister_broker(
+    request: UnregisterBrokerRequest, context: RequestContext, services: Services
+) -> UnregisterBrokerResponse:
+    """Forget a broker that will not come back. Needs ALTER on the cluster."""
+    _check(Operation.ALTER, context, services)
+    await services.controller.submit(UnregisterBroker(request.broker_id), UNREGISTER_TIMEOUT_MS)
+    return UnregisterBrokerResponse(error_message=None)
+
+
+# -- DescribeQuorum --------------------------------------------------------------------------
 
 
 async def handle_describe_quorum(

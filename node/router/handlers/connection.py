@@ -9,6 +9,7 @@ must cost little.
 import re
 from collections.abc import Iterable
 
+from cluster.metadata.features import SUPPORTED_FEATURES
 from node.router.context import RequestContext, Services
 from protocol.apis import APIS, ApiKey
 from protocol.errors import ErrorCode
@@ -40,7 +41,8 @@ async def handle_api_versions(
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = services.image
     broker = image.brokers.get(services.node_id)
-    features = broker.features if broker is not None else ()
+    # A broker that registered without a word about features has those of its release.
+    features = (broker.features if broker is not None else ()) or SUPPORTED_FEATURES
     return ApiVersionsResponse(
         api_keys=_served(services.served_apis),
         supported_features=[

@@ -1,19 +1,46 @@
-"""DescribeQuorum of a quorum of one, in every version."""
+"""The APIs that run a cluster, in every version (B.11): what is decided is the controller's, what
+clients see of it is here.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cluster.controller.commands import AlterPartition, InSyncChange, InSyncReplica
+from cluster.metadata.records import FeatureLevelChanged
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.cluster import METADATA_TOPIC, handle_describe_quorum
-from protocol.errors import ErrorCode
+from node.router.handlers.cluster import (
+    METADATA_TOPIC,
+    UNREGISTER_TIMEOUT_MS,
+    handle_alter_partition_reassignments,
+    handle_describe_quorum,
+    handle_elect_leaders,
+    handle_list_partition_reassignments,
+    handle_unregister_broker,
+    handle_update_features,
+)
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    FeatureUpdateKey,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+    UnregisterBrokerRequest,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
 )
 from tests.support.router_room import RouterRoom
 
@@ -23,6 +50,490 @@ def room(tmp_path: Path) -> Iterator[RouterRoom]:
     room = RouterRoom(tmp_path)
     yield room
     room.close()
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Iterator[RouterRoom]:
+    """Of three brokers, this node is broker 0."""
+    room = RouterRoom(tmp_path, brokers=3)
+    yield room
+    room.close()
+
+
+def has(room: RouterRoom, name: str, number: int, partitions: int = 1, factor: int = 3) -> None:
+    room.controller.has(name, number, partitions, factor)
+    room.follow()
+
+
+def put(room: RouterRoom, name: str, partition: int = 0, **state: object) -> None:
+    """Put a partition into a state of the test's choice."""
+    before = room.controller.partition(name, partition)
+    after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1, **state)
+    room.controller.put(name, after, partition=partition)
+    room.follow()
+
+
+def forbid_altering(room: RouterRoom) -> None:
+    room.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+# -- ElectLeaders ----------------------------------------------------------------------------
+
+
+def elect(
+    room: RouterRoom,
+    named: dict[str, list[int]] | None,
+    *,
+    version: int = 2,
+    election_type: int = 0,
+) -> ElectLeadersResponse:
+    request = ElectLeadersRequest(
+        election_type=election_type,
+        topic_partitions=None
+        if named is None
+        else [TopicPartitions(topic=name, partitions=numbers) for name, numbers in named.items()],
+        timeout_ms=4_321,
+    )
+    return room.call(handle_elect_leaders, request, version)
+
+
+def elected(response: ElectLeadersResponse) -> dict[tuple[str, int], int]:
+    return {
+        (topic.topic, partition.partition_id): partition.error_code
+        for topic in response.replica_election_results
+        for partition in topic.partition_result
+    }
+
+
+def drift(room: RouterRoom, name: str, partition: int = 0) -> int:
+    """Somebody else than the preferred leader leads, who is in sync; the preferred leader."""
+    preferred, other, *_ = room.controller.partition(name, partition).replicas
+    put(room, name, partition, leader=other, leader_epoch=1)
+    return preferred
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_the_preferred_leader_leads_again(three: RouterRoom, version: int) -> None:
+    has(three, "t", 1, 2)
+    preferred = drift(three, "t", 1)
+    response = elect(three, {"t": [0, 1, 2], "u": [0]}, version=version)
+    assert response.error_code == ErrorCode.NONE
+    assert elected(response) == {
+        ("t", 0): ErrorCode.ELECTION_NOT_NEEDED,
+        ("t", 1): ErrorCode.NONE,
+        ("t", 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("u", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert three.image.topics_by_name["t"].partitions[1].leader == preferred
+    assert three.link.timeouts_ms == [4_321]
+    of_t = response.replica_election_results[0].partition_result
+    assert [bool(partition.error_message) for partition in of_t] == [True, False, True]
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_null_elects_everywhere_and_answers_only_where_it_was_needed(
+    three: RouterRoom, version: int
+) -> None:
+    has(three, "t", 1, 3)
+    has(three, "u", 5)
+    drift(three, "t", 2)
+    preferred = drift(three, "u")
+    others = tuple(broker for broker in range(3) if broker != preferred)
+    put(three, "u", in_sync_replicas=others)
+    assert elected(elect(three, None, version=version)) == {
+        ("t", 2): ErrorCode.NONE,
+        ("u", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+    }
+
+
+def test_an_empty_list_elects_nowhere(three: RouterRoom) -> None:
+    has(three, "t", 1)
+    drift(three, "t")
+    assert elect(three, {}).replica_election_results == []
+    assert elected(elect(three, None)) == {("t", 0): ErrorCode.NONE}
+
+
+def test_an_unclean_election_takes_who_is_there(three: RouterRoom) -> None:
+    has(three, "t", 1)
+    gone, *others = three.controller.partition("t").replicas
+    three.controller.fence(gone)
+    put(three, "t", leader=-1, in_sync_replicas=(gone,))
+    assert elected(elect(three, {"t": [0]})) == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert elected(elect(three, {"t": [0]}, election_type=1)) == {("t", 0): ErrorCode.NONE}
+    assert three.image.topics_by_name["t"].partitions[0].leader in others
+
+
+def test_an_unclean_election_without_anybody_fails(three: RouterRoom) -> None:
+    has(three, "t", 1)
+    three.controller.fence(0, 1, 2)
+    put(three, "t", leader=-1)
+    assert elected(elect(three, {"t": [0]}, election_type=1)) == {
+        ("t", 0): ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    }
+
+
+def test_version_0_knows_preferred_elections_only(three: RouterRoom) -> None:
+    has(three, "t", 1)
+    drift(three, "t")
+    request = ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t", partitions=[0])])
+    assert elected(three.call(handle_elect_leaders, request, 0)) == {("t", 0): ErrorCode.NONE}
+
+
+def test_a_kind_of_election_that_there_is_not_is_refused(three: RouterRoom) -> None:
+    has(three, "t", 1)
+    response = elect(three, {"t": [0]}, election_type=2)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert elected(response) == {("t", 0): ErrorCode.INVALID_REQUEST}
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_elections_are_for_who_may_alter_the_cluster(three: RouterRoom, version: int) -> None:
+    has(three, "t", 1)
+    forbid_altering(three)
+    drift(three, "t")
+    before = three.image
+    response = elect(three, {"t": [0, 0], "u": [1]}, version=version)
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert response.error_code == (denied if version >= 1 else ErrorCode.NONE)
+    assert elected(response) == {("t", 0): denied, ("u", 1): denied}
+    assert three.image is before
+
+
+def test_elections_that_get_no_answer_in_time_say_so(three: RouterRoom) -> None:
+    three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    response = elect(three, {"t": [0]})
+    assert response.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert elected(response) == {("t", 0): ErrorCode.REQUEST_TIMED_OUT}
+    assert elect(three, None, version=1).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_where_version_0_has_no_place_for_an_error_the_connection_is_closed(
+    three: RouterRoom,
+) -> None:
+    three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    with pytest.raises(ApiError):
+        elect(three, None, version=0)
+
+
+# -- AlterPartitionReassignments -------------------------------------------------------------
+
+
+def reassign(
+    room: RouterRoom,
+    targets: dict[tuple[str, int], list[int] | None],
+    *,
+    version: int = 1,
+    may_change_factor: bool = True,
+) -> AlterPartitionReassignmentsResponse:
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=4_321,
+        allow_replication_factor_change=may_change_factor,
+        topics=[
+            ReassignableTopic(
+                name=name,
+                partitions=[ReassignablePartition(partition_index=number, replicas=replicas)],
+            )
+            for (name, number), replicas in targets.items()
+        ],
+    )
+    return room.call(handle_alter_partition_reassignments, request, version)
+
+
+def reassigned(response: AlterPartitionReassignmentsResponse) -> dict[tuple[str, int], int]:
+    return {
+        (topic.name, partition.partition_index): partition.error_code
+        for topic in response.responses
+        for partition in topic.partitions
+    }
+
+
+def on_one(room: RouterRoom, name: str, number: int) -> tuple[int, list[int]]:
+    """A topic with a single replica: where it is, and the brokers where it is not."""
+    has(room, name, number, factor=1)
+    (at,) = room.controller.partition(name).replicas
+    return at, [broker for broker in range(3) if broker != at]
+
+
+def catch_up(room: RouterRoom, name: str) -> None:
+    """The leader takes all replicas into the ISR."""
+    topic = room.image.topics_by_name[name]
+    (before,) = topic.partitions
+    replicas = tuple(InSyncReplica(broker) for broker in before.replicas)
+    change = InSyncChange(topic.topic_id, 0, before.leader_epoch, before.partition_epoch, replicas)
+    broker_epoch = room.image.brokers[before.leader].broker_epoch
+    room.controller.do(AlterPartition(before.leader, broker_epoch, (change,)))
+    room.follow()
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_reassignment_is_answered_when_it_is_begun(three: RouterRoom, version: int) -> None:
+    at, (target, _) = on_one(three, "t", 1)
+    response = reassign(three, {("t", 0): [target]}, version=version)
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    assert response.allow_replication_factor_change
+    assert reassigned(response) == {("t", 0): ErrorCode.NONE}
+    (partition,) = three.image.topics_by_name["t"].partitions
+    assert (partition.replicas, partition.adding_replicas) == ((target, at), (target,))
+    assert partition.leader == at
+    assert three.link.timeouts_ms == [4_321]
+    catch_up(three, "t")
+    assert three.image.topics_by_name["t"].partitions[0].replicas == (target,)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_null_replicas_cancel_a_reassignment(three: RouterRoom, version: int) -> None:
+    at, (target, _) = on_one(three, "t", 1)
+    reassign(three, {("t", 0): [target]})
+    codes = [reassigned(reassign(three, {("t", 0): None}, version=version)) for _ in range(2)]
+    assert codes == [
+        {("t", 0): ErrorCode.NONE},
+        {("t", 0): ErrorCode.NO_REASSIGNMENT_IN_PROGRESS},
+    ]
+    assert three.image.topics_by_name["t"].partitions[0].replicas == (at,)
+
+
+def test_each_partition_is_refused_by_itself_and_told_why(three: RouterRoom) -> None:
+    _, (target, _) = on_one(three, "t", 1)
+    on_one(three, "u", 2)
+    response = reassign(three, {("t", 0): [target], ("u", 0): [7], ("v", 0): [0], ("t", 9): [0]})
+    assert response.error_code == ErrorCode.NONE
+    assert reassigned(response) == {
+        ("t", 0): ErrorCode.NONE,
+        ("u", 0): ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        ("v", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("t", 9): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert [topic.name for topic in response.responses] == ["t", "u", "v"]
+    assert all(
+        bool(partition.error_message) == bool(partition.error_code)
+        for topic in response.responses
+        for partition in topic.partitions
+    )
+
+
+def test_a_change_of_the_number_of_replicas_can_be_forbidden(three: RouterRoom) -> None:
+    on_one(three, "t", 1)
+    wanted: dict[tuple[str, int], list[int] | None] = {("t", 0): [0, 1]}
+    response = reassign(three, wanted, may_change_factor=False)
+    assert not response.allow_replication_factor_change
+    assert reassigned(response) == {("t", 0): ErrorCode.INVALID_REPLICATION_FACTOR}
+    assert reassigned(reassign(three, wanted)) == {("t", 0): ErrorCode.NONE}
+
+
+def test_a_reassignment_that_fails_as_a_whole_fails_for_each_partition(three: RouterRoom) -> None:
+    on_one(three, "t", 1)
+    forbid_altering(three)
+    before = three.image
+    response = reassign(three, {("t", 0): [0, 1], ("u", 3): None})
+    denied = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (response.error_code, response.error_message) == (denied, denied.message)
+    assert reassigned(response) == {("t", 0): denied, ("u", 3): denied}
+    assert three.image is before
+
+
+def test_a_reassignment_that_gets_no_answer_in_time_says_so(three: RouterRoom) -> None:
+    three.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
+    assert reassign(three, {}).error_code == ErrorCode.REQUEST_TIMED_OUT
+
+
+# -- ListPartitionReassignments --------------------------------------------------------------
+
+
+Ongoing = dict[tuple[str, int], tuple[list[int], list[int], list[int]]]
+
+
+def ongoing(room: RouterRoom, wanted: dict[str, list[int]] | None) -> Ongoing:
+    topics = None
+    if wanted is not None:
+        topics = [
+            ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
+            for name, numbers in wanted.items()
+        ]
+    response = room.call(
+        handle_list_partition_reassignments, ListPartitionReassignmentsRequest(topics=topics)
+    )
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    names = [topic.name for topic in response.topics]
+    assert len(names) == len(set(names))
+    return {
+        (topic.name, partition.partition_index): (
+            partition.replicas,
+            partition.adding_replicas,
+            partition.removing_replicas,
+        )
+        for topic in response.topics
+        for partition in topic.partitions
+    }
+
+
+def test_what_is_being_reassigned_is_listed(three: RouterRoom) -> None:
+    at, (target, other) = on_one(three, "t", 1)
+    at_u, (target_u, _) = on_one(three, "u", 2)
+    on_one(three, "still", 3)
+    assert ongoing(three, None) == {}
+    reassign(three, {("t", 0): [target, other], ("u", 0): [target_u]})
+    of_t = {("t", 0): ([target, other, at], [target, other], [at])}
+    of_u = {("u", 0): ([target_u, at_u], [target_u], [at_u])}
+    assert ongoing(three, None) == of_t | of_u
+    assert ongoing(three, {"t": [0, 0, 5], "still": [0], "nowhere": [0]}) == of_t
+    assert ongoing(three, {"u": []}) == {}
+    assert ongoing(three, {}) == {}
+    catch_up(three, "t")
+    assert ongoing(three, None) == of_u
+
+
+def test_a_topic_that_is_named_twice_is_listed_once(three: RouterRoom) -> None:
+    _, (target, _) = on_one(three, "t", 1)
+    reassign(three, {("t", 0): [target]})
+    named = ListPartitionReassignmentsTopics(name="t", partition_indexes=[0])
+    request = ListPartitionReassignmentsRequest(topics=[named, named])
+    (topic,) = three.call(handle_list_partition_reassignments, request).topics
+    assert len(topic.partitions) == 1
+
+
+def test_reassignments_are_seen_by_who_may_see_the_cluster(three: RouterRoom) -> None:
+    three.deny(Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    with pytest.raises(ApiError) as refused:
+        ongoing(three, None)
+    assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+# -- UpdateFeatures --------------------------------------------------------------------------
+
+ELR, METADATA = "eligible.leader.replicas.version", "metadata.version"
+UP, SAFE_DOWN = 1, 2
+
+
+@pytest.fixture
+def featured(tmp_path: Path) -> Iterator[RouterRoom]:
+    """The broker says nothing of its features, so that only the controller's count."""
+    room = RouterRoom(tmp_path)
+    room.controller.start(0)
+    room.controller.beat(0)
+    room.controller.write(FeatureLevelChanged(METADATA, 20))
+    room.follow()
+    yield room
+    room.close()
+
+
+def update(
+    room: RouterRoom, *updates: FeatureUpdateKey, version: int = 2, validate_only: bool = False
+) -> UpdateFeaturesResponse:
+    request = UpdateFeaturesRequest(
+        timeout_ms=4_321, feature_updates=list(updates), validate_only=validate_only
+    )
+    return room.call(handle_update_features, request, version)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_feature_goes_up(featured: RouterRoom, version: int) -> None:
+    response = update(
+        featured,
+        FeatureUpdateKey(feature=ELR, max_version_level=1),
+        FeatureUpdateKey(feature=METADATA, max_version_level=21),
+        version=version,
+    )
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+    assert dict(featured.image.features) == {ELR: 1, METADATA: 21}
+    assert featured.link.timeouts_ms == [4_321]
+    told = [
+        (result.feature, result.error_code, result.error_message) for result in response.results
+    ]
+    assert told == ([(ELR, 0, None), (METADATA, 0, None)] if version <= 1 else [])
+
+
+@pytest.mark.parametrize(
+    ("version", "down", "is_allowed"),
+    [
+        (0, FeatureUpdateKey(allow_downgrade=False), False),
+        (0, FeatureUpdateKey(allow_downgrade=True), True),
+        (1, FeatureUpdateKey(upgrade_type=UP), False),
+        (1, FeatureUpdateKey(upgrade_type=SAFE_DOWN), True),
+        (2, FeatureUpdateKey(upgrade_type=UP), False),
+        (2, FeatureUpdateKey(upgrade_type=SAFE_DOWN), True),
+    ],
+)
+def test_a_feature_goes_down_only_if_that_was_asked_for(
+    featured: RouterRoom, version: int, down: FeatureUpdateKey, is_allowed: bool
+) -> None:
+    down.feature, down.max_version_level = METADATA, 19
+    response = update(featured, down, version=version)
+    assert response.error_code == (0 if is_allowed else ErrorCode.INVALID_UPDATE_VERSION)
+    assert featured.image.features[METADATA] == (19 if is_allowed else 20)
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_no_feature_is_updated_if_one_cannot_be(featured: RouterRoom, version: int) -> None:
+    response = update(
+        featured,
+        FeatureUpdateKey(feature=ELR, max_version_level=1),
+        FeatureUpdateKey(feature="nothing", max_version_level=1),
+        version=version,
+    )
+    assert response.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert response.error_message is not None
+    assert "nothing" in response.error_message
+    assert dict(featured.image.features) == {METADATA: 20}
+    codes = {result.feature: result.error_code for result in response.results}
+    assert codes == (
+        {ELR: ErrorCode.FEATURE_UPDATE_FAILED, "nothing": ErrorCode.INVALID_UPDATE_VERSION}
+        if version <= 1
+        else {}
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_update_can_be_validated_only(featured: RouterRoom, version: int) -> None:
+    good = FeatureUpdateKey(feature=METADATA, max_version_level=21)
+    bad = FeatureUpdateKey(feature=METADATA, max_version_level=99)
+    codes = [
+        update(featured, key, version=version, validate_only=True).error_code for key in (good, bad)
+    ]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION]
+    assert featured.image.features[METADATA] == 20
+
+
+def test_features_are_updated_by_who_may_alter_the_cluster(featured: RouterRoom) -> None:
+    forbid_altering(featured)
+    with pytest.raises(ApiError) as refused:
+        update(featured, FeatureUpdateKey(feature=METADATA, max_version_level=21))
+    assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert featured.image.features[METADATA] == 20
+
+
+# -- UnregisterBroker ------------------------------------------------------------------------
+
+
+def unregister(room: RouterRoom, broker: int) -> None:
+    response = room.call(handle_unregister_broker, UnregisterBrokerRequest(broker_id=broker))
+    assert (response.error_code, response.error_message) == (ErrorCode.NONE, None)
+
+
+def test_a_broker_is_forgotten_and_leads_nothing_any_more(three: RouterRoom) -> None:
+    has(three, "t", 1, 3)
+    unregister(three, 2)
+    assert sorted(three.image.brokers) == [0, 1]
+    partitions = three.image.topics_by_name["t"].partitions
+    assert all(2 not in partition.in_sync_replicas for partition in partitions)
+    assert {partition.leader for partition in partitions} <= {0, 1}
+    assert three.link.timeouts_ms == [UNREGISTER_TIMEOUT_MS]
+
+
+def test_a_broker_that_there_is_not_cannot_be_forgotten(three: RouterRoom) -> None:
+    with pytest.raises(ApiError) as refused:
+        unregister(three, 3)
+    assert refused.value.code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+def test_a_broker_is_forgotten_by_who_may_alter_the_cluster(three: RouterRoom) -> None:
+    forbid_altering(three)
+    with pytest.raises(ApiError) as refused:
+        unregister(three, 2)
+    assert refused.value.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert sorted(three.image.brokers) == [0, 1, 2]
+
+
+# -- DescribeQuorum --------------------------------------------------------------------------
 
 
 def ask(

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.records import FeatureLevelChanged
+from cluster.metadata.features import SUPPORTED_FEATURES
+from cluster.metadata.records import BrokerUnregistered, FeatureLevelChanged
 from node.router.handlers.connection import handle_api_versions, unsupported_api_versions
 from protocol.apis import APIS, ApiKey
 from protocol.codec import decode_response, encode_response
@@ -75,6 +76,27 @@ def test_features_whose_range_begins_at_0_are_hidden_from_version_3(room: Router
     # KAFKA-17011
     names = [[f.name for f in ask(room, version).supported_features] for version in (3, 4)]
     assert names == [["metadata.version"], ["metadata.version", "test.version"]]
+
+
+@pytest.mark.parametrize("is_registered", [True, False])
+def test_without_a_word_at_registration_the_features_are_those_of_the_release(
+    room: RouterRoom, is_registered: bool
+) -> None:
+    if is_registered:
+        room.controller.start(0)
+    else:
+        room.controller.write(BrokerUnregistered(0))
+    room.follow()
+    told = [(f.name, f.min_version, f.max_version) for f in ask(room).supported_features]
+    assert told == [(f.name, f.min_level, f.max_level) for f in SUPPORTED_FEATURES]
+
+
+def test_a_feature_that_is_off_is_not_finalized(room: RouterRoom) -> None:
+    for level in (1, 0):
+        room.controller.write(FeatureLevelChanged("test.version", level))
+        room.follow()
+        names = [feature.name for feature in ask(room).finalized_features]
+        assert names == ["test.version"] * level
 
 
 def test_finalized_features_come_with_the_epoch_of_the_metadata(room: RouterRoom) -> None:

@@ -1,0 +1,196 @@
+"""ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46),
+UpdateFeatures (57), UnregisterBroker (64) and the features in ApiVersions, as far as a single
+broker can show them.
+"""
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    FeatureUpdateKey,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ListPartitionReassignmentsTopics,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+from protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from tests.conformance.dialogue import METADATA, Cluster, unique
+from tests.support.wire import WireClient
+
+NOT_THERE = 9_999
+"""The id of no broker."""
+ELECT_LEADERS = range(3)
+
+
+def elect(
+    wire: WireClient,
+    named: dict[str, list[int]] | None,
+    version: int = 2,
+    *,
+    election_type: int = 0,
+) -> dict[tuple[str, int], int]:
+    """The codes of the partitions that are answered; the whole must have gone well."""
+    topics = None
+    if named is not None:
+        topics = [TopicPartitions(topic=name, partitions=number) for name, number in named.items()]
+    request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
+    answer = wire.ask(request, version, ElectLeadersResponse)
+    assert answer.error_code == ErrorCode.NONE
+    return {
+        (topic.topic, partition.partition_id): partition.error_code
+        for topic in answer.replica_election_results
+        for partition in topic.partition_result
+    }
+
+
+@pytest.mark.parametrize("version", ELECT_LEADERS)
+def test_who_leads_already_need_not_be_elected(
+    wire: WireClient, cluster: Cluster, version: int
+) -> None:
+    """B.11: "ELECTION_NOT_NEEDED (84)", said of partitions that are named."""
+    topic, nowhere = cluster.new_topic(2), unique("nowhere")
+    assert elect(wire, {topic: [0, 1, 2], nowhere: [0]}, version) == {
+        (topic, 0): ErrorCode.ELECTION_NOT_NEEDED,
+        (topic, 1): ErrorCode.ELECTION_NOT_NEEDED,
+        (topic, 2): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (nowhere, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+@pytest.mark.parametrize("version", ELECT_LEADERS)
+def test_of_all_partitions_those_that_need_no_election_are_left_out(
+    wire: WireClient, topic: str, version: int
+) -> None:
+    """B.11: "null = all partitions, then ELECTION_NOT_NEEDED (84) rows are left out"."""
+    assert (topic, 0) not in elect(wire, None, version)
+    assert elect(wire, {}, version) == {}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_partition_with_a_leader_needs_no_unclean_election(
+    wire: WireClient, topic: str, version: int
+) -> None:
+    named = {topic: [0]}
+    assert elect(wire, named, version, election_type=1) == {
+        (topic, 0): ErrorCode.ELECTION_NOT_NEEDED
+    }
+
+
+def reassign(
+    wire: WireClient, targets: dict[str, list[int] | None], version: int = 1
+) -> dict[str, int]:
+    """The codes of the topics' partitions 0; the whole must have gone well."""
+    request = AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(
+                name=name, partitions=[ReassignablePartition(partition_index=0, replicas=replicas)]
+            )
+            for name, replicas in targets.items()
+        ]
+    )
+    answer = wire.ask(request, version, AlterPartitionReassignmentsResponse)
+    assert answer.error_code == ErrorCode.NONE
+    return {topic.name: topic.partitions[0].error_code for topic in answer.responses}
+
+
+def ongoing(wire: WireClient, named: list[ListPartitionReassignmentsTopics] | None) -> list[str]:
+    """The topics of which something is being reassigned."""
+    request = ListPartitionReassignmentsRequest(topics=named)
+    answer = wire.ask(request, 0, ListPartitionReassignmentsResponse)
+    assert answer.error_code == ErrorCode.NONE
+    return [topic.name for topic in answer.topics]
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_partition_that_is_where_it_shall_be_is_not_reassigned(
+    wire: WireClient, topic: str, version: int
+) -> None:
+    metadata = wire.ask(MetadataRequest(topics=[]), METADATA, MetadataResponse)
+    (broker,) = (broker.node_id for broker in metadata.brokers)
+    assert reassign(wire, {topic: [broker]}, version) == {topic: ErrorCode.NONE}
+    named = ListPartitionReassignmentsTopics(name=topic, partition_indexes=[0])
+    assert ongoing(wire, [named]) == []
+    assert topic not in ongoing(wire, None)
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_what_cannot_be_reassigned_is_refused(
+    wire: WireClient, cluster: Cluster, version: int
+) -> None:
+    """B.11: "null replicas cancels (NO_REASSIGNMENT_IN_PROGRESS 85)"."""
+    cancelled, elsewhere, empty = (cluster.new_topic() for _ in range(3))
+    nowhere = unique("nowhere")
+    wanted: dict[str, list[int] | None] = {
+        cancelled: None,
+        elsewhere: [NOT_THERE],
+        empty: [],
+        nowhere: [0],
+    }
+    assert reassign(wire, wanted, version) == {
+        cancelled: ErrorCode.NO_REASSIGNMENT_IN_PROGRESS,
+        elsewhere: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        empty: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        nowhere: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+
+
+def test_reassignments_of_what_is_not_there_are_not_listed(wire: WireClient, topic: str) -> None:
+    nowhere = ListPartitionReassignmentsTopics(name=unique("nowhere"), partition_indexes=[0])
+    beyond = ListPartitionReassignmentsTopics(name=topic, partition_indexes=[7])
+    assert ongoing(wire, [nowhere, beyond]) == []
+    assert ongoing(wire, []) == []
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_feature_that_nobody_knows_is_not_updated(wire: WireClient, version: int) -> None:
+    """B.11: "INVALID_UPDATE_VERSION (95)"."""
+    key = FeatureUpdateKey(feature=unique("feature"), max_version_level=1)
+    request = UpdateFeaturesRequest(feature_updates=[key])
+    answer = wire.ask(request, version, UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert answer.error_message
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_level_beyond_what_is_understood_is_refused(wire: WireClient, version: int) -> None:
+    key = FeatureUpdateKey(feature="metadata.version", max_version_level=32_000)
+    request = UpdateFeaturesRequest(feature_updates=[key], validate_only=True)
+    answer = wire.ask(request, version, UpdateFeaturesResponse)
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_features_are_told_with_their_levels(wire: WireClient, version: int) -> None:
+    """B.3: "Tags: SupportedFeatures 0, FinalizedFeaturesEpoch 1, FinalizedFeatures 2"."""
+    request = ApiVersionsRequest(client_software_name="odradek", client_software_version="1")
+    answer = wire.ask(request, version, ApiVersionsResponse)
+    ranges = {feature.name: feature for feature in answer.supported_features}
+    assert "metadata.version" in ranges
+    assert answer.finalized_features_epoch >= 0
+    for feature in answer.finalized_features:
+        assert feature.min_version_level == feature.max_version_level > 0
+        if feature.name in ranges:
+            supported = ranges[feature.name]
+            assert supported.min_version <= feature.max_version_level <= supported.max_version
+
+
+def test_a_broker_that_is_not_there_cannot_be_unregistered(wire: WireClient) -> None:
+    request = UnregisterBrokerRequest(broker_id=NOT_THERE)
+    answer = wire.ask(request, 0, UnregisterBrokerResponse)
+    assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert answer.error_message

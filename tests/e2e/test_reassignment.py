@@ -1,0 +1,112 @@
+"""Replicas move between running nodes, their lead goes back, and a node is taken out for good."""
+
+from pathlib import Path
+
+from node.local_cluster import LocalCluster
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+    TopicPartitions,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataResponsePartition,
+)
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from tests.conformance.dialogue import append, fetch, values_of
+from tests.e2e.test_failover import cluster, described
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
+
+TOPIC = "moving"
+VALUES = [b"%d" % number * 1000 for number in range(100)]
+
+
+def create_at(nodes: LocalCluster, replicas: list[int]) -> None:
+    assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
+    topic = CreatableTopic(
+        name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=[assignment]
+    )
+    with WireClient(nodes.nodes[replicas[0]].bootstrap_servers) as wire:
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        (created,) = wire.ask(request, 5, CreateTopicsResponse).topics
+    assert created.error_code == ErrorCode.NONE, created.error_message
+
+
+def reassign(nodes: LocalCluster, at: int, replicas: list[int] | None) -> int:
+    partition = ReassignablePartition(partition_index=0, replicas=replicas)
+    request = AlterPartitionReassignmentsRequest(
+        topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
+    )
+    with WireClient(nodes.nodes[at].bootstrap_servers) as wire:
+        answer = wire.ask(request, 1, AlterPartitionReassignmentsResponse)
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    return answer.responses[0].partitions[0].error_code
+
+
+def is_moving(nodes: LocalCluster, at: int) -> bool:
+    with WireClient(nodes.nodes[at].bootstrap_servers) as wire:
+        request = ListPartitionReassignmentsRequest(topics=None)
+        return bool(wire.ask(request, 0, ListPartitionReassignmentsResponse).topics)
+
+
+def elect(nodes: LocalCluster, at: int) -> int:
+    named = [TopicPartitions(topic=TOPIC, partitions=[0])]
+    with WireClient(nodes.nodes[at].bootstrap_servers) as wire:
+        answer = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
+    return answer.replica_election_results[0].partition_result[0].error_code
+
+
+def state(nodes: LocalCluster) -> MetadataResponsePartition:
+    return described(nodes, TOPIC).topics[0].partitions[0]
+
+
+def test_a_partition_moves_with_its_records_and_a_node_is_taken_out(tmp_path: Path) -> None:
+    with cluster(tmp_path) as nodes:
+        create_at(nodes, [0])
+        with WireClient(nodes.nodes[0].bootstrap_servers) as wire:
+            append(wire, TOPIC, *VALUES)
+        assert reassign(nodes, 1, [2, 1]) == ErrorCode.NONE
+        wait_until(lambda: not is_moving(nodes, 1), what="the partition has moved")
+        wait_until(lambda: state(nodes).replica_nodes == [2, 1], what="everybody knows")
+        assert set(state(nodes).isr_nodes) == {1, 2}
+        assert reassign(nodes, 0, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
+
+        # Another order of the same replicas moves nothing; the lead follows when it is asked to.
+        leader = state(nodes).leader_id
+        other = 3 - leader
+        assert reassign(nodes, leader, [other, leader]) == ErrorCode.NONE
+        assert elect(nodes, 0) == ErrorCode.NONE
+        assert elect(nodes, 0) == ErrorCode.ELECTION_NOT_NEEDED
+        wait_until(lambda: state(nodes).leader_id == other, what="everybody knows who leads")
+        with WireClient(nodes.nodes[other].bootstrap_servers) as wire:
+            wait_until(
+                lambda: values_of(fetch(wire, TOPIC, 0)) == VALUES, what="its records are readable"
+            )
+
+        nodes.nodes[0].kill()
+        with WireClient(nodes.nodes[other].bootstrap_servers) as wire:
+            request = UnregisterBrokerRequest(broker_id=0)
+            answer = wire.ask(request, 0, UnregisterBrokerResponse)
+            assert answer.error_code == ErrorCode.NONE, answer.error_message
+            described_cluster = wire.ask(
+                DescribeClusterRequest(include_fenced_brokers=True), 2, DescribeClusterResponse
+            )
+            assert {broker.broker_id for broker in described_cluster.brokers} == {1, 2}
+            again = wire.ask(request, 0, UnregisterBrokerResponse)
+            assert again.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
