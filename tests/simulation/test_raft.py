@@ -10,7 +10,7 @@ import pytest
 
 from tests.simulation.raft_scenario import MEMBERSHIP, PROFILES, RaftScenario
 
-_DEFAULT_RUNS = 160
+_DEFAULT_RUNS = 128
 _GROUP = 16
 
 
