@@ -42,6 +42,9 @@ async def handle_describe_log_dirs(
             continue
         partitions = []
         for index in sorted(indexes):
+            state = services.image.partition(topic.topic_id, index)
+            if state is None or services.node_id not in state.replicas:
+                continue  # what is left of a replica that moved away is only to be deleted
             place = services.logs.locate(topic.topic_id, index)
             reader = services.logs.reader(place[0]) if place is not None else None
             if place is not None and reader is not None:

@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -60,6 +61,27 @@ def test_null_asks_for_every_partition_of_the_node(room: RouterRoom, version: in
 def test_an_empty_list_asks_for_none(room: RouterRoom) -> None:
     assert sizes(ask(room)) == {}
     assert only(ask(room)).log_dir
+
+
+def test_a_replica_that_moved_away_is_not_here_any_more(tmp_path: Path) -> None:
+    room = RouterRoom(tmp_path, brokers=2)
+    room.controller.has("a", 1, partitions=2, factor=2)
+    room.follow()
+    assert set(sizes(ask(room, everything=True))) == {("a", 0), ("a", 1)}
+    before = room.controller.partition("a")
+    away = msgspec.structs.replace(
+        before,
+        replicas=(1,),
+        in_sync_replicas=(1,),
+        leader=1,
+        leader_epoch=before.leader_epoch + 1,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    room.controller.put("a", away)
+    room.follow()
+    for response in (ask(room, everything=True), ask(room, ("a", [0, 1]))):
+        assert set(sizes(response)) == {("a", 1)}
+    room.close()
 
 
 def test_a_size_is_the_bytes_of_the_batches(room: RouterRoom) -> None:
