@@ -15,14 +15,12 @@ ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Final = (
     FeatureRange(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
-    FeatureRange("group.version", 0, 1),
     FeatureRange(KRAFT_VERSION, 0, 1),
     # Kafka's numbers: 7 is 3.3-IV3, where its quorums begin, 30 is 4.3-IV0.
     FeatureRange(METADATA_VERSION, 7, 30),
-    FeatureRange("share.version", 0, 1),
-    FeatureRange("transaction.version", 0, 2),
 )
-"""By name. What is not here cannot be finalised."""
+"""By name. What is not here cannot be finalised: group.version, share.version and
+transaction.version come with the protocols that they switch on."""
 
 
 def supported_range(name: str) -> FeatureRange | None:

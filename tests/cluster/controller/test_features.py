@@ -39,9 +39,9 @@ def test_a_feature_goes_up_and_its_level_stays_in_the_log() -> None:
 
 
 def test_a_feature_goes_down_where_that_is_asked_for() -> None:
-    room = room_at(metadata_version=25, group_version=1)
+    room = room_at(metadata_version=25, eligible_leader_replicas_version=1)
     update(room, FeatureUpdate("metadata.version", 20, SAFE_DOWN))
-    update(room, FeatureUpdate("group.version", 0, UNSAFE_DOWN))
+    update(room, FeatureUpdate("eligible.leader.replicas.version", 0, UNSAFE_DOWN))
     assert room.image.features == {"metadata.version": 20}
 
 
@@ -80,7 +80,10 @@ def test_what_cannot_be_is_refused_and_says_why(wanted: FeatureUpdate, says: str
     ("features", "says"),
     [
         ((FeatureRange("metadata.version", 7, 24),), "broker 2 understands levels 7 to 24"),
-        ((FeatureRange("group.version", 0, 1),), "broker 2 does not know the feature"),
+        (
+            (FeatureRange("eligible.leader.replicas.version", 0, 1),),
+            "broker 2 does not know the feature",
+        ),
     ],
 )
 def test_every_broker_must_be_able_to_live_with_a_level(
@@ -102,10 +105,12 @@ def test_a_broker_that_said_nothing_of_features_holds_nobody_up() -> None:
 def test_all_features_are_updated_or_none() -> None:
     room = room_at()
     reply = update(
-        room, FeatureUpdate("group.version", 1, UP), FeatureUpdate("flying.version", 1, UP)
+        room,
+        FeatureUpdate("eligible.leader.replicas.version", 1, UP),
+        FeatureUpdate("flying.version", 1, UP),
     )
     assert [(result.name, result.error_code) for result in reply.results] == [
-        ("group.version", ErrorCode.FEATURE_UPDATE_FAILED),
+        ("eligible.leader.replicas.version", ErrorCode.FEATURE_UPDATE_FAILED),
         ("flying.version", ErrorCode.INVALID_UPDATE_VERSION),
     ]
     assert reply.error_code == ErrorCode.INVALID_UPDATE_VERSION
@@ -115,7 +120,10 @@ def test_all_features_are_updated_or_none() -> None:
 @pytest.mark.parametrize(
     "updates",
     [
-        (FeatureUpdate("group.version", 1), FeatureUpdate("group.version", 0)),
+        (
+            FeatureUpdate("eligible.leader.replicas.version", 1),
+            FeatureUpdate("eligible.leader.replicas.version", 0),
+        ),
         (FeatureUpdate("", 1),),
     ],
     ids=["twice", "without a name"],
@@ -128,9 +136,9 @@ def test_a_request_that_makes_no_sense_is_refused(updates: tuple[FeatureUpdate, 
 def test_validate_only_does_everything_but_update() -> None:
     room = room_at()
     before = room.image
-    good = FeatureUpdate("group.version", 1, UP)
+    good = FeatureUpdate("eligible.leader.replicas.version", 1, UP)
     assert update(room, good, validate_only=True).error_code == 0
-    bad = FeatureUpdate("group.version", 9, UP)
+    bad = FeatureUpdate("eligible.leader.replicas.version", 9, UP)
     assert update(room, bad, validate_only=True).error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert room.image is before
 
