@@ -121,13 +121,18 @@ def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> 
 
 
 def unregister_broker(state: ControllerState, command: UnregisterBroker) -> ControllerResult:
-    """Forget a broker; what it leads goes to others. ApiError(BROKER_ID_NOT_REGISTERED).
+    """Forget a broker; what it leads goes to others. ApiError: BROKER_ID_NOT_REGISTERED;
+    INVALID_REQUEST for the last one, which would leave a cluster that nobody can use.
 
     Its places among the replicas of partitions stay until they are reassigned.
     """
     broker_id = command.broker_id
     if broker_id not in state.image.brokers:
         raise _not_registered(broker_id)
+    if len(state.image.brokers) == 1:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"broker {broker_id} is the only one: it cannot be taken out"
+        )
     state.sessions.drop(broker_id)
     records: list[Record] = [*without_brokers(state, {broker_id}), BrokerUnregistered(broker_id)]
     return ControllerResult(tuple(records), UnregisteredReply(broker_id))

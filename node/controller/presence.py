@@ -70,11 +70,6 @@ class Presence:
     def _is_done(self) -> bool:
         return self._broker_epoch is not None and not self._config.is_of_several
 
-    def has_been_unregistered(self) -> None:
-        """Somebody has taken this node out of the cluster, and it is still there: a node that is
-        one of several learns it by its heartbeat, one on its own is told."""
-        self._broker_epoch = None
-
     def tick(self, now_ms: int, *, offset: int, is_complete: bool) -> None:
         """Say what is due. `offset` is how far the processes of this node have come, `is_complete`
         whether all of them are there."""

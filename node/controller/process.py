@@ -294,12 +294,6 @@ class ControllerProcess:
         presence = self._presence
         # Once: a process that dies and comes back does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
-        if (
-            self._is_ready
-            and not self._config.is_of_several
-            and self._config.node_id not in self._image.brokers
-        ):
-            presence.has_been_unregistered()
         presence.tick(
             now_ms,
             offset=self._followers.reached(self._image),

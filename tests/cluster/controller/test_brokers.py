@@ -409,6 +409,15 @@ def test_an_unregistered_broker_is_gone_and_others_lead() -> None:
     assert 1 in room.restarted().brokers
 
 
+def test_the_last_broker_is_not_unregistered() -> None:
+    room = cluster(1, 2)
+    room.do(UnregisterBroker(1))
+    with pytest.raises(ApiError) as caught:
+        room.do(UnregisterBroker(2))
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert list(room.image.brokers) == [2]
+
+
 # -- producer ids --------------------------------------------------------------------------------
 
 

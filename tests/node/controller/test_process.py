@@ -25,7 +25,6 @@ from cluster.controller.commands import (
     ResourceOperations,
     TopicReference,
     TopicsReply,
-    UnregisterBroker,
     decode_reply,
     encode_command,
 )
@@ -402,17 +401,6 @@ def test_who_knows_more_than_the_log_is_set_right(house: House) -> None:
     ahead.catch_up()
     assert isinstance(ahead.heard[0], MetadataSnapshot)
     assert ahead.image.offset == router.image.offset
-
-
-def test_a_node_on_its_own_that_is_unregistered_registers_itself_anew(house: House) -> None:
-    router = house.follower("router-0")
-    router.join()
-    before = router.image.brokers[0].broker_epoch
-    router.submit(UnregisterBroker(0))
-    router.until(
-        lambda: 0 in router.image.brokers and router.image.brokers[0].broker_epoch > before,
-        "the node is among the brokers again",
-    )
 
 
 def test_a_full_disk_takes_deletions_but_no_creations_and_kills_nobody(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ Most of it with the workers of several nodes in one process; at the end with pro
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -13,8 +13,9 @@ import zmq
 
 from cluster.controller.commands import AlterPartition, decode_command
 from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage, PartitionImage
+from cluster.metadata.image import Listener, MetadataImage, PartitionImage
 from cluster.metadata.records import (
+    BrokerRegistered,
     ClusterCreated,
     PartitionsAdded,
     TopicCreated,
@@ -35,13 +36,14 @@ from node.bus.messages import (
 from node.bus.replica_link import ReplicaLink
 from node.bus.reply import Reply
 from node.child import python_command
+from node.config import WORKER_LISTENER
 from node.router.fanout import Answer, Fanout
 from node.router.logs import Logs
 from protocol.errors import ErrorCode
 from storage.status import Role
 from storage.validation import AppendOrigin
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
-from tests.support.ports import free_port
+from tests.support.ports import free_pair, free_port
 from tests.support.replica_room import TOPIC_ID, ReplicaRoom
 from tests.support.stores import append, as_stored, batch_of, read_all
 from tests.support.waiting import wait_until
@@ -306,10 +308,17 @@ def test_a_partition_without_other_replicas_is_none_of_our_business(room: Replic
 class Node:
     """A worker process of node `node_id`, whose controller and router are the test's."""
 
-    def __init__(self, folder: Path, node_id: int, addresses: dict[int, tuple[str, ...]]) -> None:
+    def __init__(self, folder: Path, node_id: int, ports: Sequence[int]) -> None:
+        """`ports` are those of the peers by node id; behind each is a worker's."""
         folder.mkdir()
-        config = node_config(folder, node_id=str(node_id), cluster_id=CLUSTER_ID)
-        self.config = msgspec.structs.replace(config, replica_addresses=addresses, store_count=2)
+        config = node_config(
+            folder,
+            node_id=str(node_id),
+            cluster_id=CLUSTER_ID,
+            peers=",".join(f"{number}@127.0.0.1:{port}" for number, port in enumerate(ports)),
+            listeners=f"127.0.0.1:{free_port()}",
+        )
+        self.config = msgspec.structs.replace(config, store_count=2)
         self._config_path = self.config.run_folder / "config.json"
         self.config.save_json(self._config_path)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -425,9 +434,13 @@ class PlayedRouter:
         self._arena.close()
 
 
-def image_of(*states: PartitionImage, offset: int) -> MetadataImage:
+def image_of(*states: PartitionImage, offset: int, ports: Sequence[int]) -> MetadataImage:
+    """Nodes by the ports of their peers, and one topic."""
     delta = MetadataDelta(MetadataImage.empty())
     delta.replay(ClusterCreated(CLUSTER_ID))
+    for node_id, port in enumerate(ports):
+        worker = Listener(f"{WORKER_LISTENER}0", "127.0.0.1", port + 1)
+        delta.replay(BrokerRegistered(node_id, 1, bytes([node_id]) * 16, (worker,)))
     delta.replay(TopicCreated("topic", TOPIC_ID))
     delta.replay(PartitionsAdded(TOPIC_ID, 0, states))
     return delta.apply(offset)
@@ -437,12 +450,13 @@ def image_of(*states: PartitionImage, offset: int) -> MetadataImage:
 def test_a_worker_without_replicas_answers_a_follower_that_knows_more_and_sleeps(
     tmp_path: Path,
 ) -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
-    node = Node(tmp_path / "0", 0, {0: (address,)})
+    ports = [free_pair(), free_pair()]
+    address = f"tcp://127.0.0.1:{ports[0] + 1}"
+    node = Node(tmp_path / "0", 0, ports)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     link = ReplicaLink(context, address, b"1-0-1", None)
     try:
-        node.greet(image_of(state(0, 1, replicas=(0,)), offset=1))
+        node.greet(image_of(state(0, 1, replicas=(0,)), offset=1, ports=ports))
         wait_until(link.take_connected, what="the connection")
         for request_id in (1, 2):
             wanted = Subscribed(request_id, TOPIC_ID, 0, 9, 0, -1)
@@ -461,13 +475,11 @@ def test_a_worker_without_replicas_answers_a_follower_that_knows_more_and_sleeps
 def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_back(
     tmp_path: Path,
 ) -> None:
-    addresses: dict[int, tuple[str, ...]] = {}
-    for node_id in range(2):
-        addresses[node_id] = (f"tcp://127.0.0.1:{free_port()}",)
-    first, second = (Node(tmp_path / str(node), node, addresses) for node in range(2))
+    ports = [free_pair(), free_pair()]
+    first, second = (Node(tmp_path / str(node), node, ports) for node in range(2))
     router = PlayedRouter(first)
     try:
-        image = image_of(state(0, 1), state(0, 1), offset=1)
+        image = image_of(state(0, 1), state(0, 1), offset=1, ports=ports)
         for node in (first, second):
             node.greet(image)
         router.wait_for_worker()
@@ -483,7 +495,7 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
         assert first.ends(0) == (60, 65)
         first.worker.kill()
         # The other one leads with what was acknowledged.
-        image = image_of(state(1, 2, 1), state(1, 2, 1), offset=2)
+        image = image_of(state(1, 2, 1), state(1, 2, 1), offset=2, ports=ports)
         second.start()
         second.greet(image)
         wait_until(lambda: second.ends(0) == (60, 60), what="the new leader stands")
