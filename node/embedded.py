@@ -88,6 +88,13 @@ class EmbeddedBroker:
         return self._state().children
 
     @property
+    def pid(self) -> int:
+        """Of the node's supervisor."""
+        if self._process is None:
+            raise BrokerFailure("the broker is not running")
+        return self._process.pid
+
+    @property
     def is_running(self) -> bool:
         """Whether the node was started and has not ended."""
         return self._process is not None and self._process.poll() is None

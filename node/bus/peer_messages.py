@@ -29,13 +29,15 @@ PEER_VERSION = 1
 
 class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
     """Who speaks. `directory_id` is that of its data folder, empty if the folder has none;
-    `incarnation` is new with every start of the process."""
+    `incarnation` is new with every start of the process. `store_count` is how many stores the node
+    was formatted with: workers find a partition on another node by the place it has on theirs."""
 
     version: int
     cluster_id: str
     node_id: int
     directory_id: str
     incarnation: int
+    store_count: int = 0
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):

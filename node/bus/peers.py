@@ -296,6 +296,12 @@ class PeerBus:
                 f"node {header.node_id} is not among the peers of node {self._own.node_id}: peers"
                 " must be the same on every node"
             )
+        elif header.store_count != self._own.store_count:
+            found = (
+                f"node {header.node_id} was formatted with {header.store_count} stores, node"
+                f" {self._own.node_id} with {self._own.store_count}: format all nodes of a cluster"
+                " with as many"
+            )
         if len(self._headers) >= _HEADERS_MAX:
             self._headers.clear()
         self._headers[head] = found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from node.local_cluster import Layout, LocalCluster
 
 METADATA_TOPIC = "__cluster_metadata"
-_ATTEND_S = 0.5
 
 
 @dataclass(slots=True)
@@ -183,7 +183,13 @@ def _welcome(nodes: LocalCluster, folder: Path, output: Output) -> None:
 def _attend(nodes: LocalCluster, output: Output) -> None:
     """Start nodes again that have ended, until interrupted."""
     while True:
-        time.sleep(_ATTEND_S)
+        descriptors = [os.pidfd_open(node.pid) for node in nodes.nodes.values()]
+        try:
+            # One is readable when its process has ended.
+            select.select(descriptors, [], [])
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
         for node_id, node in nodes.nodes.items():
             if not node.is_running:
                 output.hint(f"Node {node_id} has ended; it is started again.")

@@ -462,6 +462,7 @@ def _peer_bus(config: NodeConfig, refuses: Callable[[PeerHeader], str | None]) -
             config.node_id,
             config.directory_id,
             time.time_ns(),
+            config.store_count,
         ),
         listen=PeerAddress(config.peer_host, config.peer_port),
         others={

@@ -73,6 +73,7 @@ class Partitions:
         now_ms: int,
     ) -> None:
         self._node_id = node_id
+        self._worker_count = worker_count
         self._store_count = store_count
         self._static_configs = static_configs
         self.stores: dict[int, Store] = {
@@ -147,8 +148,8 @@ class Partitions:
                     partition,
                     state,
                     settings.min_insync_replicas,
-                    leader_rate(broker, settings, partition, self._node_id),
-                    follower_rate(broker, settings, partition, self._node_id),
+                    self._share(leader_rate(broker, settings, partition, self._node_id)),
+                    self._share(follower_rate(broker, settings, partition, self._node_id)),
                 )
                 admission = self._admit(state, settings)
                 states.setdefault(index, []).append((admission, replicated))
@@ -158,6 +159,10 @@ class Partitions:
             for number, (admission, replicated) in zip(numbers, states[index], strict=True):
                 self._admissions[(index, number)] = admission
                 self._replicate(store, (index, number), replicated)
+
+    def _share(self, rate: int | None) -> int | None:
+        """This worker's part of a rate that holds for the whole node; null: as fast as it goes."""
+        return None if rate is None else max(1, rate // self._worker_count)
 
     def _replicate(self, store: Store, place: Place, replicated: Replicated) -> None:
         is_replicated = len(replicated.image.replicas) > 1

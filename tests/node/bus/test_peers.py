@@ -35,10 +35,10 @@ class Town:
         peers: tuple[int, ...] = (0, 1, 2),
         directory_id: str = "",
         claims: int | None = None,
+        store_count: int = 8,
     ) -> PeerBus:
-        header = PeerHeader(
-            version, cluster_id, node_id if claims is None else claims, directory_id, 1
-        )
+        own_id = node_id if claims is None else claims
+        header = PeerHeader(version, cluster_id, own_id, directory_id, 1, store_count)
         bus = PeerBus(
             header=header,
             listen=self.addresses[node_id],
@@ -238,6 +238,31 @@ def test_a_node_of_another_cluster_is_refused_with_the_reason(
     text = is_refused(stranger, a, 0, caplog)
     assert "belongs to cluster theirs" in text
     assert "same cluster.id" in text
+
+
+def test_a_node_with_another_number_of_stores_is_refused(
+    town: Town, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, other = town.node(0), town.node(1, store_count=4)
+    text = is_refused(other, a, 0, caplog)
+    assert "node 1 was formatted with 4 stores, node 0 with 8" in text
+
+
+def test_a_connection_that_breaks_is_known_until_it_is_there_again(town: Town) -> None:
+    a, b = town.node(0), town.node(1)
+    say(a, b, 1, ENTRY)
+    assert a.broken_since == {}
+    town.buses.remove(b)
+    b.close()
+
+    def is_broken() -> bool:
+        a.look()
+        return list(a.broken_since) == [1]
+
+    wait_until(is_broken, what="the break is noticed")
+    again = town.node(1)
+    say(a, again, 1, ENTRY)
+    assert a.broken_since == {}
 
 
 def test_a_node_that_is_no_peer_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,7 @@ from protocol.messages.metadata import (
 )
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_pair, free_port, is_listening
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.e2e
@@ -127,7 +128,7 @@ def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
 
 
 @pytest.mark.e2e
-def test_a_cluster_runs_until_it_is_told_to_stop_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Path) -> None:
     port = free_port()
     keep(tmp_path, Layout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
     command = python_command("node.cli.main", "cluster", "up")
@@ -138,6 +139,10 @@ def test_a_cluster_runs_until_it_is_told_to_stop_and_leaves_nothing(tmp_path: Pa
             assert process.stdout is not None
             told = json.loads(process.stdout.readline())
             assert told["bootstrap"] == f"127.0.0.1:{port}"
+            state = tmp_path / "node-0" / "data" / "node.json"
+            killed = json.loads(state.read_bytes())["pid"]
+            os.kill(killed, signal.SIGKILL)
+            wait_until(lambda: state.exists() and json.loads(state.read_bytes())["pid"] != killed)
             with Asker("127.0.0.1", port, 10.0) as asker:
                 assert asker.ask(MetadataRequest(topics=[]), MetadataResponse).brokers
             process.send_signal(signal.SIGTERM)

@@ -149,3 +149,33 @@ def test_deleted_topic_is_dropped_also_by_a_worker_that_was_away(
     assert partitions.stores[gone[0]].number_of(TOPIC_ID, 0) is None
     assert place(partitions, OTHER_ID, 0) == kept
     partitions.close()
+
+
+def test_a_throttle_is_shared_by_the_workers_of_a_node_and_changes_as_they_run(
+    tmp_path: Path,
+) -> None:
+    """KIP-73's rates hold for a broker, however many workers it has."""
+    partitions = open_partitions(tmp_path, worker=0, worker_count=2)
+    states = tuple(PartitionImage((0, 1), (0, 1), 0) for _ in range(4))
+    image = image_after(
+        MetadataImage.empty(), TopicCreated("a", TOPIC_ID), PartitionsAdded(TOPIC_ID, 0, states)
+    )
+    partitions.follow(image)
+    assert partitions.replicated
+    assert {each.leader_rate for each in partitions.replicated.values()} == {None}
+    named = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+    rates = {
+        "leader.replication.throttled.rate": "1000",
+        "follower.replication.throttled.rate": "1",
+    }
+    image = image_after(
+        image,
+        *(ConfigChanged(ConfigResourceType.TOPIC, "a", name, "*") for name in named),
+        *(ConfigChanged(ConfigResourceType.BROKER, "0", name, rates[name]) for name in rates),
+    )
+    partitions.changed.clear()
+    partitions.follow(image)
+    found = {(each.leader_rate, each.follower_rate) for each in partitions.replicated.values()}
+    assert found == {(500, 1)}
+    assert partitions.changed == partitions.replicated.keys()
+    partitions.close()

@@ -258,6 +258,19 @@ def test_creating_by_asking_needs_create(room: RouterRoom) -> None:
     assert "secret" not in room.image.topics_by_name
 
 
+def test_a_leader_that_was_just_lost_sight_of_is_not_told(room: RouterRoom) -> None:
+    """A client that is told of none asks again at once (ADR 6)."""
+    room.controller.has("t", 1, 1)
+    room.follow()
+    (before,) = ask(room, "t")["t"].partitions
+    room.link.unreachable = frozenset({before.leader_id})
+    (doubted,) = ask(room, "t")["t"].partitions
+    assert (doubted.leader_id, doubted.error_code) == (-1, ErrorCode.LEADER_NOT_AVAILABLE)
+    assert doubted.isr_nodes == before.isr_nodes
+    room.link.unreachable = frozenset()
+    assert ask(room, "t")["t"].partitions == [before]
+
+
 def test_a_topic_that_is_late_has_no_leader_yet(room: RouterRoom) -> None:
     room.link.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT)
     assert ask(room, "new", create=True)["new"].error_code == ErrorCode.LEADER_NOT_AVAILABLE
