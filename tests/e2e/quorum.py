@@ -1,6 +1,6 @@
 """Three nodes of one cluster as real processes on loopback, and questions to them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,7 @@ from protocol.messages.metadata import (
     MetadataResponse,
 )
 from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from tests.support.ports import free_pair
+from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
 SECRET = "the secret of the nodes of a test"
@@ -34,24 +34,45 @@ class QuorumOfNodes:
     def __init__(self, folder: Path, *, settings: Mapping[str, str], node_count: int = 3) -> None:
         ports = [free_pair() for _ in range(2 * node_count)]
         peers = ",".join(f"{n}@127.0.0.1:{ports[node_count + n]}" for n in range(node_count))
+        self._folder = folder
+        self._settings = settings
+        self.peer_ports = dict(enumerate(ports[node_count:]))
         self.nodes = {
-            n: EmbeddedBroker(
-                folder / f"node-{n}",
-                settings={
-                    "node.id": str(n),
-                    "peers": peers,
-                    "cluster.id": "cluster-of-the-test",
-                    "cluster.secret": SECRET,
-                    "workers": "1",
-                    "arena.bytes": "32MiB",
-                    "socket.request.max.bytes": str(8 << 20),
-                    **settings,
-                },
-                timeout_s=30.0,
-                port=ports[n],
-            )
+            n: self._node(n, ports[n], {"peers": peers} if node_count > 1 else {})
             for n in range(node_count)
         }
+
+    def _node(self, node_id: int, port: int, place: Mapping[str, str]) -> EmbeddedBroker:
+        return EmbeddedBroker(
+            self._folder / f"node-{node_id}",
+            settings={
+                "node.id": str(node_id),
+                "cluster.id": "cluster-of-the-test",
+                "cluster.secret": SECRET,
+                "workers": "1",
+                "arena.bytes": "32MiB",
+                "socket.request.max.bytes": str(8 << 20),
+                **place,
+                **self._settings,
+            },
+            timeout_s=30.0,
+            port=port,
+        )
+
+    def open(self, node_id: int) -> None:
+        """A node that was on its own shall be found by others from its next start on."""
+        peer_port = self.peer_ports[node_id]
+        self.nodes[node_id].settings["peer.listen"] = f"127.0.0.1:{peer_port}"
+
+    def add(self, node_id: int, *, join: Iterable[int]) -> EmbeddedBroker:
+        """A node that joins by some of the others; it is not started yet."""
+        self.peer_ports[node_id] = free_pair()
+        place = {
+            "join": ",".join(f"127.0.0.1:{self.peer_ports[n]}" for n in join),
+            "peer.listen": f"127.0.0.1:{self.peer_ports[node_id]}",
+        }
+        self.nodes[node_id] = self._node(node_id, free_port(), place)
+        return self.nodes[node_id]
 
     def __getitem__(self, node_id: int) -> EmbeddedBroker:
         return self.nodes[node_id]
@@ -115,10 +136,10 @@ class QuorumOfNodes:
 
 @contextmanager
 def quorum_of_nodes(
-    folder: Path, settings: Mapping[str, str] | None = None
+    folder: Path, settings: Mapping[str, str] | None = None, node_count: int = 3
 ) -> Iterator[QuorumOfNodes]:
     """Nodes that are not started yet, and end with the test."""
-    nodes = QuorumOfNodes(folder, settings=settings or {})
+    nodes = QuorumOfNodes(folder, settings=settings or {}, node_count=node_count)
     try:
         yield nodes
     finally:

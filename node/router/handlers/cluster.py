@@ -331,6 +331,7 @@ def _partition(
 def _replica(replica: ReplicaStanding) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id,
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_fetch_ms,
         last_caught_up_timestamp=replica.last_caught_up_ms,
