@@ -88,6 +88,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.UNREGISTER_BROKER: cluster.handle_unregister_broker,
     ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
+    ApiKey.ADD_RAFT_VOTER: cluster.handle_add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: cluster.handle_remove_raft_voter,
 }
 
 
