@@ -22,15 +22,22 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import processes, report
 from bench.cases import Bench, Figure, Result
 from bench.clusters import Cluster, kafka_cluster, odradek_cluster
+from bench.decisions import decisions_per_second
 from bench.outages import Load
 
 REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "benchmarks-cluster.md"
 PARTITIONS = 6
+CLIENTS = 16
 SYNC_TIMEOUT_S = 120.0
 REPLICATION = Figure(
     name="produce 1 KiB, 250 records a request, 5 in flight a node, 6 partitions",
     unit="MB/s",
+    is_lower_better=False,
+)
+DECISIONS = Figure(
+    name="a topic's config is changed, 16 clients on all nodes, one change under way each",
+    unit="changes/s",
     is_lower_better=False,
 )
 DEATH = Figure(
@@ -102,6 +109,7 @@ def main(
         for number in range(rounds):
             for cluster in both if number % 2 == 0 else reversed(both):
                 note(REPLICATION, cluster, replicated(cluster, load, seconds))
+                note(DECISIONS, cluster, decided(cluster, seconds))
         for cluster in both:
             for gap_s in deaths(cluster, kafka_kills if cluster is both[0] else kills):
                 note(DEATH, cluster, _seconds(gap_s))
@@ -116,7 +124,7 @@ def main(
                     kafka=results[figure, kafka.name],
                     odradek=results[figure, odradek.name],
                 )
-                for figure in (REPLICATION, DEATH, RESTART)
+                for figure in (REPLICATION, DECISIONS, DEATH, RESTART)
             ],
             versions={kafka.name: kafka.version, odradek.name: odradek.version},
             machine=processes.machine(),
@@ -150,6 +158,15 @@ def replicated(cluster: Cluster, load: Path, seconds: float) -> Result:
         p99_ms=None,
         cpu_us_per_record=used / sum(row["records"] for row in rows) * 1e6,
     )
+
+
+def decided(cluster: Cluster, seconds: float) -> Result:
+    """Many clients change the config of one topic."""
+    topic = _new_topic(cluster, 1)
+    ports = [node.port for node in cluster.nodes.values()]
+    value = decisions_per_second(ports, topic, CLIENTS, seconds)
+    _delete(cluster, topic)
+    return Result(value=value, p50_ms=None, p99_ms=None, cpu_us_per_record=None)
 
 
 def deaths(cluster: Cluster, kills: int) -> list[float]:
