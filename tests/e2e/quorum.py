@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node.embedded import EmbeddedBroker
-from protocol.apis import ApiKey
 from protocol.messages.cluster import (
     DescribeQuorumRequest,
     DescribeQuorumRequestPartitionData,
@@ -79,8 +78,7 @@ class QuorumOfNodes:
                 )
             ]
         )
-        answer = self.nodes[at]._ask(ApiKey.DESCRIBE_QUORUM, 2, request)
-        assert isinstance(answer, DescribeQuorumResponse)
+        answer = self.nodes[at].ask(request, DescribeQuorumResponse)
         return answer.topics[0].partitions[0]
 
     def leader(self, at: int) -> int:
@@ -91,19 +89,16 @@ class QuorumOfNodes:
         """Create a topic; the error code."""
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
-        answer = self.nodes[at]._ask(ApiKey.CREATE_TOPICS, 5, request)
-        assert isinstance(answer, CreateTopicsResponse)
+        answer = self.nodes[at].ask(request, CreateTopicsResponse)
         return answer.topics[0].error_code
 
     def topics(self, at: int) -> set[str]:
-        answer = self.nodes[at]._ask(ApiKey.METADATA, 5, MetadataRequest(topics=None))
-        assert isinstance(answer, MetadataResponse)
+        answer = self.nodes[at].ask(MetadataRequest(topics=None), MetadataResponse)
         return {topic.name for topic in answer.topics if topic.name is not None}
 
     def brokers(self, at: int) -> set[int]:
         """Who serves, as this node tells clients."""
-        answer = self.nodes[at]._ask(ApiKey.DESCRIBE_CLUSTER, 0, DescribeClusterRequest())
-        assert isinstance(answer, DescribeClusterResponse)
+        answer = self.nodes[at].ask(DescribeClusterRequest(), DescribeClusterResponse)
         return {broker.broker_id for broker in answer.brokers}
 
     def wait_for_topics(self, at: int, wanted: set[str]) -> None:

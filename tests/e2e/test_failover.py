@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.asker import Asker
+from node.asker import Asker
 from node.cli.client import split_address
 from node.cli.cluster import METADATA_TOPIC
 from node.local_cluster import Layout, LocalCluster, LocalNode, keep
