@@ -319,7 +319,7 @@ class RouterRoom:
         offsets = []
         for batch in batches:
             router = RouterState()
-            request = AppendBytes(1, store, number, batch, is_client)
+            request = AppendBytes(1, store, number, batch, is_client, acks=1)
             self.turns.run([(router, request)], NOW_MS)
             (answer,) = router.replies
             assert isinstance(answer, Appended), answer
