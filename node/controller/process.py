@@ -31,15 +31,9 @@ from cluster.metadata.records import (
     encode_records,
 )
 from cluster.metadata.snapshot import image_records
-from cluster.raft.configuration import is_founder, node_id_of
+from cluster.raft.configuration import node_id_of
 from cluster.raft.messages import (
-    AppendRequest,
     Entry,
-    FollowRequest,
-    Message,
-    SnapshotChunk,
-    TimeoutNow,
-    VoteRequest,
 )
 from cluster.raft.ready import Role, Standing
 from cluster.raft.settings import RaftSettings
@@ -50,27 +44,17 @@ from node.bus.messages import (
     Follow,
     Submit,
     ToController,
-    Unreachable,
 )
-from node.bus.peer_messages import (
-    Acquaint,
-    AskQuorum,
-    Carried,
-    Forward,
-    PeerHeader,
-    PeerMessage,
-    Refused,
-    TellQuorum,
-)
-from node.bus.peers import PeerBus
+from node.bus.peer_messages import PeerHeader, Refused
 from node.config import NodeConfig
-from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
+from node.controller.acquaintances import Acquaintances
 from node.controller.bootstrap import bootstrap_records
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
 from node.controller.membership import overdue_update, why_refused
+from node.controller.neighbours import Neighbours
 from node.controller.presence import Presence
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
@@ -82,19 +66,11 @@ log = logging.getLogger(__name__)
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
 _IDLE_POLL_MS = 1_000
-_DOUBT_S = 1.5
-"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
-is well, and it is the way between us that is not."""
-_SUCCESSION_MS = 150
-"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
 _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
 _HAND_OVER_AGAIN_MS = 1_000
 """After which a node that wants to stop and still leads the quorum asks again that another does."""
 _INCARNATION_NAME = "incarnation"
-_TELL_AGAIN_MS = 5_000
-_OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
-"""What somebody says who leads or wants to."""
 
 
 class ControllerProcess:
@@ -111,15 +87,10 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
-        self._doubted: tuple[int, ...] = ()
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
-        self._succession: tuple[int, int] | None = None
-        self._has_vote = True
-        """As it was told last."""
-        self._told_ms = self._forget_ms = 0
         incarnation = _incarnation(config)
         self._poller = zmq.Poller()
         self._acquaintances = Acquaintances(
@@ -153,6 +124,14 @@ class ControllerProcess:
             tell=lambda identity, answer: self._followers.send(identity, [answer]),
             wall_ms=_wall_ms,
             headers=self._acquaintances,
+        )
+        self._neighbours = Neighbours(
+            config,
+            self._acquaintances,
+            self._driver,
+            self._errands,
+            self._quorum,
+            self._followers.tell,
         )
         self._presence = Presence(
             config,
@@ -197,7 +176,7 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            None if self._succession is None else self._succession[0],
+            self._neighbours.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -246,7 +225,6 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
-        self._succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
@@ -258,84 +236,9 @@ class ControllerProcess:
                     self._followers.follow(identity, message, self._image)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
-        if self._peers is not None:
-            for member in self._peers.look():
-                self._errands.reconnected(member, now_ms)
-            self._doubt(self._peers)
-            for member in self._peers.take_gone():
-                self._succeed_later(member, now_ms)
-            for header, messages in self._peers.receive():
-                self._acquaintances.meet(header, now_ms)
-                for peer_message in messages:
-                    self._hear_peer(header, peer_message, now_ms)
-            if now_ms >= self._forget_ms:
-                self._forget_ms = now_ms + FORGOTTEN_MS // 3
-                self._acquaintances.forget(self._image.brokers, now_ms)
-            if self._peers.is_replaced:
-                self._peers.is_replaced = False
-                self._come_back_as_another()
-
-    def _doubt(self, peers: PeerBus) -> None:
-        """Tell this node's processes which nodes have just become unreachable."""
-        now = time.monotonic()
-        doubted = tuple(
-            sorted(
-                {
-                    node_id_of(member)
-                    for member, since in peers.broken_since.items()
-                    if member >= 0 and now - since < _DOUBT_S
-                }
-            )
-        )
-        if doubted != self._doubted:
-            self._doubted = doubted
-            self._followers.tell(Unreachable(doubted))
-
-    def _succeed_later(self, member: int, now_ms: int) -> None:
-        """A peer's process has ended. If it led, the others stand one after the other: who comes
-        first finds nobody in its way."""
-        voters = [v for v in self._driver.node.configuration.voter_ids if v != member]
-        if member == self._driver.node.leader_id and self._own_id in voters:
-            place = (voters.index(self._own_id) + node_id_of(member)) % len(voters)
-            self._succession = (now_ms + place * _SUCCESSION_MS, member)
-
-    def _succeed_if_due(self, now_ms: int) -> None:
-        if self._succession is not None and now_ms >= self._succession[0]:
-            _, member = self._succession
-            self._succession = None
-            self._driver.succeed(member)
-
-    def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
-        if isinstance(message, Forward):
-            self._errands.submit_peers(header.member, header.incarnation, message, now_ms)
-        elif isinstance(message, Carried):
-            self._errands.carried(message, now_ms)
-        elif isinstance(message, AskQuorum):
-            self._quorum.asked(header.member, message)
-        elif isinstance(message, TellQuorum):
-            self._quorum.told(message)
-        elif isinstance(message, Acquaint):
-            self._acquaintances.hear_of(message, now_ms)
-        elif message.sender == header.member:
-            self._step(message, now_ms)
-
-    def _step(self, message: Message, now_ms: int) -> None:
-        if self._driver.is_alone and isinstance(message, _OF_LEADERS):
-            # Nobody can lead the only voter, for it has to have agreed. Whoever thinks so knows a
-            # log that is not on this disk any more.
-            if now_ms >= self._told_ms:
-                self._told_ms = now_ms + _TELL_AGAIN_MS
-                log.error(
-                    "node %d has a cluster of this id with other voters, but this node's metadata"
-                    " were decided by it alone: was its disk wiped? stop it, remove %s, set join",
-                    node_id_of(message.sender),
-                    self._config.data,
-                )
-            return
-        if isinstance(message, FollowRequest):
-            # It may have to reach others that it has not heard of.
-            self._acquaintances.introduce(message.sender)
-        self._driver.step(message)
+        self._neighbours.hear(self._image.brokers, now_ms)
+        if self._neighbours.is_replaced and self._driver.is_idle:
+            self._come_back_as_another()
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -431,7 +334,7 @@ class ControllerProcess:
             return  # told again by a core that began anew
         if entry.is_configuration:
             self._acquaintances.follow(self._driver.node.configuration)
-            self._tell_of_vote()
+            self._neighbours.tell_of_vote()
         image = None if self._decisions is None else self._decisions.committed(entry)
         if image is None:
             delta = MetadataDelta(self._image)
@@ -453,7 +356,7 @@ class ControllerProcess:
         if self._config.is_of_several:
             leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
             log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
-            self._tell_of_vote()
+            self._neighbours.tell_of_vote()
         self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
 
     def _lead_if_due(self) -> None:
@@ -521,30 +424,13 @@ class ControllerProcess:
         )
 
     def _come_back_as_another(self) -> None:
-        """The quorum has no founder of our id any more, or one with another data folder: from the
-        next start on, which is now, this node is a replica without a vote."""
-        node = self._driver.node
-        is_in_doubt = self._driver.is_alone and node.log.last_index > 0
-        if not is_founder(self._own_id) or is_in_doubt or not self._driver.is_idle:
-            return
+        """From the next start on, which is now, this node is a replica without a vote."""
         become_joined(self._log)
         log.warning(
             "this node votes no more as what it was: it comes back without a vote; see above"
         )
         self._leave()
         raise SystemExit(0)
-
-    def _tell_of_vote(self) -> None:
-        """Say that there is no vote, and what gives one: after a start, or when it was taken."""
-        node = self._driver.node
-        if not node.configuration.voters or node.leader_id is None:
-            return
-        had_vote, self._has_vote = self._has_vote, node.configuration.is_voter(self._own_id)
-        if had_vote and not self._has_vote:
-            log.warning(
-                "this node follows the metadata without a vote; odradek node add %d gives it one",
-                self._config.node_id,
-            )
 
 
 def _image_of(content: bytes, index: int) -> MetadataImage:
