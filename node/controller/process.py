@@ -99,6 +99,8 @@ class ControllerProcess:
         self._is_ready = False
         self._is_complete = False
         self._doubted: tuple[int, ...] = ()
+        self._gone_ms: dict[int, int] = {}
+        """Nodes whose controller's process has ended, as far as that shows: since when."""
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
@@ -240,9 +242,13 @@ class ControllerProcess:
                     self._quorum.describe(identity, message.request_id, now_ms)
         if self._peers is not None:
             for node_id in self._peers.look():
+                self._gone_ms.pop(node_id, None)
                 self._errands.reconnected(node_id, now_ms)
             self._doubt(self._peers)
             for node_id in self._peers.take_gone():
+                self._gone_ms[node_id] = now_ms
+                if self._decisions is not None:
+                    self._decisions.controller.suspect(node_id, now_ms)
                 self._succeed_later(node_id, now_ms)
             for header, messages in self._peers.receive():
                 for peer_message in messages:
@@ -403,6 +409,8 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
+            for gone, since_ms in self._gone_ms.items():
+                decisions.controller.suspect(gone, since_ms)
         self._decisions = decisions
         self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
 
