@@ -36,11 +36,12 @@ from cluster.controller.commands import (
 from cluster.controller.elections import HandOver, hand_over, with_broker, without_brokers
 from cluster.controller.sessions import Session
 from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.image import BrokerImage
+from cluster.metadata.image import BrokerImage, ConfigResourceType
 from cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ConfigChanged,
     ProducerIdsAllocated,
     Record,
 )
@@ -139,6 +140,11 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
         )
     state.sessions.drop(broker_id)
     records: list[Record] = [*without_brokers(state, {broker_id}), BrokerUnregistered(broker_id)]
+    if state.is_cordoned(broker_id):
+        # It was drained to be taken out; whoever comes next under its id is another.
+        records.append(
+            ConfigChanged(ConfigResourceType.BROKER, str(broker_id), "cordoned.log.dirs", None)
+        )
     return ControllerResult(tuple(records), UnregisteredReply(broker_id))
 
 

@@ -110,6 +110,10 @@ class ControllerState:
         """All brokers, by id."""
         return sorted(self.image.brokers.values(), key=lambda broker: broker.broker_id)
 
+    def is_cordoned(self, broker_id: int) -> bool:
+        """Whether a broker shall be given no new replicas (KIP-1066): it is being drained."""
+        return bool(broker_settings(self.image, broker_id, self.static).cordoned_log_dirs)
+
     @property
     def broker_settings(self) -> BrokerSettings:
         """The configs of this controller's broker, which cluster-wide keys are read from."""

@@ -7,6 +7,7 @@ is that of its live batches in all segments.
 
 import shutil
 
+from cluster.metadata.settings import broker_settings
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from protocol.errors import ErrorCode
@@ -57,6 +58,7 @@ async def handle_describe_log_dirs(
             topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
     folder = services.logs.folder.parent  # the data folder, which log.dirs names
     usage = shutil.disk_usage(folder)
+    settings = broker_settings(services.image, services.node_id, services.static_configs)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
@@ -64,6 +66,7 @@ async def handle_describe_log_dirs(
                 topics=topics,
                 total_bytes=usage.total,
                 usable_bytes=usage.free,
+                is_cordoned=bool(settings.cordoned_log_dirs),
             )
         ]
     )

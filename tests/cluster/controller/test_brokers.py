@@ -508,6 +508,14 @@ def test_an_unregistered_broker_is_gone_and_others_lead() -> None:
     assert 1 in room.restarted().brokers
 
 
+def test_who_comes_after_a_drained_broker_under_its_id_takes_replicas() -> None:
+    room = cluster(1, 2)
+    room.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*", fetch_max_bytes="2000")
+    room.do(UnregisterBroker(1))
+    kept = room.image.configs.of(ConfigResourceType.BROKER, "1")
+    assert dict(kept) == {"fetch.max.bytes": "2000"}
+
+
 def test_the_last_broker_is_not_unregistered() -> None:
     room = cluster(1, 2)
     room.do(UnregisterBroker(1))
