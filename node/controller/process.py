@@ -62,7 +62,6 @@ from node.bus.peer_messages import (
     Refused,
     TellQuorum,
 )
-from node.bus.peers import PeerBus
 from node.config import NodeConfig
 from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
 from node.controller.bootstrap import bootstrap_records
@@ -70,6 +69,7 @@ from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
+from node.controller.lost_peers import LostPeers
 from node.controller.membership import overdue_update, why_refused
 from node.controller.presence import Presence
 from node.controller.quorum_view import QuorumView
@@ -82,11 +82,6 @@ log = logging.getLogger(__name__)
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
 _IDLE_POLL_MS = 1_000
-_DOUBT_S = 1.5
-"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
-is well, and it is the way between us that is not."""
-_SUCCESSION_MS = 150
-"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
 _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
 _HAND_OVER_AGAIN_MS = 1_000
@@ -111,12 +106,10 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
-        self._doubted: tuple[int, ...] = ()
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
-        self._succession: tuple[int, int] | None = None
         self._has_vote = True
         """As it was told last."""
         self._told_ms = self._forget_ms = 0
@@ -135,6 +128,7 @@ class ControllerProcess:
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
+        self._lost = LostPeers(self._driver, part.own_id)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._followers = Followers(
             self._context,
@@ -197,7 +191,7 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            None if self._succession is None else self._succession[0],
+            self._lost.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -246,7 +240,7 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
-        self._succeed_if_due(now_ms)
+        self._lost.succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
@@ -260,10 +254,15 @@ class ControllerProcess:
                     self._quorum.describe(identity, message.request_id, now_ms)
         if self._peers is not None:
             for member in self._peers.look():
+                self._lost.came_back(member)
                 self._errands.reconnected(member, now_ms)
-            self._doubt(self._peers)
+            self._lost.doubt(
+                self._peers.broken_since, lambda nodes: self._followers.tell(Unreachable(nodes))
+            )
             for member in self._peers.take_gone():
-                self._succeed_later(member, now_ms)
+                suspect = self._lost.went(member, now_ms)
+                if suspect is not None and self._decisions is not None:
+                    self._decisions.controller.suspect(suspect, now_ms)
             for header, messages in self._peers.receive():
                 self._acquaintances.meet(header, now_ms)
                 for peer_message in messages:
@@ -274,36 +273,6 @@ class ControllerProcess:
             if self._peers.is_replaced:
                 self._peers.is_replaced = False
                 self._come_back_as_another()
-
-    def _doubt(self, peers: PeerBus) -> None:
-        """Tell this node's processes which nodes have just become unreachable."""
-        now = time.monotonic()
-        doubted = tuple(
-            sorted(
-                {
-                    node_id_of(member)
-                    for member, since in peers.broken_since.items()
-                    if member >= 0 and now - since < _DOUBT_S
-                }
-            )
-        )
-        if doubted != self._doubted:
-            self._doubted = doubted
-            self._followers.tell(Unreachable(doubted))
-
-    def _succeed_later(self, member: int, now_ms: int) -> None:
-        """A peer's process has ended. If it led, the others stand one after the other: who comes
-        first finds nobody in its way."""
-        voters = [v for v in self._driver.node.configuration.voter_ids if v != member]
-        if member == self._driver.node.leader_id and self._own_id in voters:
-            place = (voters.index(self._own_id) + node_id_of(member)) % len(voters)
-            self._succession = (now_ms + place * _SUCCESSION_MS, member)
-
-    def _succeed_if_due(self, now_ms: int) -> None:
-        if self._succession is not None and now_ms >= self._succession[0]:
-            _, member = self._succession
-            self._succession = None
-            self._driver.succeed(member)
 
     def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):
@@ -475,6 +444,8 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
+            for gone, since_ms in self._lost.suspects:
+                decisions.controller.suspect(gone, since_ms)
         self._decisions = decisions
         self._errands.lead_by(self._own_id, decisions, _clock_ms())
 
