@@ -1,7 +1,8 @@
 """ListOffsets (2), versions 0 to 11, and OffsetForLeaderEpoch (23), versions 0 to 4.
 
 ListOffsets: v0 lists segment-era offsets; v1 one offset with its timestamp; v2 isolation levels; v4
-leader epochs; v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets
+leader epochs; v5 OFFSET_NOT_AVAILABLE while a new leader does not know yet how far it is committed
+(KIP-207); v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets
 (KIP-405, 1005); v11 earliest pending upload. Nothing is tiered here, so the local start is the
 start. OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest epoch at or below the
 asked one. Both are read from the stores by the router itself.
@@ -97,8 +98,11 @@ def _list(
     if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 2**15):
         return ErrorCode.UNSUPPORTED_VERSION
     answer.leader_epoch = partition.leader_epoch
+    is_for_client = request.replica_id < 0
     match timestamp:
         case -1:
+            if is_for_client and _is_end_unknown(partition, reader, number):
+                return _not_available(answer, version)
             answer.offset = end
         case -2 | -4:
             answer.offset = start
@@ -114,10 +118,27 @@ def _list(
                 else reader.offset_for_timestamp(number, timestamp, end_offset=end)
             )
             if found is None:
+                if is_for_client and _is_end_unknown(partition, reader, number):
+                    # What is asked for may stand where nobody may look yet.
+                    return _not_available(answer, version)
                 answer.leader_epoch = -1
             else:
                 answer.offset, answer.timestamp, answer.leader_epoch = found
     return ErrorCode.NONE
+
+
+def _is_end_unknown(partition: PartitionImage, reader: StoreReader, number: int) -> bool:
+    """Whether this leader was elected lately and has not heard from the others how much of what
+    its predecessors wrote is committed: an end answered now might lie before one answered then."""
+    high_watermark = reader.status.high_watermark(number)
+    if high_watermark == reader.status.log_end_offset(number):
+        return False
+    return high_watermark < reader.epoch_start(number, partition.leader_epoch)
+
+
+def _not_available(answer: ListOffsetsPartitionResponse, version: int) -> ErrorCode:
+    answer.leader_epoch = -1
+    return ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _list_old(
