@@ -20,7 +20,7 @@ from cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from cluster.metadata.settings import broker_settings
 from cluster.replication.partition import check_reader
 from cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
-from node.router.addresses import address_of, endpoints_of
+from node.router.addresses import address_of, endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
@@ -176,10 +176,11 @@ def _look(
                 and topic is not None
                 and context.api_version >= 16
             ):
-                leader = topic.partitions[wanted.partition]
-                turn.leaders.add(leader.leader)
+                state = topic.partitions[wanted.partition]
+                leader = leader_for_clients(state, services.controller.unreachable)
+                turn.leaders.add(leader)
                 data.current_leader = LeaderIdAndEpoch(
-                    leader_id=leader.leader, leader_epoch=leader.leader_epoch
+                    leader_id=leader, leader_epoch=state.leader_epoch
                 )
     return turn
 
