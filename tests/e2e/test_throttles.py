@@ -4,9 +4,11 @@ How long something took is read off the broker's own clock, the time at which it
 what was moved is what the receiving node's log directory has.
 """
 
+import json
 import os
 from pathlib import Path
 
+from click.testing import CliRunner
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -15,6 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from node.cli.main import cli
 from protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from tests.conformance.dialogue import append, batch_of, produce
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
@@ -135,7 +138,16 @@ def test_a_throttled_replica_moves_at_its_rate_and_others_at_theirs(
             )
             for topic in ("sent", "fetched"):
                 byte_count, elapsed_ms = moved(topic)
+                assert byte_count < total, "the rest is still to come"
                 report(f"{topic}: {byte_count / elapsed_ms:.0f} KB/s of {RATE / 1_000:.0f}")
+            # So says the command as well: two replicas of one node, and how long they will take.
+            ran = CliRunner().invoke(
+                cli, ["cluster", "status", "-b", nodes.bootstrap_servers, "-o", "json"]
+            )
+            (behind,) = json.loads(ran.stdout)["catching_up"]
+            assert (behind["node"], behind["replicas_behind"]) == (follower, 2)
+            assert 0 < behind["bytes_behind"] <= 2 * (total - most)
+            assert behind["rest_s"] > 0
             # Without throttles they are done; what they had is kept.
             for broker, rate in rates.items():
                 set_configs(nodes, ResourceType.BROKER, str(broker), dict.fromkeys(rate))
