@@ -33,6 +33,10 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+"""Whoever names it is answered by any replica, and with the end of its log: as in Kafka, for those
+who want to see how far followers are."""
 _SINCE_VERSION = {
     LATEST: 0,
     EARLIEST: 0,
@@ -84,13 +88,25 @@ def _list(
     services: Services,
 ) -> ErrorCode:
     version = context.api_version
-    located = _locate(topic, wanted.partition_index, wanted.current_leader_epoch, services)
+    located = _locate(
+        topic,
+        wanted.partition_index,
+        wanted.current_leader_epoch,
+        services,
+        is_any_replica=request.replica_id == DEBUGGING_REPLICA_ID,
+    )
     if isinstance(located, ErrorCode):
         return located
     partition, reader, number = located
     status = reader.status
+    is_for_client = request.replica_id == CONSUMER_REPLICA_ID
     is_committed_only = version >= 2 and request.isolation_level == _READ_COMMITTED
-    end = status.last_stable_offset(number) if is_committed_only else status.high_watermark(number)
+    if not is_for_client:
+        end = status.log_end_offset(number)
+    elif is_committed_only:
+        end = status.last_stable_offset(number)
+    else:
+        end = status.high_watermark(number)
     start = status.log_start_offset(number)
     timestamp = wanted.timestamp
     if version == 0:
@@ -98,7 +114,6 @@ def _list(
     if timestamp < 0 and version < _SINCE_VERSION.get(timestamp, 2**15):
         return ErrorCode.UNSUPPORTED_VERSION
     answer.leader_epoch = partition.leader_epoch
-    is_for_client = request.replica_id < 0
     match timestamp:
         case -1:
             if is_for_client and _is_end_unknown(partition, reader, number):
@@ -162,13 +177,19 @@ def _list_old(
 
 
 def _locate(
-    topic: TopicImage | None, index: int, current_leader_epoch: int, services: Services
+    topic: TopicImage | None,
+    index: int,
+    current_leader_epoch: int,
+    services: Services,
+    *,
+    is_any_replica: bool = False,
 ) -> tuple[PartitionImage, StoreReader, int] | ErrorCode:
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[index]
     refusal = check_leader(partition, services.node_id, current_leader_epoch)
-    if refusal:
+    is_here = is_any_replica and services.node_id in partition.replicas
+    if refusal and not (is_here and refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER):
         return refusal
     place = services.logs.locate(topic.topic_id, index)
     reader = services.logs.reader(place[0]) if place is not None else None

@@ -8,6 +8,7 @@ import pytest
 from node.bus.messages import DeleteRecords
 from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.offsets import (
+    DEBUGGING_REPLICA_ID,
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -139,6 +140,22 @@ def test_what_a_leader_wrote_by_itself_does_not_hide_the_end(elected: RouterRoom
     assert ask(elected, LATEST)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
     commit(elected, 4)
     assert ask(elected, LATEST)[:2] == (ErrorCode.NONE, 4)
+
+
+def test_a_debugger_is_told_where_each_replicas_log_ends(elected: RouterRoom) -> None:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    topics = [ListOffsetsTopic(name="t", partitions=[wanted])]
+    request = ListOffsetsRequest(replica_id=DEBUGGING_REPLICA_ID, topics=topics)
+
+    def told() -> tuple[int, int]:
+        (answer,) = elected.call(handle_list_offsets, request, NEWEST).topics[0].partitions
+        return answer.error_code, answer.offset
+
+    assert told() == (ErrorCode.NONE, 4)
+    elected.lead("t", 6, leader=1)
+    assert told() == (ErrorCode.NONE, 4)
+    wanted.current_leader_epoch = 5
+    assert told()[0] == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_followers_list_no_offsets(elected: RouterRoom) -> None:
