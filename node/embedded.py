@@ -9,25 +9,18 @@ node again after a restart.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import msgspec
 
+from node.asker import Asker, NotABroker
 from node.supervisor import STATE_NAME, NodeState
-from protocol.apis import ApiKey
-from protocol.codec import (
-    decode_response,
-    decode_response_header,
-    encode_request,
-    encode_request_header,
-)
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.topics import (
@@ -40,9 +33,8 @@ from protocol.messages.topics import (
 POLL_S = 0.005
 LOG_TAIL_BYTES = 4000
 BROKER_DEFAULT = -1  # CreateTopics: let the broker choose
-# Versions that every Odradek serves; the newest ones need nothing of this.
-CREATE_TOPICS_VERSION = 5
-METADATA_VERSION = 5
+
+R = TypeVar("R")
 
 
 class BrokerFailure(RuntimeError):
@@ -199,9 +191,7 @@ class EmbeddedBroker:
             ],
             timeout_ms=int(self.timeout_s * 1000),
         )
-        answer = self._ask(ApiKey.CREATE_TOPICS, CREATE_TOPICS_VERSION, request)
-        assert isinstance(answer, CreateTopicsResponse)
-        (created,) = answer.topics
+        (created,) = self.ask(request, CreateTopicsResponse).topics
         if created.error_code:
             raise ApiError(ErrorCode(created.error_code), created.error_message)
         deadline = time.monotonic() + self.timeout_s
@@ -209,6 +199,15 @@ class EmbeddedBroker:
             if time.monotonic() > deadline:
                 raise BrokerFailure(f"{name} has no leaders{self._log_tail()}")
             time.sleep(POLL_S)
+
+    def ask(self, request: object, response: type[R]) -> R:
+        """The answer to one request, in the newest version that both know. Raises OSError, and
+        BrokerFailure if the node does not answer."""
+        try:
+            with Asker("127.0.0.1", self._port, self.timeout_s) as asker:
+                return asker.ask(request, response)
+        except NotABroker as error:
+            raise BrokerFailure(f"the node: {error}{self._log_tail()}") from error
 
     def __enter__(self) -> Self:
         self.start()
@@ -227,28 +226,12 @@ class EmbeddedBroker:
 
     def _has_leaders(self, name: str, partitions: int) -> bool:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
-        answer = self._ask(ApiKey.METADATA, METADATA_VERSION, request)
-        assert isinstance(answer, MetadataResponse)
-        (topic,) = answer.topics
+        (topic,) = self.ask(request, MetadataResponse).topics
         return (
             topic.error_code == 0
             and len(topic.partitions) == partitions
             and all(p.error_code == 0 and p.leader_id >= 0 for p in topic.partitions)
         )
-
-    def _ask(self, key: ApiKey, version: int, request: object) -> object:
-        """One request on a connection of its own."""
-        head = encode_request_header(key, version, 1, "odradek-embedded")
-        frame = b"".join([head, *encode_request(key, version, request)])
-        address = ("127.0.0.1", self._port)
-        with socket.create_connection(address, self.timeout_s) as connection:
-            connection.sendall(len(frame).to_bytes(4, "big") + frame)
-            with connection.makefile("rb") as stream:
-                answer = stream.read(int.from_bytes(stream.read(4), "big"))
-        if not answer:
-            raise BrokerFailure(f"the node closed the connection{self._log_tail()}")
-        _, body = decode_response_header(key, version, answer)
-        return decode_response(key, version, answer, body)
 
     def _state(self) -> NodeState:
         return msgspec.json.decode((self.data / STATE_NAME).read_bytes(), type=NodeState)

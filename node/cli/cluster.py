@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.cli.asker import Asker, NotABroker
+from node.asker import Asker, NotABroker
 from node.cli.client import Connection, split_address, with_connection
 from node.cli.output import Output, Row, with_output
 from node.cli.serve import with_settings

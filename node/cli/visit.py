@@ -9,7 +9,7 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from node.cli.asker import Asker, ConnectionEnded, NotABroker, WantsTls
+from node.asker import Asker, ConnectionEnded, NotABroker, WantsTls
 from protocol.errors import ProtocolError
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 

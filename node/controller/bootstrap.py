@@ -49,11 +49,13 @@ def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
 
 
 def _workers(config: NodeConfig) -> tuple[Listener, ...]:
+    """Found behind the port at which the others find this node, as they listen behind its own: a
+    range of ports that is mapped to another is mapped as a whole."""
     own = config.own_peer
     if own is None or not config.is_of_several:
         return ()
     return tuple(
-        Listener(name=f"{WORKER_LISTENER}{index}", host=own.host, port=config.worker_port(index))
+        Listener(name=f"{WORKER_LISTENER}{index}", host=own.host, port=own.port + 1 + index)
         for index in range(config.worker_count)
     )
 

@@ -10,6 +10,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -30,6 +31,13 @@ COMMIT_EVERY = 200
 KEYS = 64
 LEAVE_S = 10.0
 _NEWS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
+class Stream(NamedTuple):
+    """What one producer writes to one partition: in the order of its numbers."""
+
+    producer: int
+    partition: int
 
 
 class Writer(threading.Thread):
@@ -139,8 +147,8 @@ class Reader(threading.Thread):
         self._uncommitted = 0
         self.assignments = 0
         """How often it was given partitions."""
-        self.newest: dict[int, int] = {}
-        """The number of the newest record that it read of each of its partitions."""
+        self.newest: dict[Stream, int] = {}
+        """The number of the newest record that it read of each producer in each partition."""
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -189,7 +197,7 @@ class Reader(threading.Thread):
         partition, offset = position_of(message)
         value = decode(message.value())
         self._readings[partition].records.append((offset, value))
-        self.newest[partition] = value.number
+        self.newest[Stream(value.producer, partition)] = value.number
         self._uncommitted += 1
         if self._uncommitted >= COMMIT_EVERY:
             self._commit()

@@ -23,7 +23,7 @@ from protocol.messages.produce import (
 from protocol.records import Record, build_batch
 from tests.e2e.checker import History
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.load import Reader, Writer, read_log
+from tests.e2e.load import Reader, Stream, Writer, read_log
 from tests.e2e.processes import dropped_but_held, pids_of
 from tests.support.disks import SmallDisk, small_disk
 from tests.support.waiting import wait_until
@@ -184,7 +184,7 @@ def test_a_full_disk_refuses_appends_serves_reads_and_takes_them_again_with_room
 
         def wait_until_read_up_to(mark: int) -> None:
             wait_until(
-                lambda: all(reader.newest.get(p, -1) > mark for p in range(PARTITIONS)),
+                lambda: all(reader.newest.get(Stream(0, p), -1) > mark for p in range(PARTITIONS)),
                 timeout_s=WAIT_S,
                 what=f"the reader reads beyond {mark} in every partition",
             )
@@ -210,7 +210,7 @@ def test_a_full_disk_refuses_appends_serves_reads_and_takes_them_again_with_room
         report(f"appends and reads go on {time.monotonic() - begin:.2f} s after there is room")
         writer.stop()
         newest = list(writer.newest)
-        wait_until(lambda: [reader.newest[p] for p in range(PARTITIONS)] == newest)
+        wait_until(lambda: [reader.newest[Stream(0, p)] for p in range(PARTITIONS)] == newest)
         reader.stop()
         assert pids_of(node) == pids, "a process died"
         assert len(history.acknowledged) == writer.next_number

@@ -8,7 +8,6 @@ the node has been stopped and started.
 
 import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -22,9 +21,9 @@ from protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
 )
-from tests.e2e.checker import History, Log, anomalies
+from tests.e2e.checker import anomalies
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.load import Reader, Writer, read_log
+from tests.e2e.scene import WAIT_S, Scene
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -35,83 +34,30 @@ READERS = 3
 KILLS = 4
 GAP_S_MAX = 10.0
 """Far above what is promised (1 s after a worker's death): a loaded machine must not fail here."""
-WAIT_S = 60.0
 
 
-class Scene:
-    """A node with its clients; `kill` does something to it and waits until work goes on."""
+class Room:
+    """A node, and clients at work; `kill` does something to it and waits until work goes on."""
 
     def __init__(self, node: EmbeddedBroker, seed: int) -> None:
         self.node = node
         self.random = random.Random(seed)
-        self.history = History()
         node.create_topic(TOPIC, partitions=PARTITIONS)
-        bootstrap = node.bootstrap_servers
-        self.writer = Writer(bootstrap, TOPIC, PARTITIONS, self.history)
-        self.readers = [
-            Reader(bootstrap, TOPIC, GROUP, f"reader-{number}", self.history)
-            for number in range(READERS)
-        ]
-
-    def begin(self) -> None:
-        """Start the clients; returns when everything is written to and read."""
-        self.writer.start()
-        for reader in self.readers:
-            reader.start()
-        wait_until(self._is_everything_assigned, timeout_s=WAIT_S)
-        self.wait_for_progress()
+        self.scene = Scene(
+            node.bootstrap_servers, TOPIC, PARTITIONS, group=GROUP, reader_count=READERS
+        )
 
     def kill(self, how: Callable[[], None]) -> float:
         """Do it in the midst of work; the longest gap that a partition's producer has seen."""
-        target = self.writer.next_number + self.random.randrange(500, 2500)
-        wait_until(lambda: self.writer.next_number >= target, timeout_s=WAIT_S)
-        begin = time.monotonic()
-        how()
-        self.node.wait_until_ready()
-        self.wait_for_progress()
-        return self.writer.longest_gap_s(begin, time.monotonic())
+        (writer,) = self.scene.writers
+        target = writer.next_number + self.random.randrange(500, 2500)
+        wait_until(lambda: writer.next_number >= target, timeout_s=WAIT_S)
 
-    def wait_for_progress(self) -> None:
-        """Return when each partition has taken a record of after now, and the group has read it."""
-        mark = self.writer.next_number
-        wait_until(
-            lambda: all(newest > mark for newest in self.writer.newest),
-            timeout_s=WAIT_S,
-            what="every partition takes new records",
-        )
-        wait_until(
-            lambda: all(newest > mark for newest in self.read_up_to()),
-            timeout_s=WAIT_S,
-            what="the group reads new records of every partition",
-        )
+        def kill() -> None:
+            how()
+            self.node.wait_until_ready()
 
-    def read_up_to(self) -> list[int]:
-        """Of each partition the number of the newest record that the group has read."""
-        return [
-            max(reader.newest.get(partition, -1) for reader in self.readers)
-            for partition in range(PARTITIONS)
-        ]
-
-    def assignments(self) -> list[int]:
-        """How often each reader was given partitions."""
-        return [reader.assignments for reader in self.readers]
-
-    def end(self) -> None:
-        """Finish writing and reading, then read the whole log."""
-        self.writer.stop()
-        newest = list(self.writer.newest)
-        wait_until(lambda: self.read_up_to() == newest, timeout_s=WAIT_S, what="all is read")
-        for reader in self.readers:
-            reader.stop()
-        self.history.log = self.log()
-
-    def log(self) -> Log:
-        """What the topic holds."""
-        return read_log(self.node.bootstrap_servers, TOPIC, range(PARTITIONS))
-
-    def _is_everything_assigned(self) -> bool:
-        assigned = [reader.partitions for reader in self.readers]
-        return all(assigned) and set().union(*assigned) == set(range(PARTITIONS))
+        return self.scene.measure(kill)
 
 
 def membership(node: EmbeddedBroker, group: str) -> tuple[int, set[str]]:
@@ -141,22 +87,23 @@ def kill_processes(node: EmbeddedBroker, names: list[str]) -> None:
 
 
 @contextmanager
-def scene(start_node: StartNode, workers: int) -> Iterator[Scene]:
-    """A running scene; its history is checked at the end, and that the log lasts."""
+def room(start_node: StartNode, workers: int) -> Iterator[Room]:
+    """Clients at work; their history is checked at the end, and that the log lasts."""
     seed = int(os.environ.get("ODRADEK_SEED", "0")) or random.randrange(1, 2**31)
     node = start_node({"workers": str(workers)})
-    running = Scene(node, seed)
+    running = Room(node, seed)
+    scene = running.scene
     try:
-        running.begin()
-        before, assignments = membership(node, GROUP), running.assignments()
+        scene.begin()
+        before, assignments = membership(node, GROUP), scene.assignments()
         yield running
         assert membership(node, GROUP) == before
-        assert running.assignments() == assignments, "somebody was made to join again"
-        running.end()
-        assert anomalies(running.history) == []
-        assert len(running.history.acknowledged) == running.writer.next_number
+        assert scene.assignments() == assignments, "somebody was made to join again"
+        scene.end()
+        assert anomalies(scene.history) == []
+        assert len(scene.history.acknowledged) == scene.writers[0].next_number
         node.restart()
-        assert running.log() == running.history.log, "a restart changed the log"
+        assert scene.log() == scene.history.log, "a restart changed the log"
     except BaseException as error:
         error.add_note(f"ODRADEK_SEED={seed}\n{node.log()[-6000:]}")
         raise
@@ -176,7 +123,7 @@ def scene(start_node: StartNode, workers: int) -> Iterator[Scene]:
 def test_nothing_is_lost_or_doubled_when_a_process_is_killed(
     kill: Callable[[EmbeddedBroker], None], workers: int, start_node: StartNode, report: Report
 ) -> None:
-    with scene(start_node, workers) as running:
+    with room(start_node, workers) as running:
         gaps = [running.kill(partial(kill, running.node)) for _ in range(KILLS)]
     report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
     assert max(gaps) < GAP_S_MAX
@@ -186,7 +133,7 @@ def test_nothing_is_lost_or_doubled_when_a_process_is_killed(
 def test_nothing_is_lost_or_doubled_when_processes_are_killed_at_random(
     start_node: StartNode, report: Report
 ) -> None:
-    with scene(start_node, 2) as running:
+    with room(start_node, 2) as running:
         victims = ["worker-0", "worker-1", "router-0", "controller"]
         gaps = []
         for _ in range(KILLS):

@@ -14,23 +14,24 @@ import pytest
 
 from node.embedded import BrokerFailure
 from protocol.errors import ErrorCode
+from tests.e2e.cluster import Cluster, cluster, running_cluster
 from tests.e2e.conftest import Report
-from tests.e2e.quorum import QuorumOfNodes, quorum_of_nodes
 from tests.support.disks import small_disk
 from tests.support.waiting import wait_until
 
 NEW_LEADER_S = 1.5
 KILLS = 3
+ALL_KILLS = int(os.environ.get("ODRADEK_KILLS", str(2 * KILLS)))
+"""Of the test that looks for what was lost: more of them take longer and find more."""
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Iterator[QuorumOfNodes]:
-    with quorum_of_nodes(tmp_path) as nodes:
-        nodes.start()
+def three(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path) as nodes:
         yield nodes
 
 
-def test_what_any_node_is_asked_for_appears_on_all(three: QuorumOfNodes) -> None:
+def test_what_any_node_is_asked_for_appears_on_all(three: Cluster) -> None:
     for at in three.nodes:
         assert three.create(at, f"made-at-{at}") == ErrorCode.NONE
         assert f"made-at-{at}" in three.topics(at), "the node that answers shows it at once"
@@ -40,7 +41,7 @@ def test_what_any_node_is_asked_for_appears_on_all(three: QuorumOfNodes) -> None
     assert three.create(1, "made-at-0") == ErrorCode.TOPIC_ALREADY_EXISTS
 
 
-def test_every_node_tells_the_same_of_the_quorum(three: QuorumOfNodes) -> None:
+def test_every_node_tells_the_same_of_the_quorum(three: Cluster) -> None:
     assert len({three.leader(at) for at in three.nodes}) == 1
     quorum = three.quorum(0)
     assert sorted(voter.replica_id for voter in quorum.current_voters) == [0, 1, 2]
@@ -51,7 +52,7 @@ def test_every_node_tells_the_same_of_the_quorum(three: QuorumOfNodes) -> None:
 
 
 def test_when_the_leaders_node_is_killed_another_leads_and_the_node_catches_up(
-    three: QuorumOfNodes, report: Report
+    three: Cluster, report: Report
 ) -> None:
     gaps = []
     for round_ in range(KILLS):
@@ -74,7 +75,7 @@ def test_when_the_leaders_node_is_killed_another_leads_and_the_node_catches_up(
 
 
 def test_when_only_the_controller_process_dies_the_node_is_not_fenced(
-    three: QuorumOfNodes,
+    three: Cluster,
 ) -> None:
     leader = three.leader(0)
     three[leader].kill_process("controller")
@@ -86,7 +87,7 @@ def test_when_only_the_controller_process_dies_the_node_is_not_fenced(
 
 
 def test_a_leader_that_was_frozen_steps_back_and_learns_what_it_missed(
-    three: QuorumOfNodes, report: Report
+    three: Cluster, report: Report
 ) -> None:
     leader = three.leader(0)
     near = three.others(leader)[0]
@@ -106,9 +107,7 @@ def test_a_leader_that_was_frozen_steps_back_and_learns_what_it_missed(
     assert gap < NEW_LEADER_S
 
 
-def test_nothing_that_was_acknowledged_is_lost_whoever_dies(
-    three: QuorumOfNodes, report: Report
-) -> None:
+def test_nothing_that_was_acknowledged_is_lost_whoever_dies(three: Cluster, report: Report) -> None:
     acknowledged: set[str] = set()
     is_over = threading.Event()
 
@@ -125,7 +124,7 @@ def test_nothing_that_was_acknowledged_is_lost_whoever_dies(
     with ThreadPoolExecutor(3) as pool:
         clients = [pool.submit(create_all_the_time, client) for client in range(3)]
         try:
-            for kill in range(2 * KILLS):
+            for kill in range(ALL_KILLS):
                 had = len(acknowledged)
                 wait_until(lambda had=had: len(acknowledged) > had + 20, what="work goes on")  # type: ignore[misc]  # a default
                 node = three[three.leader(kill % 3)]
@@ -141,10 +140,10 @@ def test_nothing_that_was_acknowledged_is_lost_whoever_dies(
             client.result()
     for at in three.nodes:
         wait_until(lambda at=at: acknowledged <= three.topics(at), what=f"node {at} has all")  # type: ignore[misc]  # a default
-    report(f"{len(acknowledged)} topics acknowledged, none lost in {2 * KILLS} kills")
+    report(f"{len(acknowledged)} topics acknowledged, none lost in {ALL_KILLS} kills")
 
 
-def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
+def test_a_minority_decides_nothing(three: Cluster) -> None:
     left = three.others(three.leader(0))[0]
     for other in three.others(left):
         three[other].kill()
@@ -156,7 +155,7 @@ def test_a_minority_decides_nothing(three: QuorumOfNodes) -> None:
     three.wait_for_topics(0, three.topics(left))
 
 
-def test_a_node_that_stops_hands_the_lead_over(three: QuorumOfNodes, report: Report) -> None:
+def test_a_node_that_stops_hands_the_lead_over(three: Cluster, report: Report) -> None:
     leader = three.leader(0)
     near = three.others(leader)[0]
     three[leader].stop()
@@ -168,7 +167,7 @@ def test_a_node_that_stops_hands_the_lead_over(three: QuorumOfNodes, report: Rep
 
 
 def test_a_node_without_room_lets_another_decide(tmp_path: Path) -> None:
-    with quorum_of_nodes(tmp_path) as nodes, ExitStack() as stack:
+    with cluster(tmp_path) as nodes, ExitStack() as stack:
         disks = {
             n: stack.enter_context(small_disk(node.data / "metadata", 16 << 20))
             for n, node in nodes.nodes.items()
@@ -183,12 +182,14 @@ def test_a_node_without_room_lets_another_decide(tmp_path: Path) -> None:
             disks[full].empty()
             nodes.wait_for_topics(full, {"t"})
         finally:
-            nodes.kill()
+            nodes.local.kill()
 
 
 def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> None:
-    with quorum_of_nodes(tmp_path) as nodes:
-        nodes[2].settings["cluster.secret"] = "another secret that somebody guessed"
+    with cluster(tmp_path) as nodes:
+        guessed = tmp_path / "guessed"
+        guessed.write_text("another secret that somebody guessed")
+        nodes[2].settings["cluster.secret.file"] = str(guessed)
         nodes[2].timeout_s = 3.0
         nodes.start(0, 1)
         with pytest.raises(BrokerFailure):
@@ -200,7 +201,7 @@ def test_a_stranger_without_the_secret_does_not_take_part(tmp_path: Path) -> Non
 
 
 def test_a_node_of_another_cluster_does_not_take_part(tmp_path: Path) -> None:
-    with quorum_of_nodes(tmp_path) as nodes:
+    with cluster(tmp_path) as nodes:
         nodes[2].settings["cluster.id"] = "another-cluster"
         nodes[2].timeout_s = 3.0
         nodes.start(0, 1)
@@ -211,7 +212,7 @@ def test_a_node_of_another_cluster_does_not_take_part(tmp_path: Path) -> None:
         assert nodes.brokers(0) == {0, 1}
 
 
-def test_a_node_whose_disk_was_wiped_is_told_so_and_has_no_vote(three: QuorumOfNodes) -> None:
+def test_a_node_whose_disk_was_wiped_is_told_so_and_has_no_vote(three: Cluster) -> None:
     wiped = three.others(three.leader(0))[0]
     left = three.others(wiped)
     three[wiped].kill()
@@ -225,7 +226,7 @@ def test_a_node_whose_disk_was_wiped_is_told_so_and_has_no_vote(three: QuorumOfN
 
 
 def test_a_node_that_decided_alone_is_not_made_one_of_three(tmp_path: Path) -> None:
-    with quorum_of_nodes(tmp_path) as nodes:
+    with cluster(tmp_path) as nodes:
         alone = nodes[0]
         peers = alone.settings.pop("peers")
         alone.start()

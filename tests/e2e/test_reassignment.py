@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from node.local_cluster import LocalCluster
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
@@ -29,7 +28,7 @@ from protocol.messages.topics import (
     CreateTopicsResponse,
 )
 from tests.conformance.dialogue import append, fetch, values_of
-from tests.e2e.test_failover import cluster, described
+from tests.e2e.cluster import Cluster, running_cluster
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -37,49 +36,49 @@ TOPIC = "moving"
 VALUES = [b"%d" % number * 1000 for number in range(100)]
 
 
-def create_at(nodes: LocalCluster, replicas: list[int]) -> None:
+def create_at(nodes: Cluster, replicas: list[int]) -> None:
     assignment = CreatableReplicaAssignment(partition_index=0, broker_ids=replicas)
     topic = CreatableTopic(
         name=TOPIC, num_partitions=-1, replication_factor=-1, assignments=[assignment]
     )
-    with WireClient(nodes.nodes[replicas[0]].bootstrap_servers) as wire:
+    with WireClient(nodes[replicas[0]].bootstrap_servers) as wire:
         request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
         (created,) = wire.ask(request, 5, CreateTopicsResponse).topics
     assert created.error_code == ErrorCode.NONE, created.error_message
 
 
-def reassign(nodes: LocalCluster, at: int, replicas: list[int] | None) -> int:
+def reassign(nodes: Cluster, at: int, replicas: list[int] | None) -> int:
     partition = ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(
         topics=[ReassignableTopic(name=TOPIC, partitions=[partition])]
     )
-    with WireClient(nodes.nodes[at].bootstrap_servers) as wire:
+    with WireClient(nodes[at].bootstrap_servers) as wire:
         answer = wire.ask(request, 1, AlterPartitionReassignmentsResponse)
     assert answer.error_code == ErrorCode.NONE, answer.error_message
     return answer.responses[0].partitions[0].error_code
 
 
-def is_moving(nodes: LocalCluster, at: int) -> bool:
-    with WireClient(nodes.nodes[at].bootstrap_servers) as wire:
+def is_moving(nodes: Cluster, at: int) -> bool:
+    with WireClient(nodes[at].bootstrap_servers) as wire:
         request = ListPartitionReassignmentsRequest(topics=None)
         return bool(wire.ask(request, 0, ListPartitionReassignmentsResponse).topics)
 
 
-def elect(nodes: LocalCluster, at: int) -> int:
+def elect(nodes: Cluster, at: int) -> int:
     named = [TopicPartitions(topic=TOPIC, partitions=[0])]
-    with WireClient(nodes.nodes[at].bootstrap_servers) as wire:
+    with WireClient(nodes[at].bootstrap_servers) as wire:
         answer = wire.ask(ElectLeadersRequest(topic_partitions=named), 2, ElectLeadersResponse)
     return answer.replica_election_results[0].partition_result[0].error_code
 
 
-def state(nodes: LocalCluster) -> MetadataResponsePartition:
-    return described(nodes, TOPIC).topics[0].partitions[0]
+def state(nodes: Cluster) -> MetadataResponsePartition:
+    return nodes.partitions(TOPIC)[0]
 
 
 def test_a_partition_moves_with_its_records_and_a_node_is_taken_out(tmp_path: Path) -> None:
-    with cluster(tmp_path) as nodes:
+    with running_cluster(tmp_path) as nodes:
         create_at(nodes, [0])
-        with WireClient(nodes.nodes[0].bootstrap_servers) as wire:
+        with WireClient(nodes[0].bootstrap_servers) as wire:
             append(wire, TOPIC, *VALUES)
         assert reassign(nodes, 1, [2, 1]) == ErrorCode.NONE
         wait_until(lambda: not is_moving(nodes, 1), what="the partition has moved")
@@ -94,13 +93,13 @@ def test_a_partition_moves_with_its_records_and_a_node_is_taken_out(tmp_path: Pa
         assert elect(nodes, 0) == ErrorCode.NONE
         assert elect(nodes, 0) == ErrorCode.ELECTION_NOT_NEEDED
         wait_until(lambda: state(nodes).leader_id == other, what="everybody knows who leads")
-        with WireClient(nodes.nodes[other].bootstrap_servers) as wire:
+        with WireClient(nodes[other].bootstrap_servers) as wire:
             wait_until(
                 lambda: values_of(fetch(wire, TOPIC, 0)) == VALUES, what="its records are readable"
             )
 
-        nodes.nodes[0].kill()
-        with WireClient(nodes.nodes[other].bootstrap_servers) as wire:
+        nodes[0].kill()
+        with WireClient(nodes[other].bootstrap_servers) as wire:
             request = UnregisterBrokerRequest(broker_id=0)
             answer = wire.ask(request, 0, UnregisterBrokerResponse)
             assert answer.error_code == ErrorCode.NONE, answer.error_message

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from node.asker import Asker
 from node.child import python_command
-from node.cli.asker import Asker
 from node.cli.cluster import Health, controller_of, nodes_of, unsound
 from node.local_cluster import Layout, LocalNode, keep, lay_out
 from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState

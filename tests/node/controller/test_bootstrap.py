@@ -98,3 +98,21 @@ def test_one_of_several_serves_when_it_has_been_heard_of(tmp_path: Path) -> None
     secret = "sixteen characters and more"
     config = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")
     assert broker(started(config), 1).is_fenced
+
+
+def test_workers_are_found_behind_the_port_at_which_the_others_find_the_node(
+    tmp_path: Path,
+) -> None:
+    """Also where that is mapped to the one it listens on, as a container's ports are."""
+    config = config_of(
+        tmp_path,
+        workers="2",
+        peers="0@node-0.example:31000,1@node-1.example:32000",
+        peer_listen="0.0.0.0:9192",
+        listeners="PLAINTEXT://0.0.0.0:19092",
+        cluster_secret="the secret of the nodes of a test",
+    )
+    listeners = registration(config, bytes(16)).listeners
+    workers = [(x.host, x.port) for x in listeners if x.name.startswith("worker-")]
+    assert workers == [("node-0.example", 31001), ("node-0.example", 31002)]
+    assert [config.worker_port(index) for index in range(2)] == [9193, 9194]

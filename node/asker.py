@@ -1,6 +1,7 @@
 """One question at a time to one broker, in the newest version both sides know.
 
-For the few commands that must see what a client library hides or does not ask for. PLAINTEXT only.
+For the few commands that must see what a client library hides or does not ask for, and for programs
+that have no client library (embedded.py). PLAINTEXT only.
 """
 
 import socket
@@ -80,7 +81,7 @@ class Asker:
             }
 
     def _exchange(self, key: ApiKey, version: int, request: object) -> object:
-        header = encode_request_header(key, version, 0, "odradek-cli")
+        header = encode_request_header(key, version, 0, "odradek")
         body = b"".join((header, *encode_request(key, version, request)))
         self._socket.sendall(_LENGTH.pack(len(body)) + body)
         start = self._receive(_LENGTH.size)

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.cli.asker import Asker, NotABroker
+from node.asker import Asker, NotABroker
 from node.cli.client import split_address
+from node.embedded import EmbeddedBroker
 from protocol.apis import ApiKey
 from protocol.codec import encode_response, encode_response_header
 from protocol.messages.metadata import (
@@ -20,8 +21,8 @@ from tests.node.cli.test_visit import answering
 
 
 @pytest.fixture
-def asker(bootstrap: str) -> Iterator[Asker]:
-    with Asker(*split_address(bootstrap), 10.0) as asker:
+def asker(kafka_broker: EmbeddedBroker) -> Iterator[Asker]:
+    with Asker(*split_address(kafka_broker.bootstrap_servers), 10.0) as asker:
         yield asker
 
 

@@ -1,0 +1,166 @@
+"""A cluster of real processes on loopback, and questions to its nodes."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from node.cli.cluster import METADATA_TOPIC
+from node.embedded import EmbeddedBroker
+from node.local_cluster import Layout, LocalCluster, LocalNode, keep
+from protocol.messages.cluster import (
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+)
+from protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tests.support.ports import free_pair, free_port
+from tests.support.waiting import wait_until
+
+CREATE_TIMEOUT_MS = 10_000
+WAIT_S = 60.0
+SMALL = {
+    "profile": "dev",
+    "workers": "1",
+    "arena.bytes": "32MiB",
+    "socket.request.max.bytes": str(8 << 20),
+}
+
+
+class Cluster:
+    """The nodes by id, as LocalCluster makes them; a test may change their settings before a start.
+    Questions go to node `at`, or to any that runs."""
+
+    def __init__(self, local: LocalCluster) -> None:
+        self.local = local
+        self.nodes = local.nodes
+        self.bootstrap_servers = local.bootstrap_servers
+
+    def __getitem__(self, node_id: int) -> EmbeddedBroker:
+        return self.nodes[node_id]
+
+    def start(self, *node_ids: int) -> None:
+        """Start these nodes, or all, at once: the first ones wait for a majority."""
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            list(pool.map(lambda n: self.nodes[n].start(), node_ids or self.nodes))
+
+    def others(self, *node_ids: int) -> list[int]:
+        return [n for n in self.nodes if n not in node_ids]
+
+    def any(self) -> int:
+        """A node that runs."""
+        return next(n for n, node in self.nodes.items() if node.is_running)
+
+    # -- the quorum --------------------------------------------------------------------------------
+
+    def quorum(self, at: int) -> DescribeQuorumResponsePartitionData:
+        topic = DescribeQuorumRequestTopicData(
+            topic_name=METADATA_TOPIC,
+            partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
+        )
+        request = DescribeQuorumRequest(topics=[topic])
+        return self.nodes[at].ask(request, DescribeQuorumResponse).topics[0].partitions[0]
+
+    def leader(self, at: int | None = None) -> int:
+        """Who leads the quorum, once somebody does: the active controller. Metadata may name any
+        broker."""
+        asked = self.any() if at is None else at
+        found = wait_until(lambda: [q for q in (self.quorum(asked),) if not q.error_code])
+        return found[0].leader_id
+
+    def brokers(self, at: int) -> set[int]:
+        """Who serves, as this node tells clients."""
+        answer = self.nodes[at].ask(DescribeClusterRequest(), DescribeClusterResponse)
+        return {broker.broker_id for broker in answer.brokers}
+
+    def wait_for_brokers(self, at: int, wanted: set[int]) -> None:
+        wait_until(
+            lambda: self.brokers(at) == wanted,
+            timeout_s=WAIT_S,
+            what=f"node {at} shows {wanted}",
+        )
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create(self, at: int, name: str, timeout_ms: int = CREATE_TIMEOUT_MS) -> int:
+        """Create a topic of one replica; the error code."""
+        topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
+        return self.nodes[at].ask(request, CreateTopicsResponse).topics[0].error_code
+
+    def topics(self, at: int) -> set[str]:
+        answer = self.nodes[at].ask(MetadataRequest(topics=None), MetadataResponse)
+        return {topic.name for topic in answer.topics if topic.name is not None}
+
+    def wait_for_topics(self, at: int, wanted: set[str]) -> None:
+        wait_until(lambda: self.topics(at) == wanted, what=f"node {at} has {wanted}")
+
+    def partitions(self, topic: str, at: int | None = None) -> list[MetadataResponsePartition]:
+        """The topic's partitions in their order."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        answer = self.nodes[self.any() if at is None else at].ask(request, MetadataResponse)
+        return sorted(answer.topics[0].partitions, key=lambda p: p.partition_index)
+
+    def leader_of(self, topic: str, partition: int = 0, at: int | None = None) -> int:
+        """The node that leads the partition, as soon as one does."""
+        return wait_until(
+            lambda: [
+                p.leader_id for p in self.partitions(topic, at)[partition:] if p.leader_id >= 0
+            ],
+            timeout_s=WAIT_S,
+        )[0]
+
+    def is_whole(self, topic: str) -> bool:
+        """Whether every replica of every partition is in sync."""
+        return all(
+            p.leader_id >= 0 and set(p.isr_nodes) == set(p.replica_nodes)
+            for p in self.partitions(topic)
+        )
+
+    def wait_until_whole(self, topic: str) -> None:
+        wait_until(lambda: self.is_whole(topic), timeout_s=WAIT_S, what="all replicas are in sync")
+
+
+@contextmanager
+def cluster(
+    folder: Path,
+    node_count: int = 3,
+    *,
+    settings: Mapping[str, str] | None = None,
+    layout: Layout | None = None,
+) -> Iterator[Cluster]:
+    """Nodes that are not started yet, and end with the test."""
+    chosen = layout or Layout(
+        "cluster-of-the-test",
+        tuple(LocalNode(n, free_port(), free_pair()) for n in range(node_count)),
+    )
+    keep(folder, chosen)
+    local = LocalCluster(folder, chosen, settings={**SMALL, **(settings or {})})
+    try:
+        yield Cluster(local)
+    except BaseException as error:
+        for node_id, node in local.nodes.items():
+            error.add_note(f"-- node {node_id}\n{node.log()[-4000:]}")
+        raise
+    finally:
+        local.kill()
+
+
+@contextmanager
+def running_cluster(
+    folder: Path, node_count: int = 3, *, settings: Mapping[str, str] | None = None
+) -> Iterator[Cluster]:
+    """Nodes that have been started."""
+    with cluster(folder, node_count, settings=settings) as nodes:
+        nodes.start()
+        yield nodes
