@@ -100,7 +100,9 @@ class Bus:
             self.context, folder, router_count=router_count, worker=3, incarnation=INCARNATION
         )
         for router in self.routers:
+            assert not self.links.are_open
             self.meet(router)
+        assert self.links.are_open
 
     def meet(self, router: Router, incarnation: int = 1) -> None:
         """Let worker and router find each other, and the first request through."""
