@@ -77,6 +77,10 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
             f"{definition.name} is read-only: set it in the broker's own configuration and"
             " restart the broker",
         )
+    if definition.scope is ConfigScope.ONE_BROKER and broker == CLUSTER_DEFAULT_BROKER:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{definition.name} is set for one broker, not for all"
+        )
     if definition.scope is ConfigScope.CLUSTER and broker != CLUSTER_DEFAULT_BROKER:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,

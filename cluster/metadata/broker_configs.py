@@ -21,6 +21,7 @@ from cluster.metadata.config_definitions import (
     at_least,
     between,
     define,
+    list_of,
     one_of,
     table,
 )
@@ -239,6 +240,16 @@ _REPLICATION: Final = (
         enforced_by="cluster.controller.brokers",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "cordoned.log.dirs",
+        ConfigType.LIST,
+        "",
+        "* while the broker shall be given no new replicas, as when it is drained (KIP-1066);"
+        " those it has stay until they are moved.",
+        enforced_by="cluster.controller.state",
+        limit=list_of("*"),
+        scope=ConfigScope.ONE_BROKER,
     ),
     define(
         "follower.replication.throttled.rate",

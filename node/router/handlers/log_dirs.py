@@ -9,6 +9,7 @@ its way. A partition's size is that of its live batches in all segments.
 import shutil
 
 from cluster.metadata.image import PartitionImage
+from cluster.metadata.settings import broker_settings
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from protocol.errors import ErrorCode
@@ -119,6 +120,7 @@ async def handle_describe_log_dirs(
     except OSError:
         result = DescribeLogDirsResult(log_dir=folder, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
         return DescribeLogDirsResponse(results=[result])
+    settings = broker_settings(services.image, services.node_id, services.static_configs)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
@@ -126,6 +128,7 @@ async def handle_describe_log_dirs(
                 topics=topics,
                 total_bytes=usage.total,
                 usable_bytes=usage.free,
+                is_cordoned=bool(settings.cordoned_log_dirs),
             )
         ]
     )

@@ -58,6 +58,8 @@ def test_what_does_not_exist_may_not(
         (BROKER, "", "message.max.bytes", "5"),
         (BROKER, "", "num.partitions", "3"),
         (BROKER, "1", "log.retention.ms", "4000"),
+        (BROKER, "1", "cordoned.log.dirs", "*"),
+        (BROKER, "1", "cordoned.log.dirs", ""),
     ],
 )
 def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, value: str) -> None:
@@ -74,6 +76,8 @@ def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, v
         (BROKER, "1", "node.id", "5", ErrorCode.INVALID_REQUEST, "restart"),
         (BROKER, "", "log.retention.hours", "5", ErrorCode.INVALID_REQUEST, "read-only"),
         (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST, "same on all brokers"),
+        (BROKER, "", "cordoned.log.dirs", "*", ErrorCode.INVALID_REQUEST, "one broker"),
+        (BROKER, "1", "cordoned.log.dirs", "/data", ErrorCode.INVALID_REQUEST, "list of: *"),
         (BROKER, "", "message.max.bytes", "-5", ErrorCode.INVALID_REQUEST, "0 or more"),
         (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST, "whole number"),
         (GROUP, "g", "nope", "1", ErrorCode.INVALID_CONFIG, "group config"),

@@ -27,6 +27,7 @@ KAFKA: Final = {
     "compression.type": ("STRING", "producer"),
     "compression.zstd.level": ("INT", "3"),
     "connections.max.idle.ms": ("LONG", "600000"),
+    "cordoned.log.dirs": ("LIST", ""),
     "default.replication.factor": ("INT", "1"),
     "delete.topic.enable": ("BOOLEAN", "true"),
     "fetch.max.bytes": ("INT", "57671680"),

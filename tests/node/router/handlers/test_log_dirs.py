@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster.metadata.image import ConfigResourceType
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.handlers.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
 from protocol.errors import ErrorCode
@@ -129,6 +130,16 @@ def test_the_volume_s_size_comes_from_version_4_on(room: RouterRoom, version: in
     else:
         assert result.total_bytes == shutil.disk_usage(result.log_dir).total
         assert 0 < result.usable_bytes <= result.total_bytes
+
+
+@pytest.mark.parametrize("version", range(1, 6))
+def test_a_broker_that_takes_no_new_replicas_says_so_from_version_5_on(
+    room: RouterRoom, version: int
+) -> None:
+    assert not only(ask(room, version=version)).is_cordoned
+    room.controller.set_config(ConfigResourceType.BROKER, "0", cordoned_log_dirs="*")
+    room.follow()
+    assert only(ask(room, version=version)).is_cordoned == (version == 5)
 
 
 @pytest.mark.parametrize("version", range(1, 6))
