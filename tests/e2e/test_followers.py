@@ -51,8 +51,10 @@ from protocol.messages.produce import (
     TopicProduceData,
 )
 from tests.conformance.dialogue import append, batch_of, values_of
+from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster
 from tests.e2e.conftest import Report
+from tests.e2e.scene import Scene
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -331,6 +333,25 @@ def test_deletions_reach_every_replica_before_they_are_answered(nodes: Cluster) 
         assert asked(nodes, node_id, "short", 6).log_start_offset == 6
     with reading(nodes, "short", "rack-1", start=6) as reader:
         reader.wait_for([b"6", b"7", b"8", b"9"], broker=1)
+
+
+@pytest.mark.slow
+def test_readers_of_followers_lose_and_double_nothing_when_nodes_die(
+    nodes: Cluster, report: Report
+) -> None:
+    nodes[0].create_topic("watched", partitions=6, configs={"min.insync.replicas": "2"})
+    nodes.wait_until_whole("watched")
+    scene = Scene(nodes.bootstrap_servers, "watched", 6, racks=["rack-1", "rack-2"])
+    scene.begin()
+    gaps = []
+    for victim in (1, 2, 1):
+        gaps.append(scene.measure(nodes[victim].kill))
+        nodes[victim].start()
+        nodes.wait_until_whole("watched")
+        scene.wait_for_progress()
+    scene.end()
+    report(f"longest gaps of a producer {', '.join(f'{gap:.2f}' for gap in gaps)} s")
+    assert anomalies(scene.history) == []
 
 
 def listed(wire: WireClient, topic: str, epoch: int) -> int:
