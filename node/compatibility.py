@@ -44,9 +44,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "A node's controller is registered with its broker, so there is none to unregister alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),
-    "A node keeps its logs in one directory, so none can move to another.": (
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-    ),
     "The new consumer group protocol (KIP-848) is not served yet: set group.protocol=classic.": (
         ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.CONSUMER_GROUP_DESCRIBE,

@@ -122,6 +122,12 @@ class Controller:
         # Built now, the index does not make the first death take longer than the others.
         state.index.leaderless()
 
+    def suspect(self, broker_id: int, since_ms: int) -> None:
+        """A broker has probably died then: it is waited for half as long as one that is silent."""
+        state = self._state
+        timeout_ms = state.broker_settings.broker_session_timeout_ms
+        state.sessions.suspect(broker_id, since_ms, timeout_ms)
+
     def tick(self, now_ms: int) -> tuple[Record, ...]:
         """What is to be done because time has passed; to be written as one entry, if anything.
 

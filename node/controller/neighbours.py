@@ -1,13 +1,11 @@
 """What the other members of the quorum say and do, before the Raft core hears of it.
 
 Every message goes where it belongs: Raft's to the driver, commands to the errands, questions to the
-view of the quorum. What is not a message is heeded here: a connection that breaks makes a node
-doubtful for a moment, and a leader whose process has ended is succeeded without waiting for a
-silence that is certain to come. Called by the process in every turn.
+view of the quorum; and who can be reached or not, to the lost peers. Called by the process in every
+turn.
 """
 
 import logging
-import time
 from collections.abc import Callable, Container
 
 from cluster.raft.configuration import is_founder, node_id_of
@@ -19,7 +17,6 @@ from cluster.raft.messages import (
     TimeoutNow,
     VoteRequest,
 )
-from node.bus.messages import Unreachable
 from node.bus.peer_messages import (
     Acquaint,
     AskQuorum,
@@ -29,20 +26,15 @@ from node.bus.peer_messages import (
     PeerMessage,
     TellQuorum,
 )
-from node.bus.peers import PeerBus
 from node.config import NodeConfig
 from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
 from node.controller.errands import Errands
+from node.controller.lost_peers import LostPeers
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import RaftDriver
 
 log = logging.getLogger(__name__)
 
-DOUBT_S = 1.5
-"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
-is well, and it is the way between us that is not."""
-SUCCESSION_MS = 150
-"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
 TELL_AGAIN_MS = 5_000
 _OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
 """What somebody says who leads or wants to."""
@@ -58,25 +50,29 @@ class Neighbours:
         driver: RaftDriver,
         errands: Errands,
         quorum: QuorumView,
-        tell: Callable[[Unreachable], None],
+        lost: LostPeers,
+        *,
+        tell: Callable[[tuple[int, ...]], None],
+        suspect: Callable[[int, int], None],
     ) -> None:
-        """`tell` speaks to the processes of this node."""
+        """`tell` says to the processes of this node which nodes have become unreachable, `suspect`
+        to the active controller whose process has ended, and when."""
         self._config = config
         self._acquaintances = acquaintances
         self._driver = driver
         self._errands = errands
         self._quorum = quorum
+        self._lost = lost
         self._tell = tell
+        self._suspect = suspect
         self._own_id = driver.node.own_id
-        self._doubted: tuple[int, ...] = ()
-        self._succession: tuple[int, int] | None = None
         self._forget_ms = 0
         self._told_ms = 0
         self._has_vote = True
 
     def next_deadline_ms(self) -> int | None:
         """When `hear` has something to do, if nobody says anything before."""
-        return None if self._succession is None else self._succession[0]
+        return self._lost.next_deadline_ms()
 
     @property
     def is_replaced(self) -> bool:
@@ -92,18 +88,18 @@ class Neighbours:
 
     def hear(self, brokers: Container[int], now_ms: int) -> None:
         """Take in what has arrived and what is due. `brokers` are the nodes that are registered."""
-        if self._succession is not None and now_ms >= self._succession[0]:
-            _, member = self._succession
-            self._succession = None
-            self._driver.succeed(member)
+        self._lost.succeed_if_due(now_ms)
         bus = self._acquaintances.bus
         if bus is None:
             return
         for member in bus.look():
+            self._lost.came_back(member)
             self._errands.reconnected(member, now_ms)
-        self._doubt(bus)
+        self._lost.doubt(bus.broken_since, self._tell)
         for member in bus.take_gone():
-            self._succeed_later(member, now_ms)
+            suspect = self._lost.went(member, now_ms)
+            if suspect is not None:
+                self._suspect(suspect, now_ms)
         for header, messages in bus.receive():
             self._acquaintances.meet(header, now_ms)
             for message in messages:
@@ -123,24 +119,6 @@ class Neighbours:
                 "this node follows the metadata without a vote; odradek node add %d gives it one",
                 self._config.node_id,
             )
-
-    def _doubt(self, bus: PeerBus) -> None:
-        """Tell this node's processes which nodes have just become unreachable."""
-        now = time.monotonic()
-        broken = (m for m, since in bus.broken_since.items() if m >= 0 and now - since < DOUBT_S)
-        doubted = tuple(sorted({node_id_of(member) for member in broken}))
-        if doubted != self._doubted:
-            self._doubted = doubted
-            self._tell(Unreachable(doubted))
-
-    def _succeed_later(self, member: int, now_ms: int) -> None:
-        """A peer's process has ended. If it led, the others stand one after the other: who comes
-        first finds nobody in its way."""
-        node = self._driver.node
-        voters = [voter for voter in node.configuration.voter_ids if voter != member]
-        if member == node.leader_id and self._own_id in voters:
-            place = (voters.index(self._own_id) + node_id_of(member)) % len(voters)
-            self._succession = (now_ms + place * SUCCESSION_MS, member)
 
     def _take(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):

@@ -44,6 +44,7 @@ from node.bus.messages import (
     Follow,
     Submit,
     ToController,
+    Unreachable,
 )
 from node.bus.peer_messages import PeerHeader, Refused
 from node.config import NodeConfig
@@ -53,6 +54,7 @@ from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
+from node.controller.lost_peers import LostPeers
 from node.controller.membership import overdue_update, why_refused
 from node.controller.neighbours import Neighbours
 from node.controller.presence import Presence
@@ -106,6 +108,7 @@ class ControllerProcess:
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
+        self._lost = LostPeers(self._driver, part.own_id)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._followers = Followers(
             self._context,
@@ -131,7 +134,9 @@ class ControllerProcess:
             self._driver,
             self._errands,
             self._quorum,
-            self._followers.tell,
+            self._lost,
+            tell=lambda nodes: self._followers.tell(Unreachable(nodes)),
+            suspect=self._suspect,
         )
         self._presence = Presence(
             config,
@@ -239,6 +244,10 @@ class ControllerProcess:
         self._neighbours.hear(self._image.brokers, now_ms)
         if self._neighbours.is_replaced and self._driver.is_idle:
             self._come_back_as_another()
+
+    def _suspect(self, node_id: int, now_ms: int) -> None:
+        if self._decisions is not None:
+            self._decisions.controller.suspect(node_id, now_ms)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -378,6 +387,8 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
+            for gone, since_ms in self._lost.suspects:
+                decisions.controller.suspect(gone, since_ms)
         self._decisions = decisions
         self._errands.lead_by(self._own_id, decisions, _clock_ms())
 

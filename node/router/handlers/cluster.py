@@ -246,9 +246,13 @@ async def handle_update_features(
     )
     reply = await services.controller.submit(command, request.timeout_ms)
     assert isinstance(reply, FeaturesReply)
+    if reply.error_code:
+        # All have failed: Kafka says so once, whatever the version.
+        return UpdateFeaturesResponse(
+            error_code=reply.error_code, error_message=reply.error_message
+        )
     return UpdateFeaturesResponse(
-        error_code=reply.error_code,
-        error_message=reply.error_message,
+        error_message=None,
         results=[
             UpdatableFeatureResult(
                 feature=result.name,
