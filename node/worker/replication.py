@@ -158,6 +158,8 @@ class Replication:
                 self._lead(place, replicated, now_ms)
             else:
                 self._resign(place)
+            if self._server is not None:
+                self._server.heed(place, now_ms)
         self._fetchers.follow(changed, image)
         changed.clear()
         if self._server is not None:
