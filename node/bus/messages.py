@@ -173,7 +173,8 @@ class Applied(_Message, frozen=True, array_like=True, tag=21, gc=False):
 
 
 class Submit(_Message, frozen=True, array_like=True, tag=22, gc=False):
-    """A command for the controller, encoded by cluster.controller.commands."""
+    """A command for the controller, encoded by cluster.controller.commands. The deadline is of the
+    machine's steady clock (CLOCK_MONOTONIC), which all of its processes share."""
 
     request_id: int
     command: bytes

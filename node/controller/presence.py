@@ -55,7 +55,19 @@ Submit = Callable[[bytes, int, Callable[[Carried], None]], None]
 class Presence:
     """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
 
-    def __init__(self, config: NodeConfig, incarnation_id: Uuid, submit: Submit) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        incarnation_id: Uuid,
+        submit: Submit,
+        *,
+        previous_epoch: int | None = None,
+        on_registered: Callable[[int], None] = lambda _epoch: None,
+    ) -> None:
+        """`previous_epoch` is what `last_run` says; `on_registered` hears of the new broker epoch
+        before anything is done under it."""
+        self._previous_epoch = previous_epoch
+        self._on_registered = on_registered
         self._config = config
         self._incarnation_id = incarnation_id
         self._submit = submit
@@ -106,7 +118,7 @@ class Presence:
         command: Command
         if self._broker_epoch is None:
             command, timeout_ms = (
-                registration(self._config, self._incarnation_id),
+                registration(self._config, self._incarnation_id, self._previous_epoch),
                 REGISTRATION_TIMEOUT_MS,
             )
         else:
@@ -128,7 +140,8 @@ class Presence:
             self._answered_ms = self._now_ms
             reply = decode_reply(carried.reply)
             if isinstance(reply, BrokerReply):
-                self._broker_epoch = reply.broker_epoch
+                self._broker_epoch = self._previous_epoch = reply.broker_epoch
+                self._on_registered(reply.broker_epoch)
                 self.is_refused = False
                 self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS
             elif isinstance(reply, HeartbeatReply):

@@ -69,6 +69,7 @@ from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
+from node.controller.last_run import boot_id, note_run, previous_epoch
 from node.controller.lost_peers import LostPeers
 from node.controller.membership import overdue_update, why_refused
 from node.controller.presence import Presence
@@ -154,6 +155,8 @@ class ControllerProcess:
             lambda command, timeout_ms, answer: self._errands.submit_own(
                 command, _clock_ms() + timeout_ms, answer, _clock_ms()
             ),
+            previous_epoch=previous_epoch(config.data_folder, boot_id(), config.durability),
+            on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
@@ -244,8 +247,7 @@ class ControllerProcess:
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
-                    deadline_ms = now_ms + message.deadline_ms - _wall_ms()
-                    self._errands.submit(identity, message, deadline_ms, now_ms)
+                    self._errands.submit(identity, message, message.deadline_ms, now_ms)
                 elif type(message) is Applied:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
