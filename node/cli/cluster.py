@@ -18,6 +18,7 @@ import click
 from node.asker import Asker, NotABroker
 from node.cli.client import Connection, split_address, with_connection
 from node.cli.output import Output, Row, with_output
+from node.cli.rebalance import rebalance
 from node.cli.serve import with_settings
 from protocol.apis import ApiKey
 from protocol.errors import ErrorCode, ProtocolError
@@ -76,6 +77,9 @@ class Health:
 @click.group()
 def cluster() -> None:
     """Run a cluster on this machine; see how any cluster is doing."""
+
+
+cluster.add_command(rebalance)
 
 
 @cluster.command()

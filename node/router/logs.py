@@ -3,9 +3,9 @@ message.
 
 The stores are opened read-only when they are first asked for; a worker may still be creating them
 then. Where a partition lies is asked of the reader each time, which remembers it as long as the
-store's catalog does not change: a replica that moves away and comes back lies elsewhere in its store
-then. Files that a worker has dropped are let go of within seconds, also
-by a router that nobody asks for anything: until then the disk does not have their room back.
+store's catalog does not change: a replica that moves away and comes back lies elsewhere in its
+store then. Files that a worker has dropped are let go of within seconds, also by a router that
+nobody asks for anything: until then the disk does not have their room back.
 """
 
 import asyncio
