@@ -132,6 +132,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     peer_host: str = ""
     peer_port: int = 0
     cluster_secret: str = ""
+    controlled_shutdown_ms: int = 10_000
+    """How long a node of several that is to stop lets others take over; 0: not at all."""
     directory_id: str = ""
     """Of the data folder; empty in one that was formatted before there were such ids."""
     settings_without_effect: tuple[str, ...] = ()
@@ -291,6 +293,9 @@ class _Reader:
             peer_host=peer_listen[0],
             peer_port=peer_listen[1],
             cluster_secret=secret,
+            controlled_shutdown_ms=self._take(
+                "controlled.shutdown.timeout.ms", _count(0, 3_600_000), 10_000
+            ),
             settings_without_effect=tuple(sorted(_IGNORED & self._settings.keys())),
             static_configs=self._static_configs(),
         )

@@ -28,6 +28,9 @@ from cluster.metadata.config_definitions import (
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 
 DURABILITY: Final = one_of("interval", "commit")
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTOR: Final = one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR)
 
 
 def _topic_default(
@@ -274,6 +277,15 @@ _REPLICATION: Final = (
         " partitions that their topics' leader.replication.throttled.replicas name.",
         enforced_by="cluster.metadata.throttles",
         limit=at_least(0),
+    ),
+    define(
+        "replica.selector.class",
+        ConfigType.STRING,
+        None,
+        "Who is to serve a consumer: the leader, or with Kafka's RackAwareReplicaSelector an"
+        " in-sync replica in the rack that the consumer names as its client.rack.",
+        enforced_by="node.router.handlers.fetch",
+        limit=REPLICA_SELECTOR,
     ),
 )
 

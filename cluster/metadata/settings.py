@@ -103,6 +103,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_topic_segment_bytes: int
     producer_id_expiration_ms: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     socket_request_max_bytes: int
 
 

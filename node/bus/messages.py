@@ -84,12 +84,14 @@ class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):
-    """Move a partition's log start to `offset` (-1: to the high watermark)."""
+    """Move a partition's log start to `offset` (-1: to the high watermark). The answer waits for
+    the live replicas, `timeout_ms` at most."""
 
     request_id: int
     store: int
     number: int
     offset: int
+    timeout_ms: int = 30_000
 
 
 class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):

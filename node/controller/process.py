@@ -21,6 +21,7 @@ from pathlib import Path
 import msgspec
 import zmq
 
+from cluster.controller.state import is_active
 from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import (
@@ -78,6 +79,8 @@ _SUCCESSION_MS = 150
 """Between two who stand for election when a leader's process has ended: several rounds of votes."""
 _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
+_HAND_OVER_AGAIN_MS = 1_000
+"""After which a node that wants to stop and still leads the quorum asks again that another does."""
 _INCARNATION_NAME = "incarnation"
 
 
@@ -98,6 +101,8 @@ class ControllerProcess:
         self._doubted: tuple[int, ...] = ()
         self._is_resigning = False
         self._resign_again_ms = 0
+        self._hand_over_ms = 0
+        self._has_released = False
         self._succession: tuple[int, int] | None = None
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
@@ -158,6 +163,8 @@ class ControllerProcess:
         self._carry_on(waits=True)
         while not self._supervisor.poll():
             ready = dict(self._poller.poll(self._timeout_ms()))
+            if self._supervisor.is_leaving:
+                self._leave_in_order(_clock_ms())
             self._hear()
             if not ready and self._driver.is_idle:
                 self._log.keep_reserve()
@@ -176,6 +183,16 @@ class ControllerProcess:
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
         return max(0, min(_IDLE_POLL_MS, due_ms - now_ms))
+
+    def _leave_in_order(self, now_ms: int) -> None:
+        """The node wants to stop: others lead, the quorum first and then its partitions."""
+        self._presence.leave(now_ms)
+        if self._driver.is_leader and now_ms >= self._hand_over_ms:
+            self._hand_over_ms = now_ms + _HAND_OVER_AGAIN_MS
+            staying = [b.broker_id for b in self._image.brokers.values() if is_active(b)]
+            successor = self._driver.hand_over(staying)
+            if successor is not None:
+                log.info("node %d is asked to lead the quorum", successor)
 
     def _leave(self) -> None:
         self._driver.resign()
@@ -299,6 +316,11 @@ class ControllerProcess:
             offset=self._followers.reached(self._image),
             is_complete=self._is_complete,
         )
+        released_at = presence.released_at
+        is_free = released_at is not None and self._followers.reached(self._image) >= released_at
+        if is_free and not self._has_released:
+            self._has_released = True
+            self._supervisor.released()
         broker = presence.broker(self._image)
         if broker is None and presence.is_refused and not self._config.is_of_several:
             # On a full disk an earlier start's registration does: clients shall be able to read.

@@ -14,7 +14,7 @@ again and again, and does not follow meanwhile. A leader steps down and begins a
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
 from cluster.raft.configuration import (
@@ -202,6 +202,21 @@ class RaftDriver:
             if self._persisting is not None:
                 self._give(self._persisting)
         self._node.tick(self._now_ms)
+
+    def hand_over(self, candidates: Collection[int]) -> int | None:
+        """Ask the voter among these that has most of the log to take over, once it has all of it
+        (thesis 3.10). Whom; None if this member does not lead or there is none.
+
+        Until the other leads, or an election timeout has passed, nothing is taken in here.
+        """
+        leadership = self._node.leadership
+        if leadership is None:
+            return None
+        successor = leadership.best_successor(candidates)
+        if successor is not None:
+            self._is_asked = True
+            self._node.transfer_leadership(successor, self._now_ms)
+        return successor
 
     def resign(self) -> None:
         """Ask the best other voter to take over, if this member leads."""

@@ -162,8 +162,10 @@ class DirectFanout:
             AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
         )
 
-    def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
-        return self._request(DeleteRecords(self._id(), store, number, offset))
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        return self._request(DeleteRecords(self._id(), store, number, offset, timeout_ms))
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         return self._request(DescribeProducers(self._id(), store, number))
@@ -319,7 +321,7 @@ class RouterRoom:
         offsets = []
         for batch in batches:
             router = RouterState()
-            request = AppendBytes(1, store, number, batch, is_client)
+            request = AppendBytes(1, store, number, batch, is_client, acks=1)
             self.turns.run([(router, request)], NOW_MS)
             (answer,) = router.replies
             assert isinstance(answer, Appended), answer

@@ -305,7 +305,10 @@ async def handle_delete_records(
             else:
                 store, number = place
                 reply = services.fanout.delete_records(
-                    store=store, number=number, offset=wanted.offset
+                    store=store,
+                    number=number,
+                    offset=wanted.offset,
+                    timeout_ms=request.timeout_ms,
                 )
                 asked.append((answer, reply))
             answers.append(answer)

@@ -73,6 +73,7 @@ KAFKA: Final = {
     "offsets.topic.segment.bytes": ("INT", "104857600"),
     "producer.id.expiration.ms": ("INT", "86400000"),
     "replica.lag.time.max.ms": ("LONG", "30000"),
+    "replica.selector.class": ("STRING", None),
     "socket.request.max.bytes": ("INT", "104857600"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
