@@ -15,7 +15,7 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 import msgspec
@@ -30,6 +30,7 @@ from cluster.metadata.records import (
     decode_records,
     encode_records,
 )
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.snapshot import image_records
 from cluster.raft.messages import Entry, Message
 from cluster.raft.ready import Role, Standing
@@ -37,8 +38,10 @@ from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     DescribeQuorum,
     Follow,
+    StillThere,
     Submit,
     ToController,
     Unreachable,
@@ -60,6 +63,7 @@ from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
 from node.controller.founders import check_founders
+from node.controller.liveness import PATIENCE_SESSIONS, Liveness
 from node.controller.presence import Presence
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
@@ -139,6 +143,11 @@ class ControllerProcess:
         self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
             f"router-{index}" for index in range(config.router_count)
         }
+        self._liveness: Liveness | None = None
+        if config.is_of_several:
+            settings = broker_settings(self._image, config.node_id, config.broker_configs)
+            patience_ms = PATIENCE_SESSIONS * settings.broker_session_timeout_ms
+            self._liveness = Liveness(self._expected, patience_ms=patience_ms)
         self._register_metrics()
         self._poller = zmq.Poller()
         self._poller.register(self._followers.socket, zmq.POLLIN)
@@ -171,6 +180,7 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
+            None if (asked := self._asked()) is None else asked.next_deadline_ms(),
             None if self._succession is None else self._succession[0],
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
@@ -219,6 +229,9 @@ class ControllerProcess:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._followers.follow(identity, message, self._image)
+                    self._is_there(message.process)
+                elif type(message) is StillThere:
+                    self._is_there(message.process)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         if self._peers is not None:
@@ -230,6 +243,10 @@ class ControllerProcess:
             for header, messages in self._peers.receive():
                 for peer_message in messages:
                     self._hear_peer(header, peer_message, now_ms)
+
+    def _is_there(self, process: str) -> None:
+        if self._liveness is not None:
+            self._liveness.heard(process)
 
     def _doubt(self, peers: PeerBus) -> None:
         """Tell this node's processes which nodes have just become unreachable."""
@@ -292,12 +309,13 @@ class ControllerProcess:
 
     def _present(self, now_ms: int) -> None:
         presence = self._presence
-        # Once: a process that dies and comes back does not make the node leave.
+        # Once: a process that dies and comes back soon does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
+        self._ask_who_is_there(now_ms)
         presence.tick(
             now_ms,
-            offset=self._followers.reached(self._image),
-            is_complete=self._is_complete,
+            offset=self._reached(),
+            is_complete=self._is_complete and self._silent() == set(),
         )
         broker = presence.broker(self._image)
         if broker is None and presence.is_refused and not self._config.is_of_several:
@@ -310,8 +328,24 @@ class ControllerProcess:
             self._supervisor.ready()
 
     def _answer(self, now_ms: int) -> None:
-        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
+        self._errands.settle(self._image.offset, self._reached(), now_ms)
         self._quorum.settle(now_ms)
+
+    def _ask_who_is_there(self, now_ms: int) -> None:
+        asked = self._asked()
+        if asked is not None and asked.look(now_ms):
+            self._followers.tell(AreYouThere())
+
+    def _asked(self) -> Liveness | None:
+        """Before this node is registered nobody is told anything, and nobody could answer."""
+        return self._liveness if self._followers.is_serving else None
+
+    def _silent(self) -> Set[str]:
+        return frozenset() if self._liveness is None else self._liveness.silent
+
+    def _reached(self) -> int:
+        """The offset up to which the processes of this node have carried the metadata out."""
+        return self._followers.reached(self._image, self._silent())
 
     def _tick_decisions(self, decisions: Decisions) -> None:
         try:
