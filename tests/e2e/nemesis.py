@@ -19,8 +19,9 @@ from typing import Final
 from node.local_cluster import Layout, LocalNode
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster
-from tests.e2e.network import CLIENTS, Gate, Network, descendants
+from tests.e2e.network import CLIENTS, Gate, Network, pids_of
 from tests.e2e.scene import Scene
+from tests.support.disks import SmallDisk
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
@@ -97,7 +98,7 @@ class Battlefield:
         try:
             return self.scene.measure(suffer)
         except AssertionError as error:
-            error.add_note(f"{fault.__name__}, {self.network.describe()}")
+            error.add_note(f"{fault}, {self.network.describe()}")
             raise
 
     def end(self) -> None:
@@ -154,7 +155,7 @@ def frozen(field: Battlefield, node_id: int, *names: str) -> Iterator[None]:
     """SIGSTOP: of all processes of a node, or of some. Longer than anybody waits for it: the others
     serve without the node by then."""
     node = field.nodes[node_id]
-    pids = [node.processes[name] for name in names] or descendants(node.pid)
+    pids = [node.processes[name] for name in names] or (pids_of({node_id: str(node.data)})[node_id])
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -321,6 +322,25 @@ def slow_connections(field: Battlefield) -> Iterator[None]:
         yield
 
 
+# -- disks ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def full_disk(field: Battlefield, *, disk: SmallDisk, node_id: int) -> Iterator[None]:
+    """A node's disk takes nothing more. What it leads is led by others, and taken there."""
+    disk.fill()
+    try:
+        wait_until(
+            lambda: all(p.leader_id != node_id for p in field.nodes.partitions(TOPIC, at=1)),
+            timeout_s=WAIT_S,
+            what=f"node {node_id} leads nothing",
+        )
+        field.scene.wait_for_progress(AVAILABLE_S)
+        yield
+    finally:
+        disk.empty()
+
+
 # -- clocks --------------------------------------------------------------------------------------
 
 FAKETIME: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
@@ -393,19 +413,20 @@ def battlefield(
     seed: int,
     *,
     has_clocks: bool = False,
-    data_of: Callable[[Cluster], AbstractContextManager[object]] | None = None,
+    prepare: Callable[[Cluster], None] = lambda _nodes: None,
 ) -> Iterator[Battlefield]:
-    """A cluster under load. `data_of` may prepare data folders before the start. What a failure
-    shows has the seed in it."""
+    """A cluster under load. `prepare` is called before the start. What a failure shows has the seed
+    in it."""
     layout = Layout(
         "cluster-of-the-test",
         tuple(LocalNode(n, free_port(), free_pair()) for n in range(3)),
     )
     with cluster(folder, layout=layout, settings=SETTINGS) as nodes, ExitStack() as stack:
         gates = [gate for node in layout.nodes for gate in _gates(nodes, node)]
-        network = stack.enter_context(Network(gates, lambda: _pids(nodes)))
-        if data_of is not None:
-            stack.enter_context(data_of(nodes))
+        network = stack.enter_context(
+            Network(gates, {n: str(node.data) for n, node in nodes.nodes.items()})
+        )
+        prepare(nodes)
         clocks = _clocks(folder, nodes) if has_clocks else {}
         # Nobody shall be asked by way of a node that has been stopped.
         stack.callback(nodes.local.kill)
@@ -452,10 +473,6 @@ def _gates(nodes: Cluster, node: LocalNode) -> Iterable[Gate]:
 
 def _addresses(ports: Mapping[str, int]) -> str:
     return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
-
-
-def _pids(nodes: Cluster) -> Mapping[int, Iterable[int]]:
-    return {n: descendants(node.pid) for n, node in nodes.nodes.items() if node.is_running}
 
 
 def _clocks(folder: Path, nodes: Cluster) -> Mapping[int, Path]:

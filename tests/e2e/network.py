@@ -3,7 +3,9 @@
 Each party's ports are reached through gates: ports on loopback that pass bytes on. Which party a
 connection comes from is found out by the process that made it, as the kernel tells, so that nobody
 needs an address of its own, and whoever learns of a gate may use it. Nothing here needs rights
-that a container in a build does not have, which network namespaces do.
+that a container in a build does not have, which network namespaces do. The gates are kept by a
+process of their own: in that of a test, whose threads are busy, a connection had to wait for
+seconds before it was passed on.
 
 What a flow of bytes from one party to another may suffer:
 
@@ -15,17 +17,20 @@ What a flow of bytes from one party to another may suffer:
 
 import asyncio
 import contextlib
+import multiprocessing
 import socket
 import struct
-import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self, TypeAlias
 
 import psutil
+
+Line: TypeAlias = "Connection[object, object]"
 
 CLIENTS: Final = -1
 """The party of everybody who is no node."""
@@ -64,32 +69,41 @@ class _Flow:
     delay_s: float = 0.0
     is_reset: bool = False
 
+    def suffer(self, order: "_Order") -> None:
+        """Put it in force."""
+        match order.what:
+            case "cut":
+                self.opened.clear()
+            case "reset":
+                self.is_reset = True
+            case "delay":
+                self.delay_s = order.delay_s
+
+    def heal(self) -> None:
+        """As it was at first."""
+        self.opened.set()
+        self.is_reset, self.delay_s = False, 0.0
+
     def __str__(self) -> str:
         words = ("passes" if self.opened.is_set() else "cut", "reset" if self.is_reset else "")
         return f"{' '.join(filter(None, words))}, delay {self.delay_s} s"
 
 
 class Network:
-    """See the module's docstring. A thread of its own passes the bytes on; use it as a context
-    manager. `pids_of` tells the processes of each node as of now."""
+    """See the module's docstring. Use it as a context manager. `marks` are what stands in the
+    command line of each party's first process, and in no other's."""
 
-    def __init__(
-        self, gates: Iterable[Gate], pids_of: Callable[[], Mapping[int, Iterable[int]]]
-    ) -> None:
-        self._pids_of = pids_of
-        self._pids: Mapping[int, Iterable[int]] = {}
-        self._flows: dict[_Way, _Flow] = {}
-        self._links: dict[asyncio.StreamWriter, _Way] = {}
-        """Both ends of the connections that are open, and whose they are."""
-        self._listeners = {gate: _listener(gate.port) for gate in gates}
-        self._kinds = {gate.kind for gate in self._listeners}
-        self._loop = asyncio.new_event_loop()
-        self._is_closing = asyncio.Event()
-        self._connections: set[asyncio.Task[None]] = set()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+    def __init__(self, gates: Iterable[Gate], marks: Mapping[int, str]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_keep_gates, args=(list(gates), dict(marks), theirs), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        self._answer()
 
     def __enter__(self) -> Self:
-        self._thread.start()
         return self
 
     def __exit__(
@@ -98,94 +112,133 @@ class Network:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._do(self._is_closing.set)
-        self._thread.join()
+        self._line.close()
+        self._process.join(_ANSWER_S)
+        self._process.kill()
+        self._process.close()
 
     # -- what happens to it ------------------------------------------------------------------------
 
     def cut(self, sources: Iterable[int], destinations: Iterable[int], *kinds: str) -> None:
         """Let nothing pass from any of the sources to any of the destinations: by gates of these
         kinds, or by none at all."""
-        self._change(sources, destinations, kinds, lambda flow: flow.opened.clear())
+        self._ask("cut", sources, destinations, kinds)
 
     def part(self, some: Iterable[int], others: Iterable[int], *kinds: str) -> None:
         """Let nothing pass between them in either direction."""
         some, others = list(some), list(others)
-        self.cut(some, others, *kinds)
-        self.cut(others, some, *kinds)
+        self._ask("cut", some, others, kinds)
+        self._ask("cut", others, some, kinds)
 
     def reset(self, some: Iterable[int], others: Iterable[int], *kinds: str) -> None:
         """End the connections between them in RST, and each new one."""
         some, others = list(some), list(others)
-
-        def refuse(flow: _Flow) -> None:
-            flow.is_reset = True
-
-        self._change(some, others, kinds, refuse)
-        self._change(others, some, kinds, refuse)
-        self._do(self._end_connections)
+        self._ask("reset", some, others, kinds)
+        self._ask("reset", others, some, kinds)
 
     def delay(self, sources: Iterable[int], destinations: Iterable[int], delay_s: float) -> None:
         """Have everything arrive so much later."""
-
-        def slow_down(flow: _Flow) -> None:
-            flow.delay_s = delay_s
-
-        self._change(sources, destinations, (), slow_down)
+        self._ask("delay", sources, destinations, (), delay_s)
 
     def heal(self) -> None:
         """Pass everything on at once, everywhere."""
-
-        def heal() -> None:
-            for flow in self._flows.values():
-                flow.opened.set()
-                flow.delay_s = 0.0
-                flow.is_reset = False
-
-        self._do(heal)
+        self._ask("heal", (), (), ())
 
     def describe(self) -> str:
         """What is in force, and what is connected, for whoever looks for the cause of a failure."""
-        lines: list[str] = []
+        return self._ask("describe", (), (), ())
 
-        def describe() -> None:
-            for way, flow in self._flows.items():
-                lines.append(f"{way}: {flow}")
-            lines.extend(f"open: {way}" for way in set(self._links.values()))
-            lines.append(f"{len(self._links)} ends, {len(self._connections)} connections")
-
-        self._do(describe)
-        return "\n".join(lines)
-
-    def _change(
+    def _ask(
         self,
+        what: str,
         sources: Iterable[int],
         destinations: Iterable[int],
         kinds: Iterable[str],
-        change: Callable[[_Flow], None],
-    ) -> None:
-        ways = [
-            _Way(source, destination, kind)
-            for source, destination in product(sources, destinations)
-            for kind in tuple(kinds) or self._kinds
-            if source != destination
-        ]
+        delay_s: float = 0.0,
+    ) -> str:
+        self._line.send(_Order(what, list(sources), list(destinations), list(kinds), delay_s))
+        return self._answer()
 
-        def change_all() -> None:
-            for way in ways:
-                change(self._flow(way))
+    def _answer(self) -> str:
+        if not self._line.poll(_ANSWER_S):
+            raise TimeoutError("the network does not answer")
+        return str(self._line.recv())
 
-        self._do(change_all)
 
-    def _do(self, action: Callable[[], None]) -> None:
-        """Carry it out in the thread of the network, and return when it has been."""
+class _Order(NamedTuple):
+    """What the process of the gates is told."""
 
-        async def carry_out() -> None:
-            action()
+    what: str
+    sources: list[int]
+    destinations: list[int]
+    kinds: list[str]
+    delay_s: float
 
-        asyncio.run_coroutine_threadsafe(carry_out(), self._loop).result(_ANSWER_S)
 
-    # -- in the thread of the network --------------------------------------------------------------
+# -- the process of the gates --------------------------------------------------------------------
+
+
+def _keep_gates(gates: list[Gate], marks: dict[int, str], line: "Line") -> None:
+    asyncio.run(_Gatekeeper(gates, marks, line).serve())
+
+
+class _Gatekeeper:
+    """Passes the bytes on, and does what it is told until the line ends."""
+
+    def __init__(self, gates: list[Gate], marks: dict[int, str], line: "Line") -> None:
+        self._line = line
+        self._marks = marks
+        self._pids: Mapping[int, Iterable[int]] = {}
+        self._flows: dict[_Way, _Flow] = {}
+        self._links: dict[asyncio.StreamWriter, _Way] = {}
+        """Both ends of the connections that are open, and whose they are."""
+        self._listeners = {gate: _listener(gate.port) for gate in gates}
+        self._kinds = {gate.kind for gate in gates}
+        self._is_over = asyncio.Event()
+        self._connections: set[asyncio.Task[None]] = set()
+
+    async def serve(self) -> None:
+        """Until whoever gives orders is gone."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.TaskGroup() as tasks:
+            serving = [
+                tasks.create_task(self._accept(gate, listener, tasks))
+                for gate, listener in self._listeners.items()
+            ]
+            loop.add_reader(self._line.fileno(), self._obey)
+            self._line.send("ready")
+            await self._is_over.wait()
+            loop.remove_reader(self._line.fileno())
+            for task in (*serving, *self._connections):
+                task.cancel()
+
+    def _obey(self) -> None:
+        try:
+            order = self._line.recv()
+        except (EOFError, OSError):
+            self._is_over.set()
+            return
+        assert isinstance(order, _Order)
+        if order.what == "describe":
+            self._line.send(self._describe())
+            return
+        if order.what == "heal":
+            for flow in self._flows.values():
+                flow.heal()
+        for source, destination in product(order.sources, order.destinations):
+            for kind in order.kinds or self._kinds:
+                if source != destination:
+                    self._flow(_Way(source, destination, kind)).suffer(order)
+        for writer, way in self._links.items():
+            if self._flow(way).is_reset:
+                _abort(writer)
+        self._line.send("done")
+
+    def _describe(self) -> str:
+        lines = [f"{way}: {flow}" for way, flow in self._flows.items()]
+        lines += [f"open: {way}" for way in set(self._links.values())]
+        lines.append(f"{len(self._links)} ends, {len(self._connections)} connections")
+        return "\n".join(lines)
 
     def _flow(self, way: _Way) -> _Flow:
         flow = self._flows.get(way)
@@ -194,29 +247,10 @@ class Network:
             flow.opened.set()
         return flow
 
-    def _end_connections(self) -> None:
-        for writer, way in self._links.items():
-            if self._flow(way).is_reset:
-                _abort(writer)
-
-    def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.run(self._serve())
-
-    async def _serve(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            serving = [
-                tasks.create_task(self._accept(gate, listener, tasks))
-                for gate, listener in self._listeners.items()
-            ]
-            await self._is_closing.wait()
-            for task in (*serving, *self._connections):
-                task.cancel()
-
     async def _accept(self, gate: Gate, listener: socket.socket, tasks: asyncio.TaskGroup) -> None:
         with listener:
             while True:
-                connection, (_, port) = await self._loop.sock_accept(listener)
+                connection, (_, port) = await asyncio.get_running_loop().sock_accept(listener)
                 # Here and not in the task, which may be cancelled before it begins.
                 try:
                     reader, writer = await asyncio.open_connection(sock=connection)
@@ -232,7 +266,7 @@ class Network:
         """Nodes' processes are looked for anew only when those of before have not got it."""
         found = owner_of(port, gate_port, self._pids)
         if found == CLIENTS:
-            self._pids = self._pids_of()
+            self._pids = pids_of(self._marks)
             found = owner_of(port, gate_port, self._pids)
         return found
 
@@ -342,10 +376,18 @@ def _inode_of(port: int, peer_port: int) -> str:
     return ""
 
 
-def descendants(pid: int) -> list[int]:
-    """A process and all that it has started; none of them if it is gone."""
-    try:
-        process = psutil.Process(pid)
-        return [pid, *(child.pid for child in process.children(recursive=True))]
-    except psutil.NoSuchProcess:
-        return []
+def pids_of(marks: Mapping[int, str]) -> dict[int, list[int]]:
+    """The processes of each party: the one whose command line has the mark, and all that it has
+    started, and they."""
+    children: dict[int, list[int]] = {}
+    found: dict[int, list[int]] = {party: [] for party in marks}
+    for process in psutil.process_iter(["ppid", "cmdline"]):
+        children.setdefault(process.info["ppid"], []).append(process.pid)
+        line = " ".join(process.info["cmdline"] or ())
+        for party, mark in marks.items():
+            if mark in line:
+                found[party].append(process.pid)
+    for pids in found.values():
+        for pid in pids:
+            pids += [child for child in children.get(pid, ()) if child not in pids]
+    return found

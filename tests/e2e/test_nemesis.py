@@ -12,17 +12,29 @@ import os
 import random
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from tests.e2e.cluster import Cluster
 from tests.e2e.conftest import Report
-from tests.e2e.nemesis import CLOCK_FAULTS, FAKETIME, FAULTS, Battlefield, battlefield
+from tests.e2e.nemesis import (
+    CLOCK_FAULTS,
+    FAKETIME,
+    FAULTS,
+    Battlefield,
+    battlefield,
+    full_disk,
+)
+from tests.support.disks import SmallDisk, small_disk
 
 SEED = int(os.environ.get("ODRADEK_SEED", "0"))
 MINUTES = float(os.environ.get("ODRADEK_NEMESIS_MINUTES", "0"))
 CHOSEN = os.environ.get("ODRADEK_NEMESIS_FAULTS", "").split(",")
+DISK_BYTES = 192 << 20
 FAULTS_OF_A_ROUND = 6
 """Then clients stop and what they saw is checked, and a new cluster is begun."""
 
@@ -71,6 +83,19 @@ def test_nothing_is_lost_and_all_is_well_again(
 def test_a_clock_that_jumps_harms_nobody(tmp_path: Path, report: Report) -> None:
     with battlefield(tmp_path, seed_of_a_run(), has_clocks=True) as field:
         suffer(field, CLOCK_FAULTS, report)
+
+
+@pytest.mark.slow
+def test_others_lead_where_a_disk_is_full(tmp_path: Path, report: Report) -> None:
+    with ExitStack() as stack:
+        disks: dict[int, SmallDisk] = {}
+
+        def mount(nodes: Cluster) -> None:
+            disks[0] = stack.enter_context(small_disk(nodes[0].data, DISK_BYTES))
+
+        with battlefield(tmp_path, seed_of_a_run(), prepare=mount) as field:
+            gap_s = field.suffer(partial(full_disk, disk=disks[0], node_id=0))
+            report(f"longest wait of a producer in s: full_disk {gap_s:.1f}")
 
 
 @pytest.mark.slow

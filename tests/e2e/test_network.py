@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.network import CLIENTS, Gate, Network, descendants, owner_of
+from tests.e2e.network import CLIENTS, Gate, Network, owner_of, pids_of
 from tests.support.ports import free_port
-from tests.support.waiting import wait_until
 
 ONE, OTHER = 1, 2
 WAIT_S = 10.0
@@ -30,12 +29,12 @@ class Ends(NamedTuple):
 
 @contextmanager
 def connected() -> Iterator[Ends]:
-    """ONE, which is this process, is connected to OTHER."""
+    """ONE is connected to OTHER."""
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        gate = Gate(port, listener.getsockname()[1], OTHER)
+        gate = Gate(port, listener.getsockname()[1], OTHER, source=ONE)
         with (
-            Network([gate], lambda: {ONE: [os.getpid()]}) as network,
+            Network([gate], {}) as network,
             socket.create_connection(("127.0.0.1", port), WAIT_S) as near,
         ):
             listener.settimeout(WAIT_S)
@@ -120,7 +119,7 @@ def test_what_is_delayed_arrives_later_and_in_order() -> None:
 def test_a_connection_to_nobody_is_reset() -> None:
     gate = Gate(free_port(), free_port(), OTHER, source=CLIENTS)
     with (
-        Network([gate], dict),
+        Network([gate], {}),
         socket.create_connection(("127.0.0.1", gate.port), WAIT_S) as near,
         pytest.raises(ConnectionResetError),
     ):
@@ -129,15 +128,22 @@ def test_a_connection_to_nobody_is_reset() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::ffff:127.0.0.1"])
 def test_a_connection_is_its_process_s(address: str) -> None:
-    code = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).recv(1)"
+    """That is found by what its command line, or its parent's, has in it."""
+    connect = (
+        "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).recv(1)"
+    )
+    start = "import subprocess, sys; subprocess.run([sys.executable, '-c', *sys.argv[1:4]])"
+    mark = f"mark-{os.getpid()}-of-a-test"
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(WAIT_S)
         port = listener.getsockname()[1]
-        with subprocess.Popen([sys.executable, "-c", code, address, str(port)]) as child:
+        command = [sys.executable, "-c", start, connect, address, str(port), mark]
+        with subprocess.Popen(command) as parent:
             connection, (_, source_port) = listener.accept()
             with connection:
-                pids = {ONE: [os.getpid()], OTHER: [child.pid]}
-                assert owner_of(source_port, port, pids) == OTHER
+                pids = pids_of({OTHER: mark})
+                assert len(pids[OTHER]) == 2
+                assert owner_of(source_port, port, {ONE: [os.getpid()], **pids}) == OTHER
                 assert owner_of(source_port, port, {ONE: [os.getpid()]}) == CLIENTS
-                assert child.pid in descendants(os.getpid())
-        wait_until(lambda: descendants(child.pid) == [])
+            assert parent.wait(WAIT_S) == 0
+        assert pids_of({OTHER: mark}) == {OTHER: []}
