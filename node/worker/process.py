@@ -24,10 +24,12 @@ from cluster.replication.leader import Proposal
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     Follow,
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    StillThere,
     Submitted,
     ToController,
 )
@@ -302,6 +304,8 @@ class WorkerProcess:
                 elif isinstance(message, Submitted):
                     for proposal, code in self._proposals.answered(message):
                         self._replication.settled(proposal, code, self._even_ms())
+                elif isinstance(message, AreYouThere):
+                    self._tell_controller(StillThere(self._name))
         if image is not self._image:
             self._image = image
             self._follow_image()
