@@ -13,7 +13,7 @@ Order of stopping, on SIGTERM, SIGINT or SIGHUP:
        after `controlled.shutdown.timeout.ms` (10 s).
     2. Routers stop accepting and finish what has begun: 5 s for clients to fetch their answers.
     3. Workers sync and close their stores.
-    4. The controller ends.
+    4. The controller ends. The data folder says that all is on the disk (`last_run`).
 
 Who does not end in a round of 2 to 4 is killed after `Patience.stop`. A second signal ends
 everything at once. One invariant: when `run` returns no process of the node is left.
@@ -38,6 +38,7 @@ import msgspec
 from node.child import Child, Patience, State, python_command
 from node.config import ListenerConfig, NodeConfig
 from node.config_sources import ConfigFault
+from node.controller.last_run import note_clean_end
 from node.data_folder import FolderLock, StateFile, adopt_identity
 from node.http import HttpServer, Respond
 from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
@@ -50,6 +51,8 @@ _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
+_ROUTERS, _WORKERS, _CONTROLLER = range(3)
+"""The rounds of stopping."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +75,14 @@ class ChildPlan(NamedTuple):
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     """The processes of a node. Rounds of stopping: routers, workers, controller."""
     path = str(config_path)
-    plans = [ChildPlan("controller", python_command("node.controller.process", path), 2)]
+    controller = python_command("node.controller.process", path)
+    plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"worker-{index}", command, 1))
+        plans.append(ChildPlan(f"worker-{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("node.router.process", path, str(index))
-        plans.append(ChildPlan(f"router-{index}", command, 0))
+        plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
     return plans
 
 
@@ -181,6 +185,9 @@ class Supervisor:
                         child.excuse(now)
                 last = now
                 self._turn(now)
+            workers = [child for child in self._children if self._rounds[child.name] == _WORKERS]
+            if workers and all(child.exit_code == 0 for child in workers):
+                note_clean_end(self._config.data_folder)
         finally:
             for child in self._children:
                 child.kill()

@@ -21,6 +21,7 @@ from node.cli.client import Connection, split_address, with_connection
 from node.cli.membership import give_votes
 from node.cli.output import Output, Row, with_output
 from node.cli.quorum import describe_with
+from node.cli.rebalance import rebalance
 from node.cli.serve import with_settings
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.cluster import (
@@ -72,6 +73,9 @@ class Health:
 @click.group()
 def cluster() -> None:
     """Run a cluster on this machine; see how any cluster is doing."""
+
+
+cluster.add_command(rebalance)
 
 
 @cluster.command()

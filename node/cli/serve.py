@@ -36,6 +36,7 @@ SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
 # name below `odradek node` -> module and the click command in it
 NODE_COMMANDS: Mapping[str, tuple[str, str]] = {
     "add": ("node.cli.membership", "add"),
+    "drain": ("node.cli.rebalance", "drain"),
     "remove": ("node.cli.membership", "remove"),
 }
 
@@ -146,7 +147,7 @@ class NodeCommands(click.Group):
 
 @click.group(cls=NodeCommands)
 def node() -> None:
-    """Run a node from a configuration file; give it a vote, take it out of the cluster."""
+    """Run a node from a configuration file; give it a vote, empty it, take it out."""
 
 
 @node.command()
