@@ -224,6 +224,11 @@ class ControllerProcess:
         metrics.gauge(
             "odradek_quorum_is_leader", "1 at the active controller", lambda: self._driver.is_leader
         )
+        metrics.gauge(
+            "odradek_quorum_is_voter",
+            "1 where this node votes",
+            lambda: self._driver.node.configuration.is_voter(self._own_id),
+        )
         metrics.gauge("odradek_commands", "Not answered yet", lambda: len(self._errands))
         peers = self._peers
         if peers is not None:
