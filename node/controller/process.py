@@ -32,15 +32,9 @@ from cluster.metadata.records import (
 )
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.snapshot import image_records
-from cluster.raft.configuration import is_founder, node_id_of
+from cluster.raft.configuration import node_id_of
 from cluster.raft.messages import (
-    AppendRequest,
     Entry,
-    FollowRequest,
-    Message,
-    SnapshotChunk,
-    TimeoutNow,
-    VoteRequest,
 )
 from cluster.raft.ready import Role, Standing
 from cluster.raft.settings import RaftSettings
@@ -53,20 +47,10 @@ from node.bus.messages import (
     StillThere,
     Submit,
     ToController,
-    Unreachable,
 )
-from node.bus.peer_messages import (
-    Acquaint,
-    AskQuorum,
-    Carried,
-    Forward,
-    PeerHeader,
-    PeerMessage,
-    Refused,
-    TellQuorum,
-)
+from node.bus.peer_messages import PeerHeader, Refused
 from node.config import NodeConfig
-from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
+from node.controller.acquaintances import Acquaintances
 from node.controller.bootstrap import bootstrap_records
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
@@ -74,8 +58,8 @@ from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
 from node.controller.last_run import boot_id, note_run, previous_epoch
 from node.controller.liveness import PATIENCE_SESSIONS, Liveness
-from node.controller.lost_peers import LostPeers
 from node.controller.membership import overdue_update, why_refused
+from node.controller.neighbours import Neighbours
 from node.controller.presence import Presence, incarnation_of
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
@@ -91,9 +75,6 @@ _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
 _HAND_OVER_AGAIN_MS = 1_000
 """After which a node that wants to stop and still leads the quorum asks again that another does."""
-_TELL_AGAIN_MS = 5_000
-_OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
-"""What somebody says who leads or wants to."""
 
 
 class ControllerProcess:
@@ -114,9 +95,6 @@ class ControllerProcess:
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
-        self._has_vote = True
-        """As it was told last."""
-        self._told_ms = self._forget_ms = 0
         incarnation = incarnation_of(config)
         self._poller = zmq.Poller()
         self._acquaintances = Acquaintances(
@@ -132,7 +110,6 @@ class ControllerProcess:
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
-        self._lost = LostPeers(self._driver, part.own_id)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._followers = Followers(
             self._context,
@@ -151,6 +128,15 @@ class ControllerProcess:
             tell=lambda identity, answer: self._followers.send(identity, [answer]),
             wall_ms=_wall_ms,
             headers=self._acquaintances,
+        )
+        self._neighbours = Neighbours(
+            config,
+            self._acquaintances,
+            self._driver,
+            self._errands,
+            self._quorum,
+            tell=self._followers.tell,
+            suspect=self._suspect,
         )
         self._presence = Presence(
             config,
@@ -202,7 +188,7 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            self._lost.next_deadline_ms(),
+            self._neighbours.next_deadline_ms(),
             None if (asked := self._asked()) is None else asked.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
@@ -252,7 +238,6 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
-        self._lost.succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
@@ -266,63 +251,17 @@ class ControllerProcess:
                     self._is_there(message.process)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
-        if self._peers is not None:
-            for member in self._peers.look():
-                self._lost.came_back(member)
-                self._errands.reconnected(member, now_ms)
-            self._lost.doubt(
-                self._peers.broken_since, lambda nodes: self._followers.tell(Unreachable(nodes))
-            )
-            for member in self._peers.take_gone():
-                suspect = self._lost.went(member, now_ms)
-                if suspect is not None and self._decisions is not None:
-                    self._decisions.controller.suspect(suspect, now_ms)
-            for header, messages in self._peers.receive():
-                self._acquaintances.meet(header, now_ms)
-                for peer_message in messages:
-                    self._hear_peer(header, peer_message, now_ms)
-            if now_ms >= self._forget_ms:
-                self._forget_ms = now_ms + FORGOTTEN_MS // 3
-                self._acquaintances.forget(self._image.brokers, now_ms)
-            if self._peers.is_replaced:
-                self._peers.is_replaced = False
-                self._come_back_as_another()
+        self._neighbours.hear(self._image.brokers, now_ms)
+        if self._neighbours.is_replaced and self._driver.is_idle:
+            self._come_back_as_another()
+
+    def _suspect(self, node_id: int, since_ms: int) -> None:
+        if self._decisions is not None:
+            self._decisions.controller.suspect(node_id, since_ms)
 
     def _is_there(self, process: str) -> None:
         if self._liveness is not None:
             self._liveness.heard(process)
-
-    def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
-        if isinstance(message, Forward):
-            self._errands.submit_peers(header.member, header.incarnation, message, now_ms)
-        elif isinstance(message, Carried):
-            self._errands.carried(message, now_ms)
-        elif isinstance(message, AskQuorum):
-            self._quorum.asked(header.member, message)
-        elif isinstance(message, TellQuorum):
-            self._quorum.told(message)
-        elif isinstance(message, Acquaint):
-            self._acquaintances.hear_of(message, now_ms)
-        elif message.sender == header.member:
-            self._step(message, now_ms)
-
-    def _step(self, message: Message, now_ms: int) -> None:
-        if self._driver.is_alone and isinstance(message, _OF_LEADERS):
-            # Nobody can lead the only voter, for it has to have agreed. Whoever thinks so knows a
-            # log that is not on this disk any more.
-            if now_ms >= self._told_ms:
-                self._told_ms = now_ms + _TELL_AGAIN_MS
-                log.error(
-                    "node %d has a cluster of this id with other voters, but this node's metadata"
-                    " were decided by it alone: was its disk wiped? stop it, remove %s, set join",
-                    node_id_of(message.sender),
-                    self._config.data,
-                )
-            return
-        if isinstance(message, FollowRequest):
-            # It may have to reach others that it has not heard of.
-            self._acquaintances.introduce(message.sender)
-        self._driver.step(message)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -435,7 +374,7 @@ class ControllerProcess:
             return  # told again by a core that began anew
         if entry.is_configuration:
             self._acquaintances.follow(self._driver.node.configuration)
-            self._tell_of_vote()
+            self._neighbours.tell_of_vote()
         image = None if self._decisions is None else self._decisions.committed(entry)
         if image is None:
             delta = MetadataDelta(self._image)
@@ -457,7 +396,7 @@ class ControllerProcess:
         if self._config.is_of_several:
             leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
             log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
-            self._tell_of_vote()
+            self._neighbours.tell_of_vote()
         self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
 
     def _lead_if_due(self) -> None:
@@ -479,7 +418,7 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
-            for gone, since_ms in self._lost.suspects:
+            for gone, since_ms in self._neighbours.suspects:
                 decisions.controller.suspect(gone, since_ms)
         self._decisions = decisions
         self._errands.lead_by(self._own_id, decisions, _clock_ms())
@@ -527,30 +466,13 @@ class ControllerProcess:
         )
 
     def _come_back_as_another(self) -> None:
-        """The quorum has no founder of our id any more, or one with another data folder: from the
-        next start on, which is now, this node is a replica without a vote."""
-        node = self._driver.node
-        is_in_doubt = self._driver.is_alone and node.log.last_index > 0
-        if not is_founder(self._own_id) or is_in_doubt or not self._driver.is_idle:
-            return
+        """From the next start on, which is now, this node is a replica without a vote."""
         become_joined(self._log)
         log.warning(
             "this node votes no more as what it was: it comes back without a vote; see above"
         )
         self._leave()
         raise SystemExit(0)
-
-    def _tell_of_vote(self) -> None:
-        """Say that there is no vote, and what gives one: after a start, or when it was taken."""
-        node = self._driver.node
-        if not node.configuration.voters or node.leader_id is None:
-            return
-        had_vote, self._has_vote = self._has_vote, node.configuration.is_voter(self._own_id)
-        if had_vote and not self._has_vote:
-            log.warning(
-                "this node follows the metadata without a vote; odradek node add %d gives it one",
-                self._config.node_id,
-            )
 
 
 def _image_of(content: bytes, index: int) -> MetadataImage:
