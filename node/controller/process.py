@@ -31,6 +31,7 @@ from cluster.metadata.records import (
     decode_records,
     encode_records,
 )
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.snapshot import image_records
 from cluster.raft.messages import Entry, Message
 from cluster.raft.ready import Role, Standing
@@ -103,6 +104,8 @@ class ControllerProcess:
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
+        self._configs_heeded: object = None
+        self._worker_count = config.worker_count
         self._succession: tuple[int, int] | None = None
         incarnation = _incarnation(config)
         self._peers = _peer_bus(config, self._why_refused)
@@ -330,6 +333,20 @@ class ControllerProcess:
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             self._supervisor.ready()
+        if self._is_ready and self._image.configs is not self._configs_heeded:
+            self._heed_configs()
+
+    def _heed_configs(self) -> None:
+        """Have as many workers as this node shall have, if that has changed."""
+        config = self._config
+        self._configs_heeded = self._image.configs
+        workers = broker_settings(self._image, config.node_id, config.broker_configs).workers
+        count = min(workers or config.worker_count, config.store_count)
+        if count != self._worker_count:
+            self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._worker_count = count
+            self._presence.regroup(count)
+            self._supervisor.regroup(count)
 
     def _answer(self, now_ms: int) -> None:
         self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
