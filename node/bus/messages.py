@@ -223,6 +223,11 @@ class ReplicaStanding(_Message, frozen=True, array_like=True, gc=False):
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    directory_id: bytes = bytes(16)
+    """Of the data folder in which it keeps the metadata; zero where nobody has said."""
+    host: str = ""
+    port: int = 0
+    """Where it listens for the other nodes; port 0 where nobody has said."""
 
 
 class QuorumState(_Message, frozen=True, array_like=True, gc=False):
