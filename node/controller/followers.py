@@ -7,7 +7,7 @@ place in the log everywhere.
 """
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Container, Sequence, Set
 
 import zmq
 
@@ -112,6 +112,12 @@ class Followers:
         follower = self._followers.get(identity)
         if follower is not None:
             follower.offset = max(follower.offset, message.offset)
+
+    def dismiss(self, names: Container[str]) -> None:
+        """These processes end and do not come back: nobody waits for them."""
+        for identity, follower in list(self._followers.items()):
+            if follower.name in names:
+                del self._followers[identity]
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Tell everybody of committed entries."""

@@ -95,6 +95,8 @@ class ControllerProcess:
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
+        self._configs_heeded: object = None
+        self._worker_count = config.worker_count
         incarnation = incarnation_of(config)
         self._poller = zmq.Poller()
         self._acquaintances = Acquaintances(
@@ -148,9 +150,7 @@ class ControllerProcess:
             on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
-        self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
-            f"router-{index}" for index in range(config.router_count)
-        }
+        self._expected = _processes(config, config.worker_count)
         self._liveness: Liveness | None = None
         if config.is_of_several:
             settings = broker_settings(self._image, config.node_id, config.broker_configs)
@@ -311,6 +311,22 @@ class ControllerProcess:
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             self._supervisor.ready()
+        if self._is_ready and self._image.configs is not self._configs_heeded:
+            self._heed_configs()
+
+    def _heed_configs(self) -> None:
+        """Have as many workers as this node shall have, if that has changed."""
+        config = self._config
+        self._configs_heeded = self._image.configs
+        workers = broker_settings(self._image, config.node_id, config.broker_configs).workers
+        count = min(workers or config.worker_count, config.store_count)
+        if count != self._worker_count:
+            self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._worker_count = count
+            if self._liveness is not None:
+                self._liveness.expect(_processes(config, count))
+            self._presence.regroup(count)
+            self._supervisor.regroup(count)
 
     def _answer(self, now_ms: int) -> None:
         self._errands.settle(self._image.offset, self._reached(), now_ms)
@@ -473,6 +489,12 @@ class ControllerProcess:
         )
         self._leave()
         raise SystemExit(0)
+
+
+def _processes(config: NodeConfig, worker_count: int) -> set[str]:
+    """The processes of this node that follow the metadata."""
+    workers = {f"worker-{index}" for index in range(worker_count)}
+    return workers | {f"router-{index}" for index in range(config.router_count)}
 
 
 def _image_of(content: bytes, index: int) -> MetadataImage:

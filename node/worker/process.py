@@ -101,6 +101,7 @@ class WorkerProcess:
             router_count=config.router_count,
             worker=index,
             incarnation=self._incarnation,
+            worker_count=config.worker_count,
         )
         self._turns = Turns(self._partitions, self._routers.broadcast, settle_helper)
         self._controller = Link(

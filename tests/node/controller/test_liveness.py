@@ -68,3 +68,12 @@ def test_strangers_do_not_count() -> None:
     watch.liveness.heard("worker-7")
     watch.pass_time(2 * PATIENCE_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.silent == set()
+
+
+def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
+    watch = Watch()
+    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    watch.liveness.expect([ROUTER, "worker-1"])
+    assert watch.liveness.silent == set()
+    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    assert watch.liveness.silent == {"worker-1"}
