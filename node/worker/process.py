@@ -257,6 +257,7 @@ class WorkerProcess:
             return
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
+        self._resign_what_is_refused(now_ms)
         for proposal, code in self._proposals.expired(now_ms):
             self._replication.settled(proposal, code, now_ms)
         if self._controller.take_connected():
@@ -276,6 +277,14 @@ class WorkerProcess:
 
     def _propose(self, proposals: Sequence[Proposal]) -> None:
         self._proposals.send(proposals, self._image, _now_ms())
+
+    def _resign_what_is_refused(self, now_ms: int) -> None:
+        """Others shall not wait for replicas whose records this node's disk does not take."""
+        known = self._partitions.replicated
+        refused = [known[place] for place in self._turns.take_refused() if place in known]
+        if refused:
+            places = [(replica.topic_id, replica.partition) for replica in refused]
+            self._proposals.resign(places, self._image, now_ms)
 
     def _tell_controller(self, message: "ToController") -> None:
         try:
