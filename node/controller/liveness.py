@@ -37,7 +37,7 @@ class Liveness:
         """Who has been asked and does not answer."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """From now on these are asked, and nobody else; who was asked before is in time as it was."""
+        """From now on these are asked and nobody else; who was asked already has no more time."""
         self._asked_ms = {name: self._asked_ms.get(name) for name in names}
         self.silent &= self._asked_ms.keys()
 
