@@ -1,13 +1,12 @@
 """What the other members of the quorum say and do, before the Raft core hears of it.
 
 Every message goes where it belongs: Raft's to the driver, commands to the errands, questions to the
-view of the quorum. What is not a message is heeded as well (`lost_peers`): a connection that
-breaks makes a node doubtful for a moment, and a leader whose process has ended is succeeded without
-waiting for a silence that is certain to come. Called by the process in every turn.
+view of the quorum; and who can be reached or not, to the lost peers. Called by the process in every
+turn.
 """
 
 import logging
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container
 
 from cluster.raft.configuration import is_founder, node_id_of
 from cluster.raft.messages import (
@@ -18,7 +17,6 @@ from cluster.raft.messages import (
     TimeoutNow,
     VoteRequest,
 )
-from node.bus.messages import Unreachable
 from node.bus.peer_messages import (
     Acquaint,
     AskQuorum,
@@ -52,21 +50,22 @@ class Neighbours:
         driver: RaftDriver,
         errands: Errands,
         quorum: QuorumView,
+        lost: LostPeers,
         *,
-        tell: Callable[[Unreachable], None],
+        tell: Callable[[tuple[int, ...]], None],
         suspect: Callable[[int, int], None],
     ) -> None:
-        """`tell` speaks to the processes of this node; `suspect` hears of a node whose process has
-        ended, and when."""
+        """`tell` says to the processes of this node which nodes have become unreachable, `suspect`
+        to the active controller whose process has ended, and when."""
         self._config = config
         self._acquaintances = acquaintances
         self._driver = driver
         self._errands = errands
         self._quorum = quorum
+        self._lost = lost
         self._tell = tell
         self._suspect = suspect
         self._own_id = driver.node.own_id
-        self._lost = LostPeers(driver, self._own_id)
         self._forget_ms = 0
         self._told_ms = 0
         self._has_vote = True
@@ -74,11 +73,6 @@ class Neighbours:
     def next_deadline_ms(self) -> int | None:
         """When `hear` has something to do, if nobody says anything before."""
         return self._lost.next_deadline_ms()
-
-    @property
-    def suspects(self) -> Iterable[tuple[int, int]]:
-        """The nodes whose controller's process has ended, and since when."""
-        return self._lost.suspects
 
     @property
     def is_replaced(self) -> bool:
@@ -101,7 +95,7 @@ class Neighbours:
         for member in bus.look():
             self._lost.came_back(member)
             self._errands.reconnected(member, now_ms)
-        self._lost.doubt(bus.broken_since, lambda nodes: self._tell(Unreachable(nodes)))
+        self._lost.doubt(bus.broken_since, self._tell)
         for member in bus.take_gone():
             suspect = self._lost.went(member, now_ms)
             if suspect is not None:

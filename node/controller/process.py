@@ -47,6 +47,7 @@ from node.bus.messages import (
     StillThere,
     Submit,
     ToController,
+    Unreachable,
 )
 from node.bus.peer_messages import PeerHeader, Refused
 from node.config import NodeConfig
@@ -58,6 +59,7 @@ from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
 from node.controller.last_run import boot_id, note_run, previous_epoch
 from node.controller.liveness import PATIENCE_SESSIONS, Liveness
+from node.controller.lost_peers import LostPeers
 from node.controller.membership import overdue_update, why_refused
 from node.controller.neighbours import Neighbours
 from node.controller.presence import Presence, incarnation_of
@@ -131,13 +133,15 @@ class ControllerProcess:
             wall_ms=_wall_ms,
             headers=self._acquaintances,
         )
+        self._lost = LostPeers(self._driver, part.own_id)
         self._neighbours = Neighbours(
             config,
             self._acquaintances,
             self._driver,
             self._errands,
             self._quorum,
-            tell=self._followers.tell,
+            self._lost,
+            tell=lambda nodes: self._followers.tell(Unreachable(nodes)),
             suspect=self._suspect,
         )
         self._presence = Presence(
@@ -434,7 +438,7 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
-            for gone, since_ms in self._neighbours.suspects:
+            for gone, since_ms in self._lost.suspects:
                 decisions.controller.suspect(gone, since_ms)
         self._decisions = decisions
         self._errands.lead_by(self._own_id, decisions, _clock_ms())

@@ -10,9 +10,10 @@ import pytest
 from cluster.raft.configuration import member_id
 from cluster.raft.messages import AppendRequest, FollowRequest, VoteRequest
 from cluster.raft.ready import Role
-from node.bus.messages import Submitted, Unreachable
+from node.bus.messages import Submitted
 from node.bus.peer_messages import Acquaint, AskQuorum, Carried, Refused, TellQuorum
 from node.controller.errands import Errands
+from node.controller.lost_peers import LostPeers
 from node.controller.neighbours import Neighbours
 from node.controller.quorum_view import QuorumView
 from protocol.errors import ErrorCode
@@ -30,8 +31,8 @@ class House:
     def __init__(self, member: Member, person: Person) -> None:
         self.member = member
         self.person = person
-        self.told: list[Unreachable] = []
-        self.suspected: list[int] = []
+        self.told: list[tuple[int, ...]] = []
+        self.suspects: list[tuple[int, int]] = []
         self.submitted: list[Submitted] = []
         acquaintances = person.acquaintances
         errands = Errands(
@@ -52,8 +53,9 @@ class House:
             member.driver,
             errands,
             quorum,
+            LostPeers(member.driver, member.node_id),
             tell=self.told.append,
-            suspect=lambda node_id, _since_ms: self.suspected.append(node_id),
+            suspect=lambda node_id, now_ms: self.suspects.append((node_id, now_ms)),
         )
 
     def hear(self) -> None:
@@ -155,9 +157,10 @@ def test_a_broken_connection_is_told_as_a_node_that_may_be_gone(
 
     def is_told() -> bool:
         house.hear()
-        return house.told == [Unreachable((5,))]
+        return house.told == [(5,)] and bool(house.suspects)
 
-    wait_until(is_told, what="node 5 is doubtful")
+    wait_until(is_told, what="node 5 is doubtful, and suspect")
+    assert house.suspects == [(5, alone.now_ms)]
 
 
 def test_when_the_leader_s_process_ends_the_others_stand_one_after_the_other(
@@ -187,7 +190,6 @@ def test_when_the_leader_s_process_ends_the_others_stand_one_after_the_other(
     room.now_ms = due_ms
     house.hear()
     assert member.driver.node.role is Role.CANDIDATE
-    assert house.suspected == [node for node, _ in house.neighbours.suspects] == [leader.node_id]
     assert house.neighbours.next_deadline_ms() is None
     room.close()
 
