@@ -102,6 +102,7 @@ class ControllerProcess:
         self._doubted: tuple[int, ...] = ()
         self._gone_ms: dict[int, int] = {}
         """Nodes whose controller's process has ended, as far as that shows: since when."""
+        self._former_leader: int | None = None
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
@@ -390,6 +391,8 @@ class ControllerProcess:
         ):
             self._decisions = None
         now_ms = _clock_ms()
+        if standing.leader_id not in (None, self._config.node_id):
+            self._former_leader = standing.leader_id
         if self._config.is_of_several:
             log.info("%s in term %d, leader %s", standing.role, standing.term, standing.leader_id)
         self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
@@ -411,10 +414,18 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
-            for gone, since_ms in self._gone_ms.items():
-                decisions.controller.suspect(gone, since_ms)
+            self._suspect(decisions)
         self._decisions = decisions
         self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
+
+    def _suspect(self, decisions: Decisions) -> None:
+        """Nodes that have probably died: their processes have ended, or the quorum has lost sight
+        of one that led it. Whoever handed the lead over in order is heard of in no time."""
+        if self._former_leader is not None:
+            decisions.controller.suspect(self._former_leader, _clock_ms())
+            self._former_leader = None
+        for gone, since_ms in self._gone_ms.items():
+            decisions.controller.suspect(gone, since_ms)
 
     def _has_room(self, byte_count: int) -> bool:
         """Whether the log takes so much more. If not, another node shall lead: its disk may."""
