@@ -95,9 +95,26 @@ def kafka(jars: Path, directory: Path) -> Iterator[Broker]:
     format_storage = ["kafka.tools.StorageTool", "format", "--standalone", "-t", CLUSTER_ID]
     subprocess.run([*java, *format_storage, "-c", str(properties)], check=True, capture_output=True)
     command = [*java[:1], *KAFKA_JVM, *java[1:], "kafka.Kafka", str(properties)]
-    version = next(jars.glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
     with _running(command, directory, port) as (pid, seconds):
-        yield Broker(name="Kafka", version=version, port=port, pid=pid, start_seconds=seconds)
+        yield Broker(
+            name="Kafka", version=kafka_version(jars), port=port, pid=pid, start_seconds=seconds
+        )
+
+
+def kafka_version(jars: Path) -> str:
+    """The release whose jars these are."""
+    return next(jars.glob("kafka_2.13-*.jar")).stem.removeprefix("kafka_2.13-")
+
+
+def revision(repository: Path) -> str:
+    """What this repository calls the commit that is measured."""
+    described = subprocess.run(
+        ["git", "-C", str(repository), "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return described.stdout.strip() or "unknown"
 
 
 @contextmanager
@@ -107,17 +124,11 @@ def odradek(repository: Path, directory: Path) -> Iterator[Broker]:
     directory.mkdir(parents=True)
     command = [sys.executable, "-m", "node.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
     command += ["--data", str(directory / "data"), "--profile", "standard"]
-    revision = subprocess.run(
-        ["git", "-C", str(repository), "describe", "--always", "--dirty"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout.strip()
     environment = {"PYTHONPATH": str(repository)}
     with _running(command, directory, port, environment) as (pid, seconds):
         yield Broker(
             name="Odradek",
-            version=revision or "unknown",
+            version=revision(repository),
             port=port,
             pid=pid,
             start_seconds=seconds,

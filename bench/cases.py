@@ -31,16 +31,22 @@ class Result:
     value: float
     p50_ms: float | None
     p99_ms: float | None
-    cpu_us_per_record: float
+    cpu_us_per_record: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A load, and which figure of it says how good the broker is."""
+class Figure:
+    """What is compared."""
 
     name: str
     unit: str
     is_lower_better: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(Figure):
+    """A load, and which figure of it says how good the broker is."""
+
     run: Callable[[Broker, "Bench"], Result]
 
 

@@ -5,7 +5,8 @@
  *   load roundtrip HOST PORT TOPIC SIZE COUNT ACKS
  *
  * produce    sends one prepared batch again and again (Produce 7), to the partitions in turn, with
- *            IN_FLIGHT requests unanswered.
+ *            IN_FLIGHT requests unanswered. PARTITIONS is their number, or, where HOST leads some
+ *            of them only, those themselves: "0,3,5"; "2," is one.
  * consume    reads RECORDS records from the beginning (Fetch 11), looks at batch headers only, and
  *            begins again until SECONDS are over.
  * roundtrip  keeps a Fetch waiting at the broker, produces a record and takes the time until the
@@ -220,9 +221,30 @@ static void print_latencies(double *latencies, size_t count) {
            latencies[(size_t)((double)count * 0.99)] * 1e3);
 }
 
+/* The partitions that an argument names, see the head of the file. */
+static int *parse_partitions(const char *text, size_t *count) {
+    int *partitions = malloc((strlen(text) + 1) * sizeof *partitions);
+    char *after;
+    *count = 0;
+    if (strchr(text, ',')) {
+        for (; *text; text = *after == ',' ? after + 1 : after) {
+            partitions[(*count)++] = (int)strtol(text, &after, 10);
+            if (after == text) fail("PARTITIONS is a number, or numbers with commas");
+        }
+    } else {
+        size_t wanted = (size_t)strtoul(text, NULL, 10);
+        partitions = realloc(partitions, (wanted + 1) * sizeof *partitions);
+        for (; *count < wanted; ++*count) partitions[*count] = (int)*count;
+    }
+    if (!*count) fail("PARTITIONS names none");
+    return partitions;
+}
+
 static int run_produce(char **argument) {
     const char *topic = argument[4];
-    int partitions = atoi(argument[5]), size = atoi(argument[6]), count = atoi(argument[7]);
+    size_t partition_count;
+    int *partitions = parse_partitions(argument[5], &partition_count);
+    int size = atoi(argument[6]), count = atoi(argument[7]);
     size_t in_flight = (size_t)atoi(argument[8]);
     int acks = atoi(argument[9]);
     double seconds = atof(argument[10]);
@@ -236,7 +258,7 @@ static int run_produce(char **argument) {
     while (at < end || answered < sent) {
         while (at < end && sent - answered < in_flight) {
             uint8_t *mark = partition;
-            put(&mark, sent % (size_t)partitions, 4);
+            put(&mark, (uint64_t)partitions[sent % partition_count], 4);
             began[sent % in_flight] = at;
             send_all(&wire, frame, length);
             sent++;

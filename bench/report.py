@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.brokers import Broker
-from bench.cases import Case, Result
+from bench.cases import Figure, Result
 
 INTRODUCTION = """\
 # Benchmarks
@@ -17,11 +17,27 @@ share of it. Absolute figures say more about the machine than about the brokers:
 """
 
 
+CLUSTER_INTRODUCTION = """\
+# Benchmarks of a cluster
+
+Three nodes of Odradek beside three of Apache Kafka, written by `make bench-cluster`; do not edit it
+by hand. All six run on one machine with the defaults that they ship with, topics have three
+replicas and min.insync.replicas 2, producers wait for acks=all. What was acknowledged is read back
+after the deaths and the restarts: a run that loses, doubles or reorders a record writes no page.
+"""
+FIGURES = """\
+A ratio above 1 is in favour of Odradek, in every row. Figures are medians, with the
+range of the rounds.
+
+| Case | Unit | Kafka | Odradek | Ratio | CPU us/record Kafka | Odradek | CPU ratio |
+| --- | --- | --: | --: | --: | --: | --: | --: |"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """One case, measured several times on each broker."""
 
-    case: Case
+    case: Figure
     kafka: Sequence[Result]
     odradek: Sequence[Result]
 
@@ -49,11 +65,7 @@ def render(
         "",
         "## Throughput and latency",
         "",
-        "A ratio above 1 is in favour of Odradek, in every row. Figures are medians, with the",
-        "range of the rounds.",
-        "",
-        "| Case | Unit | Kafka | Odradek | Ratio | CPU us/record Kafka | Odradek | CPU ratio |",
-        "| --- | --- | --: | --: | --: | --: | --: | --: |",
+        FIGURES,
     ]
     lines += [_row(comparison) for comparison in comparisons]
     lines += ["", "## Footprint", "", "| | Kafka | Odradek |", "| --- | --: | --: |"]
@@ -68,7 +80,24 @@ def render(
     return "\n".join(lines)
 
 
-def ratio(case: Case, kafka: Sequence[Result], odradek: Sequence[Result]) -> float:
+def render_cluster(
+    comparisons: Sequence[Comparison],
+    *,
+    versions: Mapping[str, str],
+    machine: Mapping[str, str],
+    command: str,
+    load_average: float,
+) -> str:
+    """The page of three nodes beside three. `versions` by the name of what was measured."""
+    lines = [CLUSTER_INTRODUCTION, "| | |", "| --- | --- |"]
+    lines += [f"| {name} | {value} |" for name, value in {**machine, **versions}.items()]
+    lines += [f"| load average before | {load_average:.1f} |", f"| command | `{command}` |", ""]
+    lines += [FIGURES]
+    lines += [_row(comparison) for comparison in comparisons]
+    return "\n".join([*lines, ""])
+
+
+def ratio(case: Figure, kafka: Sequence[Result], odradek: Sequence[Result]) -> float:
     """How many times better Odradek's median is."""
     theirs = statistics.median(result.value for result in kafka)
     ours = statistics.median(result.value for result in odradek)
@@ -77,21 +106,22 @@ def ratio(case: Case, kafka: Sequence[Result], odradek: Sequence[Result]) -> flo
 
 def _row(comparison: Comparison) -> str:
     case = comparison.case
-    cpu = [
-        statistics.median(result.cpu_us_per_record for result in results)
-        for results in (comparison.kafka, comparison.odradek)
-    ]
+    cpu = [_median_cpu(results) for results in (comparison.kafka, comparison.odradek)]
     cells = [
         case.name,
         case.unit,
         _spread([result.value for result in comparison.kafka]),
         _spread([result.value for result in comparison.odradek]),
         f"**{ratio(case, comparison.kafka, comparison.odradek):.2f}**",
-        f"{cpu[0]:.2f}",
-        f"{cpu[1]:.2f}",
-        f"{cpu[0] / cpu[1]:.2f}" if cpu[1] else "-",
+        *(f"{value:.2f}" if value is not None else "-" for value in cpu),
+        f"{cpu[0] / cpu[1]:.2f}" if cpu[0] is not None and cpu[1] else "-",
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _median_cpu(results: Sequence[Result]) -> float | None:
+    told = [each.cpu_us_per_record for each in results if each.cpu_us_per_record is not None]
+    return statistics.median(told) if told else None
 
 
 def _spread(values: Sequence[float]) -> str:

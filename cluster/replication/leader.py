@@ -19,6 +19,7 @@ watermark and the start of the leader's epoch.
 """
 
 from collections import deque
+from collections.abc import Container
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from cluster.metadata.image import NO_LEADER, PartitionImage
@@ -94,7 +95,7 @@ class _Parked(NamedTuple, Generic[T]):
 class _Progress:
     """A follower's: since when it has not had everything, as far as that is known."""
 
-    __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end")
+    __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end", "log_start_offset")
 
     def __init__(self, caught_up_ms: int) -> None:
         self.caught_up_ms = caught_up_ms
@@ -102,6 +103,7 @@ class _Progress:
         self.fetch_ms = caught_up_ms
         self.leader_end = 0
         """Where our log ended at its last fetch that said something of this partition."""
+        self.log_start_offset = -1
 
 
 class LeaderPartition(Generic[T]):
@@ -202,6 +204,26 @@ class LeaderPartition(Generic[T]):
         if broker_id not in replica.image.in_sync_replicas:
             proposal = self._propose_if(now_ms, joining=broker_id)
         return self._outcome(before, proposal)
+
+    def started(self, broker_id: int, log_start_offset: int) -> None:
+        """A follower's log starts there."""
+        progress = self._followers.get(broker_id)
+        if progress is not None:
+            progress.log_start_offset = log_start_offset
+
+    def low_watermark(self, log_start_offset: int, alive: Container[int]) -> int:
+        """Below this no live replica has anything any more; -1 if one has not been heard of. Our
+        own log starts at `log_start_offset`."""
+        return min(
+            [
+                log_start_offset,
+                *(
+                    progress.log_start_offset
+                    for broker_id, progress in self._followers.items()
+                    if broker_id in alive
+                ),
+            ]
+        )
 
     def check(self, now_ms: int) -> Outcome[T]:
         """Time has passed."""

@@ -84,12 +84,14 @@ class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):
-    """Move a partition's log start to `offset` (-1: to the high watermark)."""
+    """Move a partition's log start to `offset` (-1: to the high watermark). The answer waits for
+    the live replicas, `timeout_ms` at most."""
 
     request_id: int
     store: int
     number: int
     offset: int
+    timeout_ms: int = 30_000
 
 
 class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
@@ -218,6 +220,11 @@ class ReplicaStanding(_Message, frozen=True, array_like=True, gc=False):
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    directory_id: bytes = bytes(16)
+    """Of the data folder in which it keeps the metadata; zero where nobody has said."""
+    host: str = ""
+    port: int = 0
+    """Where it listens for the other nodes; port 0 where nobody has said."""
 
 
 class QuorumState(_Message, frozen=True, array_like=True, gc=False):

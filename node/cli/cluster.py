@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.asker import Asker, NotABroker
+from node.cli.catch_up import progress
 from node.cli.client import Connection, split_address, with_connection
 from node.cli.output import Output, Row, with_output
 from node.cli.serve import with_settings
@@ -202,7 +203,8 @@ def _attend(nodes: LocalCluster, output: Output) -> None:
 @with_connection
 @with_output
 def status(connection: Connection, output: Output) -> None:
-    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader.
+    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. Of replicas
+    that catch up it is said how many bytes they are behind, and about how long they will take.
 
     Works with any Kafka that has a PLAINTEXT listener at the bootstrap address. Exits with 1 if a
     partition has no leader or the quorum has none.
@@ -210,6 +212,15 @@ def status(connection: Connection, output: Output) -> None:
     health = _ask(connection)
     health.count()
     nodes = nodes_of(health)
+    catching_up: list[Row] = [
+        {
+            "node": each.node,
+            "replicas_behind": each.replica_count,
+            "bytes_behind": each.bytes_behind,
+            "rest_s": None if each.rest_s is None else round(each.rest_s, 1),
+        }
+        for each in progress(health.metadata, connection.timeout_s)
+    ]
     quorum = health.quorum
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
@@ -225,6 +236,7 @@ def status(connection: Connection, output: Output) -> None:
             {
                 **facts,
                 "nodes": nodes,
+                "catching_up": catching_up,
                 "under_replicated_partitions": sorted(health.under_replicated),
                 "offline_partitions": sorted(health.offline),
             }
@@ -236,6 +248,9 @@ def status(connection: Connection, output: Output) -> None:
             nodes,
             ["node", "address", "rack", "state", "quorum", "metadata_lag", "leads", "replicas"],
         )
+        if catching_up:
+            output.hint("\nCatching up:")
+            output.rows(catching_up, ["node", "replicas_behind", "bytes_behind", "rest_s"])
         for title, names in (
             ("Without a leader", health.offline),
             ("Under-replicated", health.under_replicated),

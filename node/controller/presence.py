@@ -7,6 +7,12 @@
                   it is refused                               tried again after a while
     REGISTERED    the interval has passed                     BrokerHeartbeat is sent
                   the heartbeat is refused for its epoch      UNREGISTERED
+    either        the node wants to stop                      LEAVING
+    LEAVING       again and again                             BrokerHeartbeat that wants to shut
+                                                              down is sent
+                  the answer says that it should shut down    released
+                  nobody has answered for GIVEN_UP_MS, or
+                  it is not registered                        released: there is nobody to ask
 
 A node on its own is registered once for each start, serves at once and sends no heartbeats. One of
 several is fenced until it has caught up and all of its processes follow; if it is not heard of for
@@ -36,6 +42,11 @@ log = logging.getLogger(__name__)
 RETRY_MS = 200
 REGISTRATION_TIMEOUT_MS = 5_000
 FIRST_HEARTBEAT_MS = 50
+LEAVING_MS = 20
+"""Between the heartbeats of a node that wants to stop; clients wait for what comes of them."""
+GIVEN_UP_MS = 3_000
+"""Without any answer to who wants to stop: several times an election, so that there is no quorum
+any more. All nodes may have been told to stop."""
 
 Submit = Callable[[bytes, int, Callable[[Carried], None]], None]
 """Command, timeout in milliseconds, and who hears what became of it."""
@@ -52,9 +63,12 @@ class Presence:
         self._due_ms = 0
         self._broker_epoch: int | None = None
         self._now_ms = 0
+        self._is_leaving = False
+        self._answered_ms = 0
         self.is_refused = False
         """Whether the last registration was not possible for lack of room."""
-        self.is_expected_to_leave = False
+        self.released_at: int | None = None
+        """The offset of the metadata with which this node may stop; None while it may not."""
 
     def broker(self, image: MetadataImage) -> BrokerImage | None:
         """This start's registration, when it is committed."""
@@ -63,17 +77,29 @@ class Presence:
             return None
         return broker
 
+    def leave(self, now_ms: int) -> None:
+        """The node wants to stop. Only one of several need be asked."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._due_ms = self._answered_ms = now_ms
+
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
         return None if self._is_asking or self._is_done() else self._due_ms
 
     def _is_done(self) -> bool:
+        if self.released_at is not None:
+            return True
         return self._broker_epoch is not None and not self._config.is_of_several
 
     def tick(self, now_ms: int, *, offset: int, is_complete: bool) -> None:
         """Say what is due. `offset` is how far the processes of this node have come, `is_complete`
         whether all of them are there."""
         self._now_ms = now_ms
+        if self._is_leaving and self.released_at is None:
+            is_nobody_there = now_ms - self._answered_ms >= GIVEN_UP_MS
+            if is_nobody_there or self._broker_epoch is None:
+                self.released_at = 0
         if self._is_asking or self._is_done() or now_ms < self._due_ms:
             return
         self._is_asking = True
@@ -89,6 +115,7 @@ class Presence:
                 broker_epoch=self._broker_epoch,
                 metadata_offset=offset,
                 wants_fence=not is_complete,
+                wants_shut_down=self._is_leaving,
             )
             timeout_ms = RETRY_MS * 2
         self._submit(encode_command(command), timeout_ms, self._on_answer)
@@ -98,6 +125,7 @@ class Presence:
         self._due_ms = self._now_ms + RETRY_MS
         code = carried.error_code
         if code == ErrorCode.NONE:
+            self._answered_ms = self._now_ms
             reply = decode_reply(carried.reply)
             if isinstance(reply, BrokerReply):
                 self._broker_epoch = reply.broker_epoch
@@ -105,6 +133,10 @@ class Presence:
                 self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS
             elif isinstance(reply, HeartbeatReply):
                 wait_ms = FIRST_HEARTBEAT_MS if reply.is_fenced else reply.next_heartbeat_ms
+                if self._is_leaving:
+                    wait_ms = LEAVING_MS
+                    if reply.should_shut_down:
+                        self.released_at = carried.offset
                 self._due_ms = self._now_ms + wait_ms
         elif self._broker_epoch is None:
             self.is_refused = code == ErrorCode.KAFKA_STORAGE_ERROR

@@ -221,7 +221,12 @@ class Coordinators:
     async def _create_topic(self) -> None:
         settings = self._broker_settings()
         services = self._services
-        broker_count = sum(not broker.is_fenced for broker in services.image.brokers.values())
+        image, static = services.image, services.static_configs
+        broker_count = sum(
+            not broker.is_fenced
+            and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
+            for broker in image.brokers.values()
+        )
         replicas = min(settings.offsets_topic_replication_factor, max(broker_count, 1))
         topic = NewTopic(
             GROUP_TOPIC,

@@ -79,6 +79,7 @@ class WorkerProcess:
         self._image = MetadataImage.empty()
         self._is_stopping = False
         self._has_followed = False
+        self._is_ready = False
         self._retry_ms = NEVER
         self._partitions = Partitions(
             folder=config.stores_folder,
@@ -258,6 +259,7 @@ class WorkerProcess:
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
         self._resign_what_is_refused(now_ms)
+        self._tell_if_ready()
         for proposal, code in self._proposals.expired(now_ms):
             self._replication.settled(proposal, code, now_ms)
         if self._controller.take_connected():
@@ -313,7 +315,6 @@ class WorkerProcess:
 
     def _follow_image(self) -> None:
         """Bring the stores in step with the newest image; on a full disk again a second later."""
-        is_first = not self._has_followed
         try:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
@@ -327,7 +328,13 @@ class WorkerProcess:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
         self._tell_controller(Applied(self._name, self._image.offset))
-        if is_first:
+        self._tell_if_ready()
+
+    def _tell_if_ready(self) -> None:
+        """Tell the supervisor once: the stores are open, and every router sends its requests here
+        and not to the worker that was before."""
+        if not self._is_ready and self._has_followed and self._routers.are_open:
+            self._is_ready = True
             self._supervisor.ready()
 
 

@@ -44,6 +44,12 @@ _HEAD = bytes(PAYLOAD_HEAD)
 Leaders = Mapping[Place, LeaderPartition[Held]]
 
 
+class OnStarted(Protocol):
+    """Hears where a follower's log starts."""
+
+    def __call__(self, place: Place, broker_id: int, log_start_offset: int) -> None: ...
+
+
 class OnOutcome(Protocol):
     """Hears what a follower's progress brought."""
 
@@ -111,6 +117,7 @@ class ReplicaServer:
         cluster_id: str,
         node_id: int,
         on_outcome: OnOutcome,
+        on_started: OnStarted,
         open_reader: Callable[[int], StoreReader],
         budget: TokenBudget,
     ) -> None:
@@ -120,6 +127,7 @@ class ReplicaServer:
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._on_outcome = on_outcome
+        self._on_started = on_started
         self._open_reader = open_reader
         self._readers: dict[int, StoreReader] = {}
         self._budget = budget
@@ -221,7 +229,12 @@ class ReplicaServer:
             served = session.served[wanted.handle] = _Served(wanted, place)
             if place is not None:
                 self._by_place.setdefault(place, []).append((session, served))
+            self._started(session, served, wanted.log_start_offset)
             self._reached(session, served, now_ms)
+        for handle, log_start_offset in fetch.log_starts:
+            told = session.served.get(handle)
+            if told is not None:
+                self._started(session, told, log_start_offset)
         for reached in fetch.reached:
             known_served = session.served.get(reached.handle)
             if known_served is not None:
@@ -229,6 +242,14 @@ class ReplicaServer:
                 known_served.last_epoch = reached.last_epoch
                 self._reached(session, known_served, now_ms)
         session.parked = _Parked(fetch, now_ms + fetch.wait_ms_max)
+
+    def _started(self, session: _Session, served: _Served, log_start_offset: int) -> None:
+        place = served.place
+        if place is None or place not in self._leaders:
+            return
+        image = self._leaders[place].replica.image
+        if not check_leader(image, self._node_id, served.leader_epoch):
+            self._on_started(place, session.contact.broker_id, log_start_offset)
 
     def _reached(self, session: _Session, served: _Served, now_ms: int) -> None:
         """The follower of this partition is at `served.offset`: is that on our log, and what does
@@ -326,12 +347,14 @@ class ReplicaServer:
             is_throttled = self._is_throttled(place, session, leader)
             if is_throttled and not self._budget.available(now_ms):
                 continue
+            # One batch may overdraw the budget, not a whole answer: replicas then move evenly.
+            allowance = self._budget.allowance(now_ms) if is_throttled else None
             end = leader.replica.log_end_offset
             try:
                 result = self._reader(place[0]).read(
                     place[1],
                     served.offset,
-                    max_bytes=left,
+                    max_bytes=left if allowance is None else min(left, allowance),
                     end_offset=end,
                     min_one_batch=not batches,
                 )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from bench.cases import RAW_CASES, Bench
 
@@ -52,3 +53,23 @@ def test_what_is_produced_is_consumed(load: Path, kafka_broker: "EmbeddedBroker"
     returned = run("roundtrip", host, port, topic, "100", "50", "-1")
     assert returned["records"] == 50
     assert 0 < returned["p50_ms"] <= returned["p99_ms"]
+
+
+@pytest.mark.e2e
+def test_partitions_can_be_named_where_others_are_led_elsewhere(
+    load: Path, kafka_broker: "EmbeddedBroker"
+) -> None:
+    topic = f"load-{uuid4().hex[:8]}"
+    kafka_broker.create_topic(topic, partitions=4)
+    host, port = kafka_broker.bootstrap_servers.split(":")
+    for named in ("1,3", "3,"):
+        command = [str(load), "produce", host, port, topic, named, "100", "8", "5", "-1", "0.1"]
+        subprocess.run(command, capture_output=True, check=True)
+    consumer = Consumer({"bootstrap.servers": kafka_broker.bootstrap_servers, "group.id": topic})
+    ends = [
+        consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[1]
+        for number in range(4)
+    ]
+    consumer.close()
+    assert ends[0] == ends[2] == 0
+    assert 0 < ends[1] < ends[3]

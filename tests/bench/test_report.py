@@ -2,7 +2,7 @@
 
 from bench.brokers import Broker
 from bench.cases import Case, Result
-from bench.report import Comparison, ratio, render
+from bench.report import Comparison, ratio, render, render_cluster
 
 
 def case(*, is_lower_better: bool) -> Case:
@@ -14,7 +14,7 @@ def case(*, is_lower_better: bool) -> Case:
     )
 
 
-def results(*values: float, cpu: float = 2.0) -> list[Result]:
+def results(*values: float, cpu: float | None = 2.0) -> list[Result]:
     return [
         Result(value=value, p50_ms=None, p99_ms=None, cpu_us_per_record=cpu) for value in values
     ]
@@ -54,3 +54,20 @@ def test_the_page_tells_figures_machine_and_command() -> None:
     assert "| cores | 2 |" in page
     assert "`make bench`" in page
     assert "| memory when idle (PSS), before the load | 400 MiB | 90 MiB |" in page
+
+
+def test_a_figure_without_processor_time_has_none_in_the_table() -> None:
+    outage = Comparison(
+        case=case(is_lower_better=True),
+        kafka=results(9.0, cpu=None),
+        odradek=results(1.5, cpu=None),
+    )
+    page = render_cluster(
+        [outage],
+        versions={"Kafka": "1.0"},
+        machine={"cores": "2"},
+        command="make bench-cluster",
+        load_average=0.2,
+    )
+    assert page.endswith("| **6.00** | - | - | - |\n")
+    assert "| Kafka | 1.0 |" in page

@@ -147,6 +147,8 @@ class Reader(threading.Thread):
         group: str,
         name: str,
         history: History,
+        *,
+        rack: str = "",
     ) -> None:
         super().__init__(daemon=True, name=name)
         self._topic = topic
@@ -162,6 +164,7 @@ class Reader(threading.Thread):
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
+                "client.rack": rack,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "error_cb": self._on_error,

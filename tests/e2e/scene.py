@@ -1,7 +1,7 @@
 """Clients at work on one topic, while a test does something to whoever serves them."""
 
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from tests.e2e.checker import History, Log
 from tests.e2e.load import PACE_S, Reader, Stream, Writer, read_log
@@ -14,7 +14,7 @@ class Scene:
     """Writers to all partitions of a topic and a group that reads it. `history` is what they saw.
 
     `bootstrap` is what the writers and readers begin with; further writers that begin elsewhere may
-    be given as `aside`.
+    be given as `aside`. The readers stand in the `racks` by turns.
     """
 
     def __init__(
@@ -27,6 +27,7 @@ class Scene:
         reader_count: int = 2,
         aside: Iterable[str] = (),
         pace_s: float = PACE_S,
+        racks: Sequence[str] = ("",),
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
@@ -38,7 +39,14 @@ class Scene:
             for number, address in enumerate((bootstrap, *aside))
         ]
         self.readers = [
-            Reader(bootstrap, topic, group, f"reader-{number}", self.history)
+            Reader(
+                bootstrap,
+                topic,
+                group,
+                f"reader-{number}",
+                self.history,
+                rack=racks[number % len(racks)],
+            )
             for number in range(reader_count)
         ]
 

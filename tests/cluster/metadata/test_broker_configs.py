@@ -27,6 +27,7 @@ KAFKA: Final = {
     "compression.type": ("STRING", "producer"),
     "compression.zstd.level": ("INT", "3"),
     "connections.max.idle.ms": ("LONG", "600000"),
+    "cordoned.log.dirs": ("LIST", ""),
     "default.replication.factor": ("INT", "1"),
     "delete.topic.enable": ("BOOLEAN", "true"),
     "fetch.max.bytes": ("INT", "57671680"),
@@ -72,6 +73,7 @@ KAFKA: Final = {
     "offsets.topic.segment.bytes": ("INT", "104857600"),
     "producer.id.expiration.ms": ("INT", "86400000"),
     "replica.lag.time.max.ms": ("LONG", "30000"),
+    "replica.selector.class": ("STRING", None),
     "socket.request.max.bytes": ("INT", "104857600"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }

@@ -66,6 +66,22 @@ def members(proposal: Proposal | None) -> list[int]:
     return [broker for broker, _ in proposal.in_sync]
 
 
+def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
+    stage = Stage()
+    leader = stage.leader
+    assert leader.low_watermark(7, {1, 2, 3}) == -1, "nobody has been heard of"
+    leader.started(2, 5)
+    assert leader.low_watermark(7, {1, 2, 3}) == -1
+    assert leader.low_watermark(7, {1, 2}) == 5
+    leader.started(3, 9)
+    leader.started(4, 1)
+    assert leader.low_watermark(7, {1, 2, 3, 4}) == 5, "4 has no replica"
+    leader.started(2, 8)
+    assert leader.low_watermark(7, {1, 2, 3}) == 7
+    stage.follow(1, 2, 3, epoch=6)
+    assert leader.low_watermark(7, {1, 2, 3}) == -1, "what was heard was heard in another reign"
+
+
 def test_an_append_waits_for_all_that_are_in_sync() -> None:
     stage = Stage()
     stage.leader.grew(4)

@@ -17,7 +17,7 @@ from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import ClusterCreated
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from protocol.errors import ApiError, ErrorCode
-from tests.support.raft_room import Member, RaftRoom
+from tests.support.raft_room import Hearsay, Member, RaftRoom
 
 NOW_MS = 5_000
 
@@ -43,6 +43,7 @@ class Active:
             node_id=0,
             static={},
             has_room=lambda _size: self.has_room,
+            headers=Hearsay(),
         )
         self.decisions.propose([ClusterCreated("c")], makes_room=True)
         self.decisions.decide(RegisterBroker(0, b"i" * 16), NOW_MS, makes_room=True)
