@@ -14,7 +14,6 @@ import os
 import random
 import sys
 import time
-from collections.abc import Set
 from pathlib import Path
 
 import msgspec
@@ -41,7 +40,6 @@ from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
 from node.bus.messages import (
     Applied,
-    AreYouThere,
     DescribeQuorum,
     Follow,
     StillThere,
@@ -117,11 +115,19 @@ class ControllerProcess:
             may_spend=_gives_room,
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._expected = _processes(config, config.worker_count)
+        session_ms = broker_settings(
+            self._image, config.node_id, config.broker_configs
+        ).broker_session_timeout_ms
         self._followers = Followers(
             self._context,
             ipc_address(config.run_folder, "controller"),
             self._driver,
             sets_back=not config.is_of_several,
+            liveness=Liveness(
+                self._expected if config.is_of_several else (),
+                patience_ms=PATIENCE_SESSIONS * session_ms,
+            ),
         )
         self._errands = Errands(
             own_id=part.own_id,
@@ -156,12 +162,6 @@ class ControllerProcess:
             on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
-        self._expected = _processes(config, config.worker_count)
-        self._liveness: Liveness | None = None
-        if config.is_of_several:
-            settings = broker_settings(self._image, config.node_id, config.broker_configs)
-            patience_ms = PATIENCE_SESSIONS * settings.broker_session_timeout_ms
-            self._liveness = Liveness(self._expected, patience_ms=patience_ms)
         self._register_metrics()
         self._poller.register(self._followers.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
@@ -195,7 +195,7 @@ class ControllerProcess:
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
             self._neighbours.next_deadline_ms(),
-            None if (asked := self._asked()) is None else asked.next_deadline_ms(),
+            self._followers.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -252,9 +252,8 @@ class ControllerProcess:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._followers.follow(identity, message, self._image)
-                    self._is_there(message.process)
                 elif type(message) is StillThere:
-                    self._is_there(message.process)
+                    self._followers.still_there(message)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         self._neighbours.hear(self._image.brokers, now_ms)
@@ -264,10 +263,6 @@ class ControllerProcess:
     def _suspect(self, node_id: int, since_ms: int) -> None:
         if self._decisions is not None:
             self._decisions.controller.suspect(node_id, since_ms)
-
-    def _is_there(self, process: str) -> None:
-        if self._liveness is not None:
-            self._liveness.heard(process)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -297,14 +292,14 @@ class ControllerProcess:
         presence = self._presence
         # Once: a process that dies and comes back soon does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
-        self._ask_who_is_there(now_ms)
+        self._followers.tick(now_ms)
         presence.tick(
             now_ms,
-            offset=self._reached(),
-            is_complete=self._is_complete and self._silent() == set(),
+            offset=self._followers.reached(self._image),
+            is_complete=self._is_complete and not self._followers.silent,
         )
         released_at = presence.released_at
-        is_free = released_at is not None and self._reached() >= released_at
+        is_free = released_at is not None and self._followers.reached(self._image) >= released_at
         if is_free and not self._has_released:
             self._has_released = True
             self._supervisor.released()
@@ -329,30 +324,14 @@ class ControllerProcess:
         if count != self._worker_count:
             self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
             self._worker_count = count
-            if self._liveness is not None:
-                self._liveness.expect(_processes(config, count))
+            if config.is_of_several:
+                self._followers.expect(_processes(config, count))
             self._presence.regroup(count)
             self._supervisor.regroup(count)
 
     def _answer(self, now_ms: int) -> None:
-        self._errands.settle(self._image.offset, self._reached(), now_ms)
+        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
         self._quorum.settle(now_ms)
-
-    def _ask_who_is_there(self, now_ms: int) -> None:
-        asked = self._asked()
-        if asked is not None and asked.look(now_ms):
-            self._followers.tell(AreYouThere())
-
-    def _asked(self) -> Liveness | None:
-        """Before this node is registered nobody is told anything, and nobody could answer."""
-        return self._liveness if self._followers.is_serving else None
-
-    def _silent(self) -> Set[str]:
-        return frozenset() if self._liveness is None else self._liveness.silent
-
-    def _reached(self) -> int:
-        """The offset up to which the processes of this node have carried the metadata out."""
-        return self._followers.reached(self._image, self._silent())
 
     def _tick_decisions(self, decisions: Decisions) -> None:
         try:
