@@ -14,7 +14,6 @@ import os
 import random
 import sys
 import time
-from collections.abc import Set
 from pathlib import Path
 
 import msgspec
@@ -39,7 +38,6 @@ from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
 from node.bus.messages import (
     Applied,
-    AreYouThere,
     DescribeQuorum,
     Follow,
     StillThere,
@@ -91,10 +89,14 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
+        self._former_leader: int | None = None
+        """The node that led the quorum before, until its broker is suspected for that."""
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
+        self._configs_heeded: object = None
+        self._worker_count = config.worker_count
         incarnation = incarnation_of(config)
         self._poller = zmq.Poller()
         self._acquaintances = Acquaintances(
@@ -110,13 +112,20 @@ class ControllerProcess:
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
-        self._lost = LostPeers(self._driver, part.own_id)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._expected = _processes(config, config.worker_count)
+        session_ms = broker_settings(
+            self._image, config.node_id, config.broker_configs
+        ).broker_session_timeout_ms
         self._followers = Followers(
             self._context,
             ipc_address(config.run_folder, "controller"),
             self._driver,
             sets_back=not config.is_of_several,
+            liveness=Liveness(
+                self._expected if config.is_of_several else (),
+                patience_ms=PATIENCE_SESSIONS * session_ms,
+            ),
         )
         self._errands = Errands(
             own_id=part.own_id,
@@ -130,6 +139,7 @@ class ControllerProcess:
             wall_ms=_wall_ms,
             headers=self._acquaintances,
         )
+        self._lost = LostPeers(self._driver, part.own_id)
         self._neighbours = Neighbours(
             config,
             self._acquaintances,
@@ -150,14 +160,6 @@ class ControllerProcess:
             on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
-        self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
-            f"router-{index}" for index in range(config.router_count)
-        }
-        self._liveness: Liveness | None = None
-        if config.is_of_several:
-            settings = broker_settings(self._image, config.node_id, config.broker_configs)
-            patience_ms = PATIENCE_SESSIONS * settings.broker_session_timeout_ms
-            self._liveness = Liveness(self._expected, patience_ms=patience_ms)
         self._register_metrics()
         self._poller.register(self._followers.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
@@ -191,7 +193,7 @@ class ControllerProcess:
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
             self._neighbours.next_deadline_ms(),
-            None if (asked := self._asked()) is None else asked.next_deadline_ms(),
+            self._followers.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -253,22 +255,17 @@ class ControllerProcess:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._followers.follow(identity, message, self._image)
-                    self._is_there(message.process)
                 elif type(message) is StillThere:
-                    self._is_there(message.process)
+                    self._followers.still_there(message)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         self._neighbours.hear(self._image.brokers, now_ms)
         if self._neighbours.is_replaced and self._driver.is_idle:
             self._come_back_as_another()
 
-    def _suspect(self, node_id: int, now_ms: int) -> None:
+    def _suspect(self, node_id: int, since_ms: int) -> None:
         if self._decisions is not None:
-            self._decisions.controller.suspect(node_id, now_ms)
-
-    def _is_there(self, process: str) -> None:
-        if self._liveness is not None:
-            self._liveness.heard(process)
+            self._decisions.controller.suspect(node_id, since_ms)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -298,14 +295,14 @@ class ControllerProcess:
         presence = self._presence
         # Once: a process that dies and comes back soon does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
-        self._ask_who_is_there(now_ms)
+        self._followers.tick(now_ms)
         presence.tick(
             now_ms,
-            offset=self._reached(),
-            is_complete=self._is_complete and self._silent() == set(),
+            offset=self._followers.reached(self._image),
+            is_complete=self._is_complete and not self._followers.silent,
         )
         released_at = presence.released_at
-        is_free = released_at is not None and self._reached() >= released_at
+        is_free = released_at is not None and self._followers.reached(self._image) >= released_at
         if is_free and not self._has_released:
             self._has_released = True
             self._supervisor.released()
@@ -318,26 +315,26 @@ class ControllerProcess:
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             self._supervisor.ready()
+        if self._is_ready and self._image.configs is not self._configs_heeded:
+            self._heed_configs()
+
+    def _heed_configs(self) -> None:
+        """Have as many workers as this node shall have, if that has changed."""
+        config = self._config
+        self._configs_heeded = self._image.configs
+        workers = broker_settings(self._image, config.node_id, config.broker_configs).workers
+        count = min(workers or config.worker_count, config.store_count)
+        if count != self._worker_count:
+            self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._worker_count = count
+            if config.is_of_several:
+                self._followers.expect(_processes(config, count))
+            self._presence.regroup(count)
+            self._supervisor.regroup(count)
 
     def _answer(self, now_ms: int) -> None:
-        self._errands.settle(self._image.offset, self._reached(), now_ms)
+        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
         self._quorum.settle(now_ms)
-
-    def _ask_who_is_there(self, now_ms: int) -> None:
-        asked = self._asked()
-        if asked is not None and asked.look(now_ms):
-            self._followers.tell(AreYouThere())
-
-    def _asked(self) -> Liveness | None:
-        """Before this node is registered nobody is told anything, and nobody could answer."""
-        return self._liveness if self._followers.is_serving else None
-
-    def _silent(self) -> Set[str]:
-        return frozenset() if self._liveness is None else self._liveness.silent
-
-    def _reached(self) -> int:
-        """The offset up to which the processes of this node have carried the metadata out."""
-        return self._followers.reached(self._image, self._silent())
 
     def _tick_decisions(self, decisions: Decisions) -> None:
         try:
@@ -400,6 +397,8 @@ class ControllerProcess:
         ):
             self._decisions = None
         now_ms = _clock_ms()
+        if standing.leader_id not in (None, self._own_id):
+            self._former_leader = node_id_of(standing.leader_id)
         if self._config.is_of_several:
             leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
             log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
@@ -425,10 +424,18 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
-            for gone, since_ms in self._lost.suspects:
-                decisions.controller.suspect(gone, since_ms)
+            self._suspect_all(decisions)
         self._decisions = decisions
         self._errands.lead_by(self._own_id, decisions, _clock_ms())
+
+    def _suspect_all(self, decisions: Decisions) -> None:
+        """Nodes that have probably died: their processes have ended, or the quorum has lost sight
+        of one that led it. Whoever handed the lead over in order is heard of in no time."""
+        if self._former_leader is not None:
+            decisions.controller.suspect(self._former_leader, _clock_ms())
+            self._former_leader = None
+        for gone, since_ms in self._lost.suspects:
+            decisions.controller.suspect(gone, since_ms)
 
     def _has_room(self, byte_count: int) -> bool:
         """Whether the log takes so much more. If not, another node shall lead: its disk may."""
@@ -480,6 +487,12 @@ class ControllerProcess:
         )
         self._leave()
         raise SystemExit(0)
+
+
+def _processes(config: NodeConfig, worker_count: int) -> set[str]:
+    """The processes of this node that follow the metadata."""
+    workers = {f"worker-{index}" for index in range(worker_count)}
+    return workers | {f"router-{index}" for index in range(config.router_count)}
 
 
 def _image_of(content: bytes, index: int) -> MetadataImage:
