@@ -32,12 +32,12 @@ from cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     BrokerHeartbeat,
-    Command,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
     IncrementalAlterConfigs,
+    MetadataCommand,
     RegisterBroker,
     UnregisterBroker,
     UpdateFeatures,
@@ -69,7 +69,7 @@ class Controller:
         """The state that the next command will be decided upon."""
         return self._state.image
 
-    def handle(self, command: Command, now_ms: int) -> ControllerResult:
+    def handle(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
         """Decide a command. Raises ApiError if it fails as a whole; the state stays as it is."""
         state = self._state
         match command:

@@ -221,6 +221,11 @@ class ReplicaStanding(_Message, frozen=True, array_like=True, gc=False):
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    directory_id: bytes = bytes(16)
+    """Of the data folder in which it keeps the metadata; zero where nobody has said."""
+    host: str = ""
+    port: int = 0
+    """Where it listens for the other nodes; port 0 where nobody has said."""
 
 
 class QuorumState(_Message, frozen=True, array_like=True, gc=False):
@@ -247,5 +252,17 @@ class Unreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
     node_ids: tuple[int, ...]
 
 
-ToController = Follow | Applied | Submit | DescribeQuorum
-FromController = MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable
+class AreYouThere(_Message, frozen=True, array_like=True, tag=29, gc=False):
+    """Asked again and again; answered by a process that does its work."""
+
+
+class StillThere(_Message, frozen=True, array_like=True, tag=30, gc=False):
+    """The answer to AreYouThere: says nothing of how far the process has come."""
+
+    process: str
+
+
+ToController = Follow | Applied | Submit | DescribeQuorum | StillThere
+FromController = (
+    MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable | AreYouThere
+)

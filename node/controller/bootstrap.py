@@ -13,6 +13,7 @@ from cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
 from cluster.metadata.image import Listener, MetadataImage
 from cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
 from node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
+from node.peer_settings import is_everywhere
 from protocol.types import Uuid
 
 
@@ -75,8 +76,8 @@ def _workers(config: NodeConfig) -> tuple[Listener, ...]:
 def _host_for_others(config: NodeConfig, listener: ListenerConfig) -> str:
     if not config.is_of_several:
         return ""
-    if listener.host not in ("", "0.0.0.0", "::"):
+    if not is_everywhere(listener.host):
         return listener.host
     own = config.own_peer
-    assert own is not None, "one of several is among its peers"
+    assert own is not None, "one of several listens for the others"
     return own.host

@@ -20,6 +20,7 @@ the session timeout the active controller fences it.
 """
 
 import logging
+import uuid
 from collections.abc import Callable
 
 from cluster.controller.commands import (
@@ -47,6 +48,8 @@ LEAVING_MS = 20
 GIVEN_UP_MS = 3_000
 """Without any answer to who wants to stop: several times an election, so that there is no quorum
 any more. All nodes may have been told to stop."""
+
+_INCARNATION_NAME = "incarnation"
 
 Submit = Callable[[bytes, int, Callable[[Carried], None]], None]
 """Command, timeout in milliseconds, and who hears what became of it."""
@@ -162,3 +165,19 @@ class Presence:
             log.warning("this node is registered anew")
             self._broker_epoch = None
             self._due_ms = self._now_ms
+
+
+def incarnation_of(config: NodeConfig) -> bytes:
+    """New with every start of the node. One of several keeps it when this process alone is started
+    anew: it need not be fenced for that."""
+    if not config.is_of_several:
+        return uuid.uuid4().bytes
+    path = config.run_folder / _INCARNATION_NAME
+    try:
+        known = path.read_bytes()
+    except FileNotFoundError:
+        known = b""
+    if len(known) != 16:
+        known = uuid.uuid4().bytes
+        path.write_bytes(known)
+    return known

@@ -193,9 +193,6 @@ class RouterProcess:
         services.image = new
         if old.configs is not new.configs or old.offset == 0:
             self._apply_settings(self._settings())
-        for topic_id, topic in old.topics_by_id.items():
-            if topic_id not in new.topics_by_id:
-                services.logs.forget_topic(topic_id, len(topic.partitions))
         self._coordinators.on_image(old, new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()

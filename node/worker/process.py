@@ -24,10 +24,12 @@ from cluster.replication.leader import Proposal
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     Follow,
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    StillThere,
     Submitted,
     ToController,
 )
@@ -80,6 +82,7 @@ class WorkerProcess:
         self._image = MetadataImage.empty()
         self._is_stopping = False
         self._has_followed = False
+        self._is_ready = False
         self._retry_ms = NEVER
         self._partitions = Partitions(
             folder=config.stores_folder,
@@ -261,6 +264,7 @@ class WorkerProcess:
             return
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
+        self._tell_if_ready()
         for proposal, code in self._proposals.expired(_steady_ms()):
             self._replication.settled(proposal, code, even_ms)
         if self._controller.take_connected():
@@ -300,13 +304,14 @@ class WorkerProcess:
                 elif isinstance(message, Submitted):
                     for proposal, code in self._proposals.answered(message):
                         self._replication.settled(proposal, code, self._even_ms())
+                elif isinstance(message, AreYouThere):
+                    self._tell_controller(StillThere(self._name))
         if image is not self._image:
             self._image = image
             self._follow_image()
 
     def _follow_image(self) -> None:
         """Bring the stores in step with the newest image; on a full disk again a second later."""
-        is_first = not self._has_followed
         try:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
@@ -320,7 +325,13 @@ class WorkerProcess:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
         self._tell_controller(Applied(self._name, self._image.offset))
-        if is_first:
+        self._tell_if_ready()
+
+    def _tell_if_ready(self) -> None:
+        """Tell the supervisor once: the stores are open, and every router sends its requests here
+        and not to the worker that was before."""
+        if not self._is_ready and self._has_followed and self._routers.are_open:
+            self._is_ready = True
             self._supervisor.ready()
 
 

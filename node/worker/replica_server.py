@@ -365,12 +365,14 @@ class ReplicaServer:
             is_throttled = self._is_throttled(place, session, leader)
             if is_throttled and not self._budget.available(now_ms):
                 continue
+            # One batch may overdraw the budget, not a whole answer: replicas then move evenly.
+            allowance = self._budget.allowance(now_ms) if is_throttled else None
             end = leader.replica.log_end_offset
             try:
                 result = self._reader(place[0]).read(
                     place[1],
                     served.offset,
-                    max_bytes=left,
+                    max_bytes=left if allowance is None else min(left, allowance),
                     end_offset=end,
                     min_one_batch=not batches,
                 )
