@@ -161,3 +161,10 @@ def test_folders_belong_to_this_user_and_this_data_folder() -> None:
     assert one != two
     assert one == default_run_folder(Path("/a"), {})
     assert len(str(one)) < 80
+
+
+def test_how_long_others_are_waited_for_before_a_stop_is_bounded() -> None:
+    assert configured().controlled_shutdown_ms == 10_000
+    assert configured(controlled_shutdown_timeout_ms="0").controlled_shutdown_ms == 0
+    (fault,) = faults_of(controlled_shutdown_timeout_ms="-1")
+    assert "controlled.shutdown.timeout.ms=-1" in fault
