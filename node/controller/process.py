@@ -67,7 +67,7 @@ from node.bus.peer_messages import (
 )
 from node.config import NodeConfig
 from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
-from node.controller.bootstrap import bootstrap_records
+from node.controller.bootstrap import bootstrap_records, overruled
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
@@ -371,6 +371,8 @@ class ControllerProcess:
         self._followers.admit(self._image)
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
+            if (notice := overruled(self._config, self._image)) is not None:
+                log.warning("%s", notice)
             self._supervisor.ready()
 
     def _answer(self, now_ms: int) -> None:
