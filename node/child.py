@@ -107,6 +107,8 @@ class Child:
         """Whether it has said that the node may stop."""
         self.wanted_workers: int | None = None
         """How many workers it has said that the node shall have, until that is heeded."""
+        self.exit_code: int | None = None
+        """Of its last process, once that has ended."""
         self.details: Details = {}
         self.deadline = 0.0
         """When something is due if nothing happens: the start, or the end of patience."""
@@ -215,6 +217,7 @@ class Child:
         if process is None or process.poll() is None:
             return False
         self._process = None
+        self.exit_code = process.returncode
         self._close_connection()
         status = _describe_exit(process.returncode)
         if self.state is State.STOPPING:

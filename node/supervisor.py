@@ -13,7 +13,7 @@ Order of stopping, on SIGTERM, SIGINT or SIGHUP:
        after `controlled.shutdown.timeout.ms` (10 s).
     2. Routers stop accepting and finish what has begun: 5 s for clients to fetch their answers.
     3. Workers sync and close their stores.
-    4. The controller ends.
+    4. The controller ends. The data folder says that all is on the disk (`last_run`).
 
 Who does not end in a round of 2 to 4 is killed after `Patience.stop`. A second signal ends
 everything at once. One invariant: when `run` returns no process of the node is left.
@@ -38,6 +38,7 @@ import msgspec
 from node.child import Child, Patience, State, python_command
 from node.config import ListenerConfig, NodeConfig
 from node.config_sources import ConfigFault
+from node.controller.last_run import note_clean_end
 from node.data_folder import FolderLock, StateFile, adopt_identity
 from node.http import HttpServer, Respond
 from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
@@ -50,8 +51,8 @@ _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
-_WORKER = "worker-"
-"""What the names of workers begin with."""
+_ROUTERS, _WORKERS, _CONTROLLER = range(3)
+"""The rounds of stopping."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,13 +75,14 @@ class ChildPlan(NamedTuple):
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     """The processes of a node. Rounds of stopping: routers, workers, controller."""
     path = str(config_path)
-    plans = [ChildPlan("controller", python_command("node.controller.process", path), 2)]
+    controller = python_command("node.controller.process", path)
+    plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"{_WORKER}{index}", command, 1))
+        plans.append(ChildPlan(f"worker-{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("node.router.process", path, str(index))
-        plans.append(ChildPlan(f"router-{index}", command, 0))
+        plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
     return plans
 
 
@@ -185,6 +187,9 @@ class Supervisor:
                         child.excuse(now)
                 last = now
                 self._turn(now)
+            workers = self._workers()
+            if workers and all(child.exit_code == 0 for child in workers):
+                note_clean_end(self._config.data_folder)
         finally:
             for child in self._children:
                 child.kill()
@@ -279,16 +284,20 @@ class Supervisor:
         self._config = self._config.with_workers(self._regrouped.worker_count)
         self._regrouped = None
         self._config.save_json(self._config_path)
-        self._children = [child for child in self._children if not _is_worker(child.name)]
-        for plan in self._plan(self._config, self._config_path):
-            if _is_worker(plan.name):
-                worker = self._child(plan)
-                self._rounds[plan.name] = plan.stop_round
-                self._children.append(worker)
-                worker.start(now)
+        others = [c for c in self._children if self._rounds[c.name] != _WORKERS]
+        plans = [
+            plan
+            for plan in self._plan(self._config, self._config_path)
+            if plan.stop_round == _WORKERS
+        ]
+        self._rounds.update((plan.name, plan.stop_round) for plan in plans)
+        workers = [self._child(plan) for plan in plans]
+        self._children = [*others, *workers]
+        for worker in workers:
+            worker.start(now)
 
     def _workers(self) -> list[Child]:
-        return [child for child in self._children if _is_worker(child.name)]
+        return [child for child in self._children if self._rounds[child.name] == _WORKERS]
 
     def _learn_ports(self, child: Child) -> None:
         """Port 0 has become a real one: a restarted router must find the same."""
@@ -480,10 +489,6 @@ class Supervisor:
                 )
             )
         return samples
-
-
-def _is_worker(name: str) -> bool:
-    return name.startswith(_WORKER)
 
 
 class _Scrape:

@@ -176,7 +176,8 @@ class Applied(_Message, frozen=True, array_like=True, tag=21, gc=False):
 
 
 class Submit(_Message, frozen=True, array_like=True, tag=22, gc=False):
-    """A command for the controller, encoded by cluster.controller.commands."""
+    """A command for the controller, encoded by cluster.controller.commands. The deadline is of the
+    machine's steady clock (CLOCK_MONOTONIC), which all of its processes share."""
 
     request_id: int
     command: bytes
@@ -254,5 +255,17 @@ class Unreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
     node_ids: tuple[int, ...]
 
 
-ToController = Follow | Applied | Submit | DescribeQuorum
-FromController = MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable
+class AreYouThere(_Message, frozen=True, array_like=True, tag=29, gc=False):
+    """Asked again and again; answered by a process that does its work."""
+
+
+class StillThere(_Message, frozen=True, array_like=True, tag=30, gc=False):
+    """The answer to AreYouThere: says nothing of how far the process has come."""
+
+    process: str
+
+
+ToController = Follow | Applied | Submit | DescribeQuorum | StillThere
+FromController = (
+    MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable | AreYouThere
+)

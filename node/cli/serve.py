@@ -34,7 +34,11 @@ CLIENT_VARIABLES = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
 SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
 
 # name below `odradek node` -> module and the click command in it
-NODE_COMMANDS: Mapping[str, tuple[str, str]] = {"drain": ("node.cli.rebalance", "drain")}
+NODE_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "add": ("node.cli.membership", "add"),
+    "drain": ("node.cli.rebalance", "drain"),
+    "remove": ("node.cli.membership", "remove"),
+}
 
 with_settings = click.option(
     "--set",
@@ -143,7 +147,7 @@ class NodeCommands(click.Group):
 
 @click.group(cls=NodeCommands)
 def node() -> None:
-    """Run a node from a configuration file; take one out of use."""
+    """Run a node from a configuration file; give it a vote, empty it, take it out."""
 
 
 @node.command()

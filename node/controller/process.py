@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import time
-import uuid
+from collections.abc import Set
 from pathlib import Path
 
 import msgspec
@@ -47,8 +47,10 @@ from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     DescribeQuorum,
     Follow,
+    StillThere,
     Submit,
     ToController,
     Unreachable,
@@ -70,11 +72,14 @@ from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
 from node.controller.founders import become_joined, part_of
+from node.controller.last_run import boot_id, note_run, previous_epoch
+from node.controller.liveness import PATIENCE_SESSIONS, Liveness
 from node.controller.lost_peers import LostPeers
 from node.controller.membership import overdue_update, why_refused
-from node.controller.presence import Presence
+from node.controller.presence import Presence, incarnation_of
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
+from node.controller.worker_count import WorkerCount
 from node.observability import ChildLink, configure_logging
 from storage.metadata_log import MetadataLog
 
@@ -87,7 +92,6 @@ _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
 _HAND_OVER_AGAIN_MS = 1_000
 """After which a node that wants to stop and still leads the quorum asks again that another does."""
-_INCARNATION_NAME = "incarnation"
 _TELL_AGAIN_MS = 5_000
 _OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
 """What somebody says who leads or wants to."""
@@ -111,12 +115,11 @@ class ControllerProcess:
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
-        self._configs_heeded: object = None
-        self._worker_count = config.worker_count
+        self._worker_count = WorkerCount(config)
         self._has_vote = True
         """As it was told last."""
         self._told_ms = self._forget_ms = 0
-        incarnation = _incarnation(config)
+        incarnation = incarnation_of(config)
         self._poller = zmq.Poller()
         self._acquaintances = Acquaintances(
             config, part.own_id, refuses=self._why_refused, watch=self._watch
@@ -157,11 +160,18 @@ class ControllerProcess:
             lambda command, timeout_ms, answer: self._errands.submit_own(
                 command, _clock_ms() + timeout_ms, answer, _clock_ms()
             ),
+            previous_epoch=previous_epoch(config.data_folder, boot_id(), config.durability),
+            on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
             f"router-{index}" for index in range(config.router_count)
         }
+        self._liveness: Liveness | None = None
+        if config.is_of_several:
+            settings = broker_settings(self._image, config.node_id, config.broker_configs)
+            patience_ms = PATIENCE_SESSIONS * settings.broker_session_timeout_ms
+            self._liveness = Liveness(self._expected, patience_ms=patience_ms)
         self._register_metrics()
         self._poller.register(self._followers.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
@@ -195,6 +205,7 @@ class ControllerProcess:
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
             self._lost.next_deadline_ms(),
+            None if (asked := self._asked()) is None else asked.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -247,12 +258,14 @@ class ControllerProcess:
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
-                    deadline_ms = now_ms + message.deadline_ms - _wall_ms()
-                    self._errands.submit(identity, message, deadline_ms, now_ms)
+                    self._errands.submit(identity, message, message.deadline_ms, now_ms)
                 elif type(message) is Applied:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._followers.follow(identity, message, self._image)
+                    self._is_there(message.process)
+                elif type(message) is StillThere:
+                    self._is_there(message.process)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         if self._peers is not None:
@@ -276,6 +289,10 @@ class ControllerProcess:
             if self._peers.is_replaced:
                 self._peers.is_replaced = False
                 self._come_back_as_another()
+
+    def _is_there(self, process: str) -> None:
+        if self._liveness is not None:
+            self._liveness.heard(process)
 
     def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):
@@ -335,15 +352,16 @@ class ControllerProcess:
 
     def _present(self, now_ms: int) -> None:
         presence = self._presence
-        # Once: a process that dies and comes back does not make the node leave.
+        # Once: a process that dies and comes back soon does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
+        self._ask_who_is_there(now_ms)
         presence.tick(
             now_ms,
-            offset=self._followers.reached(self._image),
-            is_complete=self._is_complete,
+            offset=self._reached(),
+            is_complete=self._is_complete and self._silent() == set(),
         )
         released_at = presence.released_at
-        is_free = released_at is not None and self._followers.reached(self._image) >= released_at
+        is_free = released_at is not None and self._reached() >= released_at
         if is_free and not self._has_released:
             self._has_released = True
             self._supervisor.released()
@@ -356,24 +374,33 @@ class ControllerProcess:
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             self._supervisor.ready()
-        if self._is_ready and self._image.configs is not self._configs_heeded:
-            self._heed_configs()
-
-    def _heed_configs(self) -> None:
-        """Have as many workers as this node shall have, if that has changed."""
-        config = self._config
-        self._configs_heeded = self._image.configs
-        workers = broker_settings(self._image, config.node_id, config.broker_configs).workers
-        count = min(workers or config.worker_count, config.store_count)
-        if count != self._worker_count:
-            self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
-            self._worker_count = count
-            self._presence.regroup(count)
-            self._supervisor.regroup(count)
+        regrouping = self._worker_count.follow(self._image) if self._is_ready else None
+        if regrouping is not None:
+            self._followers.dismiss(regrouping.ended)
+            if self._liveness is not None:
+                self._liveness.expect_workers(regrouping.worker_count)
+            self._presence.regroup(regrouping.worker_count)
+            self._supervisor.regroup(regrouping.worker_count)
 
     def _answer(self, now_ms: int) -> None:
-        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
+        self._errands.settle(self._image.offset, self._reached(), now_ms)
         self._quorum.settle(now_ms)
+
+    def _ask_who_is_there(self, now_ms: int) -> None:
+        asked = self._asked()
+        if asked is not None and asked.look(now_ms):
+            self._followers.tell(AreYouThere())
+
+    def _asked(self) -> Liveness | None:
+        """Before this node is registered nobody is told anything, and nobody could answer."""
+        return self._liveness if self._followers.is_serving else None
+
+    def _silent(self) -> Set[str]:
+        return frozenset() if self._liveness is None else self._liveness.silent
+
+    def _reached(self) -> int:
+        """The offset up to which the processes of this node have carried the metadata out."""
+        return self._followers.reached(self._image, self._silent())
 
     def _tick_decisions(self, decisions: Decisions) -> None:
         try:
@@ -548,22 +575,6 @@ def _gives_room(entry: Entry) -> bool:
         return True
     records = decode_records(entry.data)
     return any(isinstance(r, TopicDeleted | ConfigChanged | BrokerChanged) for r in records)
-
-
-def _incarnation(config: NodeConfig) -> bytes:
-    """New with every start of the node. One of several keeps it when this process alone is started
-    anew: it need not be fenced for that."""
-    if not config.is_of_several:
-        return uuid.uuid4().bytes
-    path = config.run_folder / _INCARNATION_NAME
-    try:
-        known = path.read_bytes()
-    except FileNotFoundError:
-        known = b""
-    if len(known) != 16:
-        known = uuid.uuid4().bytes
-        path.write_bytes(known)
-    return known
 
 
 def _clock_ms() -> int:

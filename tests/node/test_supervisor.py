@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from node.controller.last_run import LOST, boot_id, note_run, previous_epoch
+from storage.settings import Durability
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
@@ -155,6 +157,19 @@ def test_on_sigterm_routers_end_first_then_workers_then_the_controller(node: Nod
     ]
     assert not (node.data / "node.json").exists()
     assert not (node.folder / "run").exists()
+
+
+@pytest.mark.parametrize("behaviour", ["works", "does not stop"])
+def test_the_folder_says_whether_all_workers_have_closed_their_stores(
+    node: Node, behaviour: str
+) -> None:
+    worker = ("worker-0", behaviour, 1)
+    node.start(CONTROLLER, worker, ROUTER, patience={"stop": 0.5}).wait_ready()
+    note_run(node.data, 17, "of a former start of the system")
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    said = previous_epoch(node.data, boot_id(), Durability.INTERVAL)
+    assert said == (17 if behaviour == "works" else LOST)
 
 
 def of_several() -> dict[str, str]:

@@ -136,7 +136,8 @@ def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: Part
 def test_voters_of_the_log_are_found_where_it_says(party: Party) -> None:
     later, joining = party.come(4), party.come(5, REPLICA)
     place = encode_place(Place(bytes(16), *later.address))
-    configuration = Configuration((Voter(4, place), Voter(9), Voter(REPLICA, place)))
+    own = encode_place(Place(bytes(16), *joining.address))
+    configuration = Configuration((Voter(4, place), Voter(5, own), Voter(9), Voter(REPLICA, own)))
     joining.acquaintances.follow(configuration)
     assert joining.known == {4: later.address}
     until_heard(party, joining, 4, later)

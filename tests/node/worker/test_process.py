@@ -22,10 +22,12 @@ from cluster.metadata.snapshot import image_records
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     Follow,
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    StillThere,
     ToController,
 )
 from node.child import python_command
@@ -191,6 +193,12 @@ def test_metadata_is_carried_out_when_the_worker_says_so(house: House) -> None:
     assert house.hear() == Applied(WORKER, 4)
     assert house.has_partitions(topic_id(1), 3) == [False] * 3
     assert house.worker.metrics()["odradek_partitions"] == 1
+
+
+def test_a_worker_that_does_its_work_says_so_when_it_is_asked(house: House) -> None:
+    house.greet()
+    house.say(AreYouThere())
+    assert house.hear() == StillThere(WORKER)
 
 
 def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_stands(
