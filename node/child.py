@@ -105,10 +105,10 @@ class Child:
         self.failures_before_ready = 0
         self.has_released = False
         """Whether it has said that the node may stop."""
-        self.wanted_workers: int | None = None
-        """How many workers it has said that the node shall have, until that is heeded."""
         self.exit_code: int | None = None
         """Of its last process, once that has ended."""
+        self.wanted_workers: int | None = None
+        """How many workers it has said that the node shall have, until that is heeded."""
         self.details: Details = {}
         self.deadline = 0.0
         """When something is due if nothing happens: the start, or the end of patience."""

@@ -53,6 +53,8 @@ FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
 """The rounds of stopping."""
+_WORKER = "worker-"
+"""What the names of workers begin with."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"worker-{index}", command, _WORKERS))
+        plans.append(ChildPlan(f"{_WORKER}{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("node.router.process", path, str(index))
         plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
@@ -187,7 +189,7 @@ class Supervisor:
                         child.excuse(now)
                 last = now
                 self._turn(now)
-            workers = self._workers()
+            workers = [child for child in self._children if self._rounds[child.name] == _WORKERS]
             if workers and all(child.exit_code == 0 for child in workers):
                 note_clean_end(self._config.data_folder)
         finally:
@@ -284,20 +286,16 @@ class Supervisor:
         self._config = self._config.with_workers(self._regrouped.worker_count)
         self._regrouped = None
         self._config.save_json(self._config_path)
-        others = [c for c in self._children if self._rounds[c.name] != _WORKERS]
-        plans = [
-            plan
-            for plan in self._plan(self._config, self._config_path)
-            if plan.stop_round == _WORKERS
-        ]
-        self._rounds.update((plan.name, plan.stop_round) for plan in plans)
-        workers = [self._child(plan) for plan in plans]
-        self._children = [*others, *workers]
-        for worker in workers:
-            worker.start(now)
+        self._children = [child for child in self._children if not _is_worker(child.name)]
+        for plan in self._plan(self._config, self._config_path):
+            if _is_worker(plan.name):
+                worker = self._child(plan)
+                self._rounds[plan.name] = plan.stop_round
+                self._children.append(worker)
+                worker.start(now)
 
     def _workers(self) -> list[Child]:
-        return [child for child in self._children if self._rounds[child.name] == _WORKERS]
+        return [child for child in self._children if _is_worker(child.name)]
 
     def _learn_ports(self, child: Child) -> None:
         """Port 0 has become a real one: a restarted router must find the same."""
@@ -489,6 +487,10 @@ class Supervisor:
                 )
             )
         return samples
+
+
+def _is_worker(name: str) -> bool:
+    return name.startswith(_WORKER)
 
 
 class _Scrape:

@@ -389,7 +389,7 @@ _LOGS: Final = (
         None,
         "How many processes own the partitions of a broker, up to as many as it has stores. A"
         " change while it runs moves stores between them at once; their data stay where they are.",
-        enforced_by="node.controller.worker_count",
+        enforced_by="node.controller.process",
         limit=between(1, 64),
     ),
     define(

@@ -153,8 +153,8 @@ class Presence:
             reply = decode_reply(carried.reply)
             if isinstance(reply, BrokerReply):
                 self._broker_epoch = self._previous_epoch = reply.broker_epoch
-                self._on_registered(reply.broker_epoch)
                 self._registered = self._registering
+                self._on_registered(reply.broker_epoch)
                 self.is_refused = False
                 self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS
             elif isinstance(reply, HeartbeatReply):

@@ -141,6 +141,16 @@ def test_a_node_that_was_registered_anew_elsewhere_registers_itself_anew(tmp_pat
     assert isinstance(life.asked[-1], RegisterBroker)
 
 
+def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.tick(FIRST_HEARTBEAT_MS)
+    life.answer(ErrorCode.STALE_BROKER_EPOCH)
+    life.tick()
+    told = [c.previous_broker_epoch for c in life.asked if isinstance(c, RegisterBroker)]
+    assert told == [9, 17]
+    assert life.epochs == [17], "noted before anything is done under it"
+
+
 def test_a_node_with_other_workers_says_where_they_are(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.presence.regroup(3)
@@ -162,16 +172,6 @@ def test_a_node_on_its_own_has_nobody_to_tell_of_its_workers(tmp_path: Path) -> 
     life.presence.regroup(3)
     life.tick(10_000)
     assert len(life.asked) == 1
-
-
-def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path: Path) -> None:
-    life = Life(tmp_path).registered()
-    life.tick(FIRST_HEARTBEAT_MS)
-    life.answer(ErrorCode.STALE_BROKER_EPOCH)
-    life.tick()
-    told = [c.previous_broker_epoch for c in life.asked if isinstance(c, RegisterBroker)]
-    assert told == [9, 17]
-    assert life.epochs == [17], "noted before anything is done under it"
 
 
 def test_a_heartbeat_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:
