@@ -104,8 +104,11 @@ class Battlefield:
     def end(self) -> None:
         """Stop the clients and hold what they saw against what is there."""
         self.scene.end()
-        assert anomalies(self.scene.history) == []
-        assert not self.scene.unacknowledged()
+        found = anomalies(self.scene.history)
+        if self.scene.unacknowledged():
+            found.append(f"{self.scene.unacknowledged()} records were never acknowledged")
+        if found:
+            raise AssertionError("\n".join(found))
 
 
 Fault = Callable[[Battlefield], AbstractContextManager[None]]
