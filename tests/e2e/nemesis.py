@@ -441,7 +441,7 @@ def battlefield(
             ",".join(f"127.0.0.1:{gate.port}" for gate in gates if gate.kind == side)
             for side in (NEAR, FAR)
         )
-        scene = Scene(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S)
+        scene = Scene(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S, is_patient=True)
         try:
             scene.begin()
             field = Battlefield(nodes, network, scene, random.Random(seed), clocks)
