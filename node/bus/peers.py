@@ -287,7 +287,8 @@ class PeerBus:
         self._failures[member] = self._failures.get(member, 0) + 1
         if self._failures[member] % _FAILURES_TOLD == 0:
             log.error(
-                "%s does not take our handshake: cluster.secret must be the same on every node",
+                "%s does not take our handshake: cluster.secret must be the same on every node; if"
+                " it is, the way there is cut",
                 self._name(member),
             )
 
