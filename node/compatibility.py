@@ -49,10 +49,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "A node keeps its logs in one directory, so none can move to another.": (
         ApiKey.ALTER_REPLICA_LOG_DIRS,
     ),
-    "The new consumer group protocol (KIP-848) is not served yet: set group.protocol=classic.": (
-        ApiKey.CONSUMER_GROUP_HEARTBEAT,
-        ApiKey.CONSUMER_GROUP_DESCRIBE,
-    ),
     "Share groups (KIP-932) are not served yet.": (
         ApiKey.SHARE_GROUP_HEARTBEAT,
         ApiKey.SHARE_GROUP_DESCRIBE,

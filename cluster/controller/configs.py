@@ -19,6 +19,7 @@ from cluster.controller.commands import (
     ResourceResult,
 )
 from cluster.controller.config_checks import (
+    check_group_bounds,
     check_resource,
     check_scope,
     check_topic_combination,
@@ -98,6 +99,8 @@ def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Reco
         wanted[key] = _checked(resource_type, resource.resource_name, key, value)
     if resource_type is ConfigResourceType.TOPIC:
         check_topic_combination(state, wanted)
+    elif resource_type is ConfigResourceType.GROUP:
+        check_group_bounds(state, wanted)
     return _differences(state, resource_type, resource.resource_name, wanted)
 
 
@@ -110,6 +113,8 @@ def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Re
         _apply(state, resource_type, name, operation, wanted)
     if resource_type is ConfigResourceType.TOPIC:
         check_topic_combination(state, wanted)
+    elif resource_type is ConfigResourceType.GROUP:
+        check_group_bounds(state, wanted)
     return _differences(state, resource_type, name, wanted)
 
 

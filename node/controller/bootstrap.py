@@ -1,21 +1,23 @@
 """The first words of a cluster's metadata, and of a node's start.
 
-A new cluster's log begins with its id. Every start of the node registers it anew, so that the
-broker epoch rises and the address that clients are told follows the configuration.
+A new cluster's log begins with its id and the features that are on in it. Every start of the node
+registers it anew, so that the broker epoch rises and the address that clients are told follows the
+configuration.
 """
 
 import uuid
 
 from cluster.controller.commands import RegisterBroker
+from cluster.metadata.features import GROUP_VERSION
 from cluster.metadata.image import Listener
-from cluster.metadata.records import ClusterCreated, Record
+from cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
 from node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
 from protocol.types import Uuid
 
 
 def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
     """What the log of a new cluster begins with."""
-    return (ClusterCreated(config.cluster_id),)
+    return (ClusterCreated(config.cluster_id), FeatureLevelChanged(GROUP_VERSION, 1))
 
 
 def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:

@@ -18,6 +18,7 @@ from node.router.handlers import (
     cluster,
     configs,
     connection,
+    consumer_groups,
     fetch,
     group_offsets,
     groups,
@@ -87,6 +88,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DESCRIBE_PRODUCERS: producers.handle_describe_producers,
     ApiKey.UNREGISTER_BROKER: cluster.handle_unregister_broker,
     ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.handle_consumer_group_heartbeat,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.handle_consumer_group_describe,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
 }
 
