@@ -10,6 +10,7 @@ where they were, each with a whole session. Timers by kind, and what comes of th
 | member-rejoin | when a classic member is told to join again | it is removed |
 | member-sync | when a classic member has joined | it is removed |
 | assignment | when a target assignment is put off | it is made |
+| downgrade | when a static member has come back as a classic one | if all are, the group is too |
 
 Called by `shard`, which owns the groups of the other kind and hands over what this one becomes.
 """
@@ -39,7 +40,7 @@ from coordinator.group.migration import downgraded, may_upgrade, tombstones, upg
 from coordinator.group.records import GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.outcome import Command, TimerKey
-from coordinator.timeline import Timeline
+from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import (
@@ -63,8 +64,16 @@ from protocol.types import Uuid
 
 GROUP_TYPE_CONSUMER: Final = "consumer"
 CONSUMER_TIMERS: Final = frozenset(
-    {"assignment", "member-session", "member-revocation", "member-rejoin", "member-sync"}
+    {
+        "assignment",
+        "downgrade",
+        "member-session",
+        "member-revocation",
+        "member-rejoin",
+        "member-sync",
+    }
 )
+_MEMBERS: Final = "members"
 _CONSUMER_COMMITS_SINCE: Final = 9
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -79,6 +88,7 @@ class ConsumerGroups:
         self._timeline = timeline
         self._adopt = adopt
         self._groups: dict[str, ConsumerGroup] = {}
+        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
 
@@ -89,7 +99,10 @@ class ConsumerGroups:
         group = self._groups.get(record.group_id)
         if group is None:
             group = self._groups[record.group_id] = ConsumerGroup(record.group_id, self._timeline)
+        before = group.member_count
         group.replay(record)
+        if group.member_count != before:
+            self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
         if group.is_blank:
             del self._groups[record.group_id]
 
@@ -131,7 +144,7 @@ class ConsumerGroups:
     @property
     def member_count(self) -> int:
         """How many members send heartbeats here."""
-        return sum(group.member_count for group in self)
+        return self._counts.get(_MEMBERS) or 0
 
     def regexes(self) -> set[str]:
         """Every expression by which a member subscribes."""
@@ -193,7 +206,12 @@ class ConsumerGroups:
         """Members are gone. If only classic ones are left the group becomes a classic one."""
         if not self._may_downgrade(group, member_ids, step):
             heartbeats.remove(group, member_ids, step)
-            return
+        else:
+            self._downgrade(group, member_ids, step)
+
+    def _downgrade(
+        self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep
+    ) -> None:
         metadata = downgraded(group, member_ids, step.topics, step.now_ms)
         for member_id, _ in group.members():
             cancel_timers(group.group_id, member_id, step)
@@ -225,7 +243,10 @@ class ConsumerGroups:
     ) -> None:
         """JoinGroup to a consumer group."""
         try:
-            classic_members.join(group, command, request, step)
+            found = classic_members.join(group, command, request, step)
+            if found is not None and found.member is not None and found.member.classic is None:
+                # It may have been the last one of the other protocol.
+                step.set_timer(("downgrade", group.group_id), step.now_ms)
         except ApiError as error:
             step.reply(command.request_id, join_error(command, error.code, request.member_id))
 
@@ -287,6 +308,10 @@ class ConsumerGroups:
             if group.epoch > group.target_epoch:
                 assign_now(group, group.epoch, Membership(group), step)
             return
+        if key[0] == "downgrade":
+            if self._may_downgrade(group, (), step):
+                self._downgrade(group, (), step)
+            return
         member_id = key[2]
         member = group.member(member_id)
         if member is None:
@@ -311,15 +336,18 @@ class ConsumerGroups:
     def _follow_topics(
         self, group: ConsumerGroup, request: FollowTopics, step: ConsumerStep
     ) -> None:
-        membership = Membership(group)
-        is_news = False
-        for regex in [regex for regex in membership.regexes if regex in request.regexes]:
-            names = request.regexes[regex]
-            is_news = resolve_regex(group, membership, regex, names, step) or is_news
-        names_read = membership.topic_names()
-        if not is_news and request.names is not None and names_read.isdisjoint(request.names):
+        stale = [
+            regex
+            for regex, resolved in group.regexes()
+            if request.regexes.get(regex, resolved.topic_names) != resolved.topic_names
+        ]
+        names = request.names
+        if not stale and names is not None and group.topic_names().isdisjoint(names):
             return
-        if is_news or hash_of(group, membership, step) != group.metadata_hash:
+        membership = Membership(group)
+        for regex in stale:
+            resolve_regex(group, membership, regex, request.regexes[regex], step)
+        if stale or hash_of(group, membership, step) != group.metadata_hash:
             epoch = start_epoch(group, membership, step)
             assign_if_due(group, epoch, membership, step)
 

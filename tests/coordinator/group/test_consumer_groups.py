@@ -1,5 +1,6 @@
 """Consumer groups of a shard: what is replayed, what time does, and the invariants under faults."""
 
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from hypothesis import HealthCheck
@@ -263,6 +264,40 @@ def test_only_groups_that_read_a_topic_hear_of_its_change() -> None:
     assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 2)
     stage.topics({"a": 1})
     assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 3)
+
+
+def test_members_are_counted_over_all_groups_also_when_their_coming_is_taken_back() -> None:
+    stage = Stage()
+    for group in ("one", "two"):
+        stage.beat("m", group=group)
+    assert stage.shard.consumers.member_count == 2
+    stage.hold_log()
+    stage.beat_call("n", topics=["a"], owned={}, timeout_ms=1_000)
+    assert stage.shard.consumers.member_count == 3
+    stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert stage.shard.consumers.member_count == 2
+    stage.beat("m", -1, group="one")
+    stage.reload()
+    assert stage.shard.consumers.member_count == 1
+
+
+def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_seconds() -> None:
+    """By the clock of the stage: everybody comes again when it was told to."""
+    count = 200
+    stage = Stage({"a": 1_000}, GroupSettings())
+    stage.shard.crowd_count = count
+    members = [Consumer(stage, f"m{at}") for at in range(count)]
+    start_ms = stage.now_ms
+    due = [(start_ms + at, at) for at in range(count)]
+    heapify(due)
+    while not all(member.partitions for member in members):
+        at_ms, at = heappop(due)
+        stage.tick(max(at_ms - stage.now_ms, 0))
+        members[at].beat()
+        heappush(due, (stage.now_ms + members[at].interval_ms, at))
+        assert stage.now_ms < start_ms + 3_000
+    assert stage.consumers().state == "Stable"
+    assert {len(member.partitions) for member in members} == {5}
 
 
 class Members(RuleBasedStateMachine):

@@ -195,3 +195,20 @@ def test_an_empty_group_changes_its_kind_with_who_comes_first(policy: MigrationP
     stage.reload()
     assert stage.list_groups()["g"].group_type == "consumer"
     assert classic
+
+
+def test_a_static_member_that_comes_back_as_a_classic_one_downgrades_the_group_if_it_was_the_last() -> (
+    None
+):
+    stage = Stage({"a": 4}, settings_of(MigrationPolicy.BIDIRECTIONAL))
+    modern = Consumer(stage, "m", instance="i")
+    settle(modern)
+    classic = Classic(stage, instance="i")
+    assert classic.join().error_code == ErrorCode.NONE
+    stage.tick(1)
+    assert stage.list_groups()["g"].group_type == "classic"
+    assert stage.state() == "PreparingRebalance"
+    assert (
+        stage.join(classic.member_id, protocols=classic.protocols(), instance="i").joined.leader
+        == classic.member_id
+    )
