@@ -41,13 +41,8 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
     ),
-    "The voters of a cluster are those of its configuration yet.": (
+    "A node's controller is registered with its broker, so there is none to unregister alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-    ),
-    "A node keeps its logs in one directory, so none can move to another.": (
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
     ),
     "Share groups (KIP-932) are not served yet.": (
         ApiKey.SHARE_GROUP_HEARTBEAT,

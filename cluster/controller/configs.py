@@ -19,6 +19,7 @@ from cluster.controller.commands import (
     ResourceResult,
 )
 from cluster.controller.config_checks import (
+    check_fixed,
     check_group_bounds,
     check_resource,
     check_scope,
@@ -101,6 +102,7 @@ def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Reco
         check_topic_combination(state, wanted)
     elif resource_type is ConfigResourceType.GROUP:
         check_group_bounds(state, wanted)
+    check_fixed(state, resource_type, resource.resource_name, wanted)
     return _differences(state, resource_type, resource.resource_name, wanted)
 
 
@@ -115,6 +117,7 @@ def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Re
         check_topic_combination(state, wanted)
     elif resource_type is ConfigResourceType.GROUP:
         check_group_bounds(state, wanted)
+    check_fixed(state, resource_type, name, wanted)
     return _differences(state, resource_type, name, wanted)
 
 

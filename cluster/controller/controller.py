@@ -32,20 +32,21 @@ from cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     BrokerHeartbeat,
-    Command,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
     IncrementalAlterConfigs,
+    MetadataCommand,
     RegisterBroker,
+    ResignReplicas,
     UnregisterBroker,
     UpdateFeatures,
 )
 from cluster.controller.configs import alter_configs, incremental_alter_configs
 from cluster.controller.elections import REBALANCED_MAX, elect_leaders, preferred_elections
 from cluster.controller.features import update_features
-from cluster.controller.in_sync_replicas import alter_partition
+from cluster.controller.in_sync_replicas import alter_partition, resign_replicas
 from cluster.controller.reassignment import alter_reassignments
 from cluster.controller.state import ControllerResult, ControllerState
 from cluster.controller.topics import create_partitions, create_topics, delete_topics
@@ -69,7 +70,7 @@ class Controller:
         """The state that the next command will be decided upon."""
         return self._state.image
 
-    def handle(self, command: Command, now_ms: int) -> ControllerResult:
+    def handle(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
         """Decide a command. Raises ApiError if it fails as a whole; the state stays as it is."""
         state = self._state
         match command:
@@ -93,6 +94,8 @@ class Controller:
                 return unregister_broker(state, command)
             case AlterPartition():
                 return alter_partition(state, command)
+            case ResignReplicas():
+                return resign_replicas(state, command)
             case ElectLeaders():
                 return elect_leaders(state, command)
             case AlterPartitionReassignments():
@@ -121,6 +124,12 @@ class Controller:
         self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
         # Built now, the index does not make the first death take longer than the others.
         state.index.leaderless()
+
+    def suspect(self, broker_id: int, since_ms: int) -> None:
+        """A broker has probably died then: it is waited for half as long as one that is silent."""
+        state = self._state
+        timeout_ms = state.broker_settings.broker_session_timeout_ms
+        state.sessions.suspect(broker_id, since_ms, timeout_ms)
 
     def tick(self, now_ms: int) -> tuple[Record, ...]:
         """What is to be done because time has passed; to be written as one entry, if anything.

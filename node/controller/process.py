@@ -14,8 +14,6 @@ import os
 import random
 import sys
 import time
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -31,8 +29,12 @@ from cluster.metadata.records import (
     decode_records,
     encode_records,
 )
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.snapshot import image_records
-from cluster.raft.messages import Entry, Message
+from cluster.raft.configuration import node_id_of
+from cluster.raft.messages import (
+    Entry,
+)
 from cluster.raft.ready import Role, Standing
 from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
@@ -40,28 +42,25 @@ from node.bus.messages import (
     Applied,
     DescribeQuorum,
     Follow,
+    StillThere,
     Submit,
     ToController,
     Unreachable,
 )
-from node.bus.peer_messages import (
-    PEER_VERSION,
-    AskQuorum,
-    Carried,
-    ControlMessage,
-    Forward,
-    PeerHeader,
-    PeerMessage,
-    TellQuorum,
-)
-from node.bus.peers import PeerAddress, PeerBus
+from node.bus.peer_messages import PeerHeader, Refused
 from node.config import NodeConfig
+from node.controller.acquaintances import Acquaintances
 from node.controller.bootstrap import bootstrap_records
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
-from node.controller.founders import check_founders
-from node.controller.presence import Presence
+from node.controller.founders import become_joined, part_of
+from node.controller.last_run import boot_id, note_run, previous_epoch
+from node.controller.liveness import PATIENCE_SESSIONS, Liveness
+from node.controller.lost_peers import LostPeers
+from node.controller.membership import overdue_update, why_refused
+from node.controller.neighbours import Neighbours
+from node.controller.presence import Presence, incarnation_of
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
 from node.observability import ChildLink, configure_logging
@@ -72,16 +71,10 @@ log = logging.getLogger(__name__)
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
 _IDLE_POLL_MS = 1_000
-_DOUBT_S = 1.5
-"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
-is well, and it is the way between us that is not."""
-_SUCCESSION_MS = 150
-"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
 _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
 _HAND_OVER_AGAIN_MS = 1_000
 """After which a node that wants to stop and still leads the quorum asks again that another does."""
-_INCARNATION_NAME = "incarnation"
 
 
 class ControllerProcess:
@@ -91,47 +84,73 @@ class ControllerProcess:
         self._config = config
         self._supervisor = supervisor
         self._log = MetadataLog.open(config.metadata_folder)
-        voter_ids = [peer.node_id for peer in config.peers] or [config.node_id]
-        check_founders(self._log, voter_ids, own_id=config.node_id)
+        part = part_of(self._log, config)
+        self._own_id = part.own_id
         self._image = self._load_snapshot()
         self._snapshot_index = self._published = self._image.offset
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
-        self._doubted: tuple[int, ...] = ()
+        self._former_leader: int | None = None
+        """The node that led the quorum before, until its broker is suspected for that."""
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
         self._has_released = False
-        self._succession: tuple[int, int] | None = None
-        incarnation = _incarnation(config)
-        self._peers = _peer_bus(config, self._why_refused)
+        self._configs_heeded: object = None
+        self._worker_count = config.worker_count
+        incarnation = incarnation_of(config)
+        self._poller = zmq.Poller()
+        self._acquaintances = Acquaintances(
+            config, part.own_id, refuses=self._why_refused, watch=self._watch
+        )
+        self._peers = self._acquaintances.bus
         self._driver = RaftDriver(
             self._log,
-            own_id=config.node_id,
-            voter_ids=voter_ids,
-            send=self._send_raft,
+            own_id=part.own_id,
+            voter_ids=part.voter_ids,
+            send=lambda message: self._acquaintances.send(message.to, message),
             jitter_ms=lambda: random.randint(0, RaftSettings().election_timeout_ms),
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._expected = _processes(config, config.worker_count)
+        session_ms = broker_settings(
+            self._image, config.node_id, config.broker_configs
+        ).broker_session_timeout_ms
         self._followers = Followers(
             self._context,
             ipc_address(config.run_folder, "controller"),
             self._driver,
             sets_back=not config.is_of_several,
+            liveness=Liveness(
+                self._expected if config.is_of_several else (),
+                patience_ms=PATIENCE_SESSIONS * session_ms,
+            ),
         )
         self._errands = Errands(
-            node_id=config.node_id,
-            send=self._send_control,
+            own_id=part.own_id,
+            send=self._acquaintances.send,
             tell=lambda identity, submitted: self._followers.send(identity, [submitted]),
         )
         self._quorum = QuorumView(
             self._driver,
-            send=self._send_control,
+            send=self._acquaintances.send,
             tell=lambda identity, answer: self._followers.send(identity, [answer]),
             wall_ms=_wall_ms,
+            headers=self._acquaintances,
+        )
+        self._lost = LostPeers(self._driver, part.own_id)
+        self._neighbours = Neighbours(
+            config,
+            self._acquaintances,
+            self._driver,
+            self._errands,
+            self._quorum,
+            self._lost,
+            tell=lambda nodes: self._followers.tell(Unreachable(nodes)),
+            suspect=self._suspect,
         )
         self._presence = Presence(
             config,
@@ -139,19 +158,16 @@ class ControllerProcess:
             lambda command, timeout_ms, answer: self._errands.submit_own(
                 command, _clock_ms() + timeout_ms, answer, _clock_ms()
             ),
+            previous_epoch=previous_epoch(config.data_folder, boot_id(), config.durability),
+            on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
-        self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
-            f"router-{index}" for index in range(config.router_count)
-        }
         self._register_metrics()
-        self._poller = zmq.Poller()
         self._poller.register(self._followers.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
         for socket in supervisor.sockets:
             self._poller.register(socket, zmq.POLLIN)
-        for peer_socket in () if self._peers is None else self._peers.sockets:
-            self._poller.register(peer_socket, zmq.POLLIN)
+        self._acquaintances.follow(self._driver.node.configuration)
 
     @property
     def image(self) -> MetadataImage:
@@ -178,7 +194,8 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            None if self._succession is None else self._succession[0],
+            self._neighbours.next_deadline_ms(),
+            self._followers.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
@@ -189,10 +206,11 @@ class ControllerProcess:
         self._presence.leave(now_ms)
         if self._driver.is_leader and now_ms >= self._hand_over_ms:
             self._hand_over_ms = now_ms + _HAND_OVER_AGAIN_MS
-            staying = [b.broker_id for b in self._image.brokers.values() if is_active(b)]
-            successor = self._driver.hand_over(staying)
+            staying = {b.broker_id for b in self._image.brokers.values() if is_active(b)}
+            voters = self._driver.node.configuration.voter_ids
+            successor = self._driver.hand_over([v for v in voters if node_id_of(v) in staying])
             if successor is not None:
-                log.info("node %d is asked to lead the quorum", successor)
+                log.info("node %d is asked to lead the quorum", node_id_of(successor))
 
     def _leave(self) -> None:
         self._driver.resign()
@@ -226,63 +244,25 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
-        self._succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
-                    deadline_ms = now_ms + message.deadline_ms - _wall_ms()
-                    self._errands.submit(identity, message, deadline_ms, now_ms)
+                    self._errands.submit(identity, message, message.deadline_ms, now_ms)
                 elif type(message) is Applied:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._followers.follow(identity, message, self._image)
+                elif type(message) is StillThere:
+                    self._followers.still_there(message)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
-        if self._peers is not None:
-            for node_id in self._peers.look():
-                self._errands.reconnected(node_id, now_ms)
-            self._doubt(self._peers)
-            for node_id in self._peers.take_gone():
-                self._succeed_later(node_id, now_ms)
-            for header, messages in self._peers.receive():
-                for peer_message in messages:
-                    self._hear_peer(header, peer_message, now_ms)
+        self._neighbours.hear(self._image.brokers, now_ms)
+        if self._neighbours.is_replaced and self._driver.is_idle:
+            self._come_back_as_another()
 
-    def _doubt(self, peers: PeerBus) -> None:
-        """Tell this node's processes which nodes have just become unreachable."""
-        now = time.monotonic()
-        doubted = tuple(
-            sorted(n for n, since in peers.broken_since.items() if now - since < _DOUBT_S)
-        )
-        if doubted != self._doubted:
-            self._doubted = doubted
-            self._followers.tell(Unreachable(doubted))
-
-    def _succeed_later(self, node_id: int, now_ms: int) -> None:
-        """A peer's process has ended. If it led, the others stand one after the other: who comes
-        first finds nobody in its way."""
-        voters = [v for v in self._driver.node.configuration.voter_ids if v != node_id]
-        if node_id == self._driver.node.leader_id and self._config.node_id in voters:
-            place = (voters.index(self._config.node_id) + node_id) % len(voters)
-            self._succession = (now_ms + place * _SUCCESSION_MS, node_id)
-
-    def _succeed_if_due(self, now_ms: int) -> None:
-        if self._succession is not None and now_ms >= self._succession[0]:
-            _, node_id = self._succession
-            self._succession = None
-            self._driver.succeed(node_id)
-
-    def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
-        if isinstance(message, Forward):
-            self._errands.submit_peers(header.node_id, header.incarnation, message, now_ms)
-        elif isinstance(message, Carried):
-            self._errands.carried(message, now_ms)
-        elif isinstance(message, AskQuorum):
-            self._quorum.asked(header.node_id, message)
-        elif isinstance(message, TellQuorum):
-            self._quorum.told(message)
-        elif message.sender == header.node_id:
-            self._driver.step(message)
+    def _suspect(self, node_id: int, since_ms: int) -> None:
+        if self._decisions is not None:
+            self._decisions.controller.suspect(node_id, since_ms)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -290,6 +270,7 @@ class ControllerProcess:
             self._driver.tick(_clock_ms())
         if self._decisions is not None:
             self._tick_decisions(self._decisions)
+            self._write_down(self._decisions)
         has_news = True
         while has_news:
             events = self._driver.pump(waits=waits)
@@ -309,12 +290,13 @@ class ControllerProcess:
 
     def _present(self, now_ms: int) -> None:
         presence = self._presence
-        # Once: a process that dies and comes back does not make the node leave.
+        # Once: a process that dies and comes back soon does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
+        self._followers.tick(now_ms)
         presence.tick(
             now_ms,
             offset=self._followers.reached(self._image),
-            is_complete=self._is_complete,
+            is_complete=self._is_complete and not self._followers.silent,
         )
         released_at = presence.released_at
         is_free = released_at is not None and self._followers.reached(self._image) >= released_at
@@ -330,6 +312,22 @@ class ControllerProcess:
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
             self._supervisor.ready()
+        if self._is_ready and self._image.configs is not self._configs_heeded:
+            self._heed_configs()
+
+    def _heed_configs(self) -> None:
+        """Have as many workers as this node shall have, if that has changed."""
+        config = self._config
+        self._configs_heeded = self._image.configs
+        workers = broker_settings(self._image, config.node_id, config.broker_configs).workers
+        count = min(workers or config.worker_count, config.store_count)
+        if count != self._worker_count:
+            self._followers.dismiss({f"worker-{n}" for n in range(count, self._worker_count)})
+            self._worker_count = count
+            if config.is_of_several:
+                self._followers.expect(_processes(config, count))
+            self._presence.regroup(count)
+            self._supervisor.regroup(count)
 
     def _answer(self, now_ms: int) -> None:
         self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
@@ -342,6 +340,16 @@ class ControllerProcess:
             log.warning("what is due by time has to wait: %r", error)
             decisions.controller.lead(_clock_ms())
 
+    def _write_down(self, decisions: Decisions) -> None:
+        """Where voters listen, and with which data folder they vote, if the log says otherwise."""
+        if not self._acquaintances.has_news:
+            return
+        update = overdue_update(self._driver.node.configuration, self._acquaintances.headers)
+        if update is None:
+            self._acquaintances.has_news = False
+        else:
+            decisions.change_membership(update)  # if it is refused, there is another turn
+
     # -- what the driver says ----------------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
@@ -353,6 +361,7 @@ class ControllerProcess:
                 self._published = self._image.offset
             case Installed(index, content):
                 self._image = _image_of(content, index)
+                self._acquaintances.follow(self._driver.node.configuration)
                 self._snapshot_index = index
                 self._published = index
                 self._followers.replace(self._image)
@@ -364,6 +373,9 @@ class ControllerProcess:
     def _apply(self, entry: Entry) -> None:
         if entry.index <= self._image.offset:
             return  # told again by a core that began anew
+        if entry.is_configuration:
+            self._acquaintances.follow(self._driver.node.configuration)
+            self._neighbours.tell_of_vote()
         image = None if self._decisions is None else self._decisions.committed(entry)
         if image is None:
             delta = MetadataDelta(self._image)
@@ -382,8 +394,12 @@ class ControllerProcess:
         ):
             self._decisions = None
         now_ms = _clock_ms()
+        if standing.leader_id not in (None, self._own_id):
+            self._former_leader = node_id_of(standing.leader_id)
         if self._config.is_of_several:
-            log.info("%s in term %d, leader %s", standing.role, standing.term, standing.leader_id)
+            leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
+            log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
+            self._neighbours.tell_of_vote()
         self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
 
     def _lead_if_due(self) -> None:
@@ -398,13 +414,25 @@ class ControllerProcess:
             node_id=self._config.node_id,
             static=self._config.broker_configs,
             has_room=self._has_room,
+            headers=self._acquaintances,
         )
+        self._acquaintances.has_news = True
         if not self._image.cluster_id:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
+            self._suspect_all(decisions)
         self._decisions = decisions
-        self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
+        self._errands.lead_by(self._own_id, decisions, _clock_ms())
+
+    def _suspect_all(self, decisions: Decisions) -> None:
+        """Nodes that have probably died: their processes have ended, or the quorum has lost sight
+        of one that led it. Whoever handed the lead over in order is heard of in no time."""
+        if self._former_leader is not None:
+            decisions.controller.suspect(self._former_leader, _clock_ms())
+            self._former_leader = None
+        for gone, since_ms in self._lost.suspects:
+            decisions.controller.suspect(gone, since_ms)
 
     def _has_room(self, byte_count: int) -> bool:
         """Whether the log takes so much more. If not, another node shall lead: its disk may."""
@@ -433,30 +461,35 @@ class ControllerProcess:
 
     # -- peers -------------------------------------------------------------------------------------
 
-    def _send_raft(self, message: Message) -> None:
-        if self._peers is None:
-            return
-        if message.to >= 0:
-            self._peers.send(message.to, message)
-            return
-        for peer in self._config.peers:
-            self._peers.send(peer.node_id, message)
+    def _watch(self, socket: "zmq.Socket[bytes]", is_new: bool) -> None:
+        if is_new:
+            self._poller.register(socket, zmq.POLLIN)
+        else:
+            self._poller.unregister(socket)
 
-    def _send_control(self, node_id: int, message: ControlMessage) -> None:
-        if self._peers is not None:
-            self._peers.send(node_id, message)
-
-    def _why_refused(self, header: PeerHeader) -> str | None:
-        """A node whose disk was wiped has forgotten how it voted and what it promised."""
-        broker = self._image.brokers.get(header.node_id)
-        if broker is None or not broker.log_dirs or not header.directory_id:
-            return None
-        if header.directory_id in (str(uuid.UUID(bytes=known)) for known in broker.log_dirs):
-            return None
-        return (
-            f"node {header.node_id} has come back with another data folder and cannot vote as what"
-            " it was: bring its old folder back, or unregister it and add it as a new node"
+    def _why_refused(self, header: PeerHeader) -> Refused | None:
+        raft_log = self._driver.node.log
+        return why_refused(
+            header,
+            raft_log.configuration_at(raft_log.committed_index),
+            is_recorded=raft_log.is_configuration_recorded,
+            brokers=self._image.brokers,
         )
+
+    def _come_back_as_another(self) -> None:
+        """From the next start on, which is now, this node is a replica without a vote."""
+        become_joined(self._log)
+        log.warning(
+            "this node votes no more as what it was: it comes back without a vote; see above"
+        )
+        self._leave()
+        raise SystemExit(0)
+
+
+def _processes(config: NodeConfig, worker_count: int) -> set[str]:
+    """The processes of this node that follow the metadata."""
+    workers = {f"worker-{index}" for index in range(worker_count)}
+    return workers | {f"router-{index}" for index in range(config.router_count)}
 
 
 def _image_of(content: bytes, index: int) -> MetadataImage:
@@ -472,45 +505,6 @@ def _gives_room(entry: Entry) -> bool:
         return True
     records = decode_records(entry.data)
     return any(isinstance(r, TopicDeleted | ConfigChanged | BrokerChanged) for r in records)
-
-
-def _peer_bus(config: NodeConfig, refuses: Callable[[PeerHeader], str | None]) -> PeerBus | None:
-    if not config.is_of_several:
-        return None
-    return PeerBus(
-        header=PeerHeader(
-            PEER_VERSION,
-            config.cluster_id,
-            config.node_id,
-            config.directory_id,
-            time.time_ns(),
-            config.store_count,
-        ),
-        listen=PeerAddress(config.peer_host, config.peer_port),
-        others={
-            peer.node_id: PeerAddress(peer.host, peer.port)
-            for peer in config.peers
-            if peer.node_id != config.node_id
-        },
-        secret=config.cluster_secret,
-        refuses=refuses,
-    )
-
-
-def _incarnation(config: NodeConfig) -> bytes:
-    """New with every start of the node. One of several keeps it when this process alone is started
-    anew: it need not be fenced for that."""
-    if not config.is_of_several:
-        return uuid.uuid4().bytes
-    path = config.run_folder / _INCARNATION_NAME
-    try:
-        known = path.read_bytes()
-    except FileNotFoundError:
-        known = b""
-    if len(known) != 16:
-        known = uuid.uuid4().bytes
-        path.write_bytes(known)
-    return known
 
 
 def _clock_ms() -> int:

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeAlias
 
 from cluster.raft.configuration import (
     Configuration,
+    MembershipChange,
     Refusal,
     configuration_of,
     decode_configuration,
@@ -101,7 +102,8 @@ class RaftDriver:
         may_spend: Callable[[Entry], bool] = lambda _entry: False,
         settings: RaftSettings | None = None,
     ) -> None:
-        """`voter_ids` count for as long as the log names none. `may_spend` says of an entry that
+        """`voter_ids` count for as long as the log names none; there are none in a member that
+        joins. `may_spend` says of an entry that
         was received whether the room that is kept back for a full disk may be used for it.
         """
         self._log = metadata_log
@@ -142,7 +144,7 @@ class RaftDriver:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this member is the only one that votes."""
+        """Whether this member is the only one that votes, as far as its log knows."""
         return self._node.configuration.voter_ids == (self._own_id,)
 
     @property
@@ -187,6 +189,11 @@ class RaftDriver:
         """Append to the log, if this member leads. `pump` carries it on."""
         self._is_asked = True
         return self._node.propose(data)
+
+    def change_membership(self, change: MembershipChange) -> Proposal | Refusal:
+        """Append the next configuration, if this member leads. `pump` carries it on."""
+        self._is_asked = True
+        return self._node.propose_membership_change(change, self._now_ms)
 
     def step(self, message: Message) -> None:
         """Take in what a peer has said. Never raises, whatever it says."""

@@ -17,10 +17,14 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from cluster.controller.commands import (
+    AddRaftVoter,
     AllocateProducerIds,
     Command,
     CommandReply,
+    MembershipCommand,
     ProducerIdsReply,
+    RemoveRaftVoter,
+    VotersReply,
 )
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import PartitionChanged
@@ -91,9 +95,15 @@ class DirectController:
         self.timeouts_ms: list[int] = []
         self.has_quorum = True
         self.unreachable: frozenset[int] = frozenset()
+        self.quorum: QuorumState | None = None
+        """As the test wants it; None is this node alone."""
+        self.voter_changes: list[MembershipCommand] = []
+        """Who votes is not the metadata's to say, so that nothing else happens."""
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         self.timeouts_ms.append(timeout_ms)
+        if self.quorum is not None:
+            return self.quorum
         offset, now_ms = self._room.image.offset, self._room.services.now_ms()
         voter = ReplicaStanding(NODE_ID, offset, now_ms, now_ms)
         return QuorumState(NODE_ID, 7, offset, (voter,)) if self.has_quorum else None
@@ -102,6 +112,9 @@ class DirectController:
         self.timeouts_ms.append(timeout_ms)
         if self.failure is not None:
             raise self.failure
+        if isinstance(command, AddRaftVoter | RemoveRaftVoter):
+            self.voter_changes.append(command)
+            return VotersReply(command.voter_id)
         reply = self._room.controller.do(command)
         self._room.follow()
         return reply

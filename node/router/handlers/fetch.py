@@ -14,13 +14,14 @@ librdkafka would begin anew if it were told a high watermark above its offset.
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
 from cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from cluster.metadata.settings import broker_settings
-from cluster.replication.partition import check_reader
+from cluster.replication.partition import ANY_EPOCH, check_reader
 from cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
-from node.router.addresses import address_of, endpoints_of
+from node.router.addresses import address_of, endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
@@ -43,8 +44,7 @@ _UNLIMITED = 2**31 - 1
 _ASK_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-@dataclass(frozen=True, slots=True)
-class _Consumer:
+class _Consumer(NamedTuple):
     """Where whoever asks may read (KIP-392)."""
 
     may_follow: bool
@@ -176,10 +176,11 @@ def _look(
                 and topic is not None
                 and context.api_version >= 16
             ):
-                leader = topic.partitions[wanted.partition]
-                turn.leaders.add(leader.leader)
+                state = topic.partitions[wanted.partition]
+                leader = leader_for_clients(state, services.controller.unreachable)
+                turn.leaders.add(leader)
                 data.current_leader = LeaderIdAndEpoch(
-                    leader_id=leader.leader, leader_epoch=leader.leader_epoch
+                    leader_id=leader, leader_epoch=state.leader_epoch
                 )
     return turn
 
@@ -201,14 +202,12 @@ def _fill(
     if not 0 <= wanted.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[wanted.partition]
-    refusal = check_reader(
-        partition,
-        services.node_id,
-        wanted.current_leader_epoch,
-        may_follow=consumer.may_follow,
-    )
-    if refusal:
-        return refusal
+    is_leader = partition.leader == services.node_id
+    epoch = wanted.current_leader_epoch
+    if not is_leader or epoch not in (partition.leader_epoch, ANY_EPOCH):
+        refusal = check_reader(partition, services.node_id, epoch, may_follow=consumer.may_follow)
+        if refusal:
+            return refusal
     place = services.logs.locate(topic.topic_id, wanted.partition)
     reader = services.logs.reader(place[0]) if place is not None else None
     if place is None or reader is None:
@@ -224,7 +223,6 @@ def _fill(
     data.log_start_offset = status.log_start_offset(number)
     offset = wanted.fetch_offset
     data.aborted_transactions = None
-    is_leader = partition.leader == services.node_id
     if offset < data.log_start_offset:
         return _out_of_range(data, is_leader=is_leader)
     if wanted.last_fetched_epoch >= 0:

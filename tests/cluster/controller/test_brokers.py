@@ -309,6 +309,19 @@ def test_a_broker_that_sends_no_heartbeats_any_more_is_not_waited_for() -> None:
     assert 1 not in room.fenced()
 
 
+def test_a_new_controller_waits_for_the_node_of_the_last_one_half_as_long() -> None:
+    room = cluster(1, 2, 3)
+    room.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
+    room.now_ms += 100
+    room.lead()
+    room.controller.suspect(1, room.now_ms - 100)
+    room.pass_time(300, 2, 3)
+    assert room.fenced() == set()
+    room.pass_time(100, 2, 3)
+    assert room.fenced() == {1}
+    assert room.partition("t").leader == 2
+
+
 def test_who_is_fenced_or_gone_is_not_looked_at_all_the_time() -> None:
     room = cluster(1, 2)
     room.do(UnregisterBroker(2))

@@ -2,7 +2,12 @@
 
 import pytest
 
-from cluster.controller.config_checks import check_resource, check_value
+from cluster.controller.config_checks import (
+    check_fixed,
+    check_group_bounds,
+    check_resource,
+    check_value,
+)
 from cluster.controller.state import ControllerState
 from cluster.metadata.image import ConfigResourceType
 from protocol.errors import ApiError, ErrorCode
@@ -91,3 +96,39 @@ def test_wrong_values_are_refused_with_a_reason(
         check_value(kind, name, key, value)
     assert caught.value.code is code
     assert says in caught.value.message
+
+
+def test_the_clusters_min_insync_replicas_stays_while_there_are_eligible_leaders() -> None:
+    room = ControllerRoom()
+    room.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="2", log_retention_ms="5000")
+
+    def check(name: str, **wanted: str) -> None:
+        state = ControllerState(room.image, node_id=0, static={})
+        keys = {key.replace("_", "."): value for key, value in wanted.items()}
+        check_fixed(state, ConfigResourceType.BROKER, name, keys)
+
+    check("")
+    room.with_elr()
+    check("0")
+    check("", min_insync_replicas="1")
+    with pytest.raises(ApiError) as caught:
+        check("", log_retention_ms="5000")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("consumer.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
+        ("consumer.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
+    ],
+)
+def test_a_groups_value_lies_within_what_the_brokers_allow(
+    state: ControllerState, key: str, good: tuple[str, str], bad: tuple[str, str]
+) -> None:
+    for value in good:
+        check_group_bounds(state, {key: value})
+    for value in bad:
+        with pytest.raises(ApiError, match=r"group\.consumer\.min\.") as refused:
+            check_group_bounds(state, {key: value})
+        assert refused.value.code is ErrorCode.INVALID_CONFIG

@@ -197,9 +197,7 @@ def test_an_empty_group_changes_its_kind_with_who_comes_first(policy: MigrationP
     assert classic
 
 
-def test_a_static_member_that_comes_back_as_a_classic_one_downgrades_the_group_if_it_was_the_last() -> (
-    None
-):
+def test_the_last_static_member_that_comes_back_as_a_classic_one_downgrades_the_group() -> None:
     stage = Stage({"a": 4}, settings_of(MigrationPolicy.BIDIRECTIONAL))
     modern = Consumer(stage, "m", instance="i")
     settle(modern)

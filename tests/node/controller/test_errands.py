@@ -21,7 +21,7 @@ from node.bus.peer_messages import Carried, ControlMessage, Forward
 from node.controller.decisions import Decisions
 from node.controller.errands import RESEND_MS, RETRY_MS, Errands
 from protocol.errors import ErrorCode
-from tests.support.raft_room import Member, RaftRoom
+from tests.support.raft_room import Hearsay, Member, RaftRoom
 
 FAR_MS = 1_000_000
 STALE = AllocateProducerIds(0, -5)
@@ -44,7 +44,7 @@ class Office:
         self.told: list[tuple[bytes, Submitted]] = []
         self.now_ms = 0
         self.errands = Errands(
-            node_id=0,
+            own_id=0,
             send=lambda to, message: self.sent.append((to, message)),
             tell=lambda identity, answer: self.told.append((identity, answer)),
         )
@@ -74,6 +74,7 @@ def decisions_of(member: Member, *, has_room: bool = True) -> Decisions:
         node_id=0,
         static={},
         has_room=lambda _size: has_room,
+        headers=Hearsay(),
     )
     decisions.propose([ClusterCreated("c")], makes_room=True)
     decisions.decide(RegisterBroker(0, b"i" * 16), 0, makes_room=True)
@@ -216,6 +217,21 @@ def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(room: R
     assert (1, Carried(5, ErrorCode.NOT_CONTROLLER)) in office.sent
     assert [forward.command for forward in office.forwarded()] == [encode_command(topic("a"))]
     assert office.settle(applied=1_000) == []
+
+
+def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Path) -> None:
+    """The peer asks the next leader itself: the command would be carried out twice."""
+    three = RaftRoom(tmp_path, [0, 1, 2])
+    leader = three.elect()
+    office = Office()
+    office.errands.lead_by(0, decisions_of(leader), 0)
+    leader.driver.resign()
+    office.errands.submit_peers(1, 9, Forward(6, encode_command(topic("a")), 1_000), 0)
+    assert office.sent == [], "nothing can be decided, and nobody else is known"
+    office.errands.lead_by(2, None, 0)
+    assert office.sent == [(1, Carried(6, ErrorCode.NOT_CONTROLLER))]
+    assert len(office.errands) == 0
+    three.close()
 
 
 def test_what_found_no_room_is_told_so(room: RaftRoom) -> None:
