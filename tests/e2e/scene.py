@@ -28,6 +28,7 @@ class Scene:
         reader_count: int = 2,
         aside: Iterable[str] = (),
         racks: Sequence[str] = ("",),
+        pace_s: float = PACE_S,
         is_patient: bool = False,
     ) -> None:
         self.bootstrap = bootstrap
