@@ -35,6 +35,10 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
     ended. 0: as many as there were."""
 
 
+class WorkerLeaving(_Message, frozen=True, array_like=True, tag=12, gc=False):
+    """The worker is told to stop: what it has been sent it answers, nothing else is to be sent."""
+
+
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
     """The router's answer: what wakes it, where its arena is, and in it this worker's two rings."""
 
@@ -150,7 +154,15 @@ class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=Fals
 
 
 ToWorker = RouterGreeting | Append | AppendBytes | DeleteRecords | DescribeProducers
-ToRouter = WorkerGreeting | Appended | RecordsDeleted | Advanced | Failed | ProducersDescribed
+ToRouter = (
+    WorkerGreeting
+    | WorkerLeaving
+    | Appended
+    | RecordsDeleted
+    | Advanced
+    | Failed
+    | ProducersDescribed
+)
 
 
 # -- any process <-> controller

@@ -37,6 +37,7 @@ from node.bus.messages import (
     RouterGreeting,
     ToRouter,
     WorkerGreeting,
+    WorkerLeaving,
 )
 from node.bus.patience import LOOK_S, Patience
 from node.bus.reply import Reply
@@ -354,6 +355,9 @@ class Fanout:
             self._on_advanced(message.store, message.numbers)
         elif type(message) is WorkerGreeting:
             self._on_greeting(worker, message)
+        elif type(message) is WorkerLeaving:
+            # What is asked from now on waits for whoever has its stores next.
+            worker.is_reachable = False
         else:
             self._resolve(worker, message)  # type: ignore[arg-type]  # all others are answers
 

@@ -32,6 +32,7 @@ from node.bus.messages import (
     StillThere,
     Submitted,
     ToController,
+    WorkerLeaving,
 )
 from node.bus.metadata_feed import apply_metadata
 from node.bus.peers import cluster_keys
@@ -55,6 +56,8 @@ GC_ALLOCATIONS = 50_000
 
 _IDLE_POLL_MS = 1_000
 _RETRY_MS = 1_000
+_FINISH_S = 0.05
+"""How long routers are given to hear that a worker ends and to send it nothing more."""
 _LOOK_AROUND_S = 0.005
 """How long a busy worker leaves the controller, the supervisor and its stores' duties alone."""
 
@@ -168,10 +171,21 @@ class WorkerProcess:
             while not self._is_stopping:
                 self._serve_while_busy()
                 self._look_around()
+            self._finish()
         finally:
             self._replication.close()
             self._partitions.close()
             log.info("stores are closed")
+
+    def _finish(self) -> None:
+        """Answer what routers have sent. What they have not, having heard, waits for whoever is
+        next to own these stores, so that nobody is refused for a worker's orderly end."""
+        self._routers.broadcast(WorkerLeaving())
+        self._routers.send_replies()
+        until = time.perf_counter() + _FINISH_S
+        while time.perf_counter() < until:
+            self._serve_while_busy()
+            time.sleep(_FINISH_S / 50)
 
     def _even_ms(self) -> int:
         return self._clock_offset_ms + _steady_ms()

@@ -23,6 +23,7 @@ from node.bus.messages import (
     ToRouter,
     ToWorker,
     WorkerGreeting,
+    WorkerLeaving,
 )
 from node.bus.reply import Reply, drive
 from node.bus.ring import RingReader, RingWriter
@@ -218,6 +219,32 @@ def test_what_a_dead_worker_had_been_sent_is_answered_retriably(tmp_path: Path) 
             assert message.batches == b"after"
             second.send(Appended(message.request_id, 0, 3))
             assert isinstance(await _answer(after), Appended)
+            second.close()
+
+    asyncio.run(main())
+
+
+def test_a_worker_that_leaves_answers_what_it_has_and_the_rest_waits(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with _bus(tmp_path, []) as (fanout, context, address):
+            first = _Peer(context, address, 0)
+            await first.greet(1)
+            sent = _append(fanout, 0, b"sent")
+            (message,) = await first.receive()
+            assert isinstance(message, AppendBytes)
+            first.send(WorkerLeaving())
+            await _until(lambda: not fanout.reachable_count)
+            kept = _append(fanout, 0, b"kept")
+            first.send(Appended(message.request_id, 0, 1))
+            assert isinstance(await _answer(sent), Appended)
+            first.close()
+            second = _Peer(context, address, 0)
+            await second.greet(2)
+            (message,) = await second.receive()
+            assert isinstance(message, AppendBytes)
+            assert message.batches == b"kept"
+            second.send(Appended(message.request_id, 0, 2))
+            assert isinstance(await _answer(kept), Appended)
             second.close()
 
     asyncio.run(main())
