@@ -13,7 +13,7 @@ Order of stopping, on SIGTERM, SIGINT or SIGHUP:
        after `controlled.shutdown.timeout.ms` (10 s).
     2. Routers stop accepting and finish what has begun: 5 s for clients to fetch their answers.
     3. Workers sync and close their stores.
-    4. The controller ends.
+    4. The controller ends. The data folder says that all is on the disk (`last_run`).
 
 Who does not end in a round of 2 to 4 is killed after `Patience.stop`. A second signal ends
 everything at once. One invariant: when `run` returns no process of the node is left.
@@ -38,6 +38,7 @@ import msgspec
 from node.child import Child, Patience, State, python_command
 from node.config import ListenerConfig, NodeConfig
 from node.config_sources import ConfigFault
+from node.controller.last_run import note_clean_end
 from node.data_folder import FolderLock, StateFile, adopt_identity
 from node.http import HttpServer, Respond
 from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
@@ -50,6 +51,10 @@ _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
+_ROUTERS, _WORKERS, _CONTROLLER = range(3)
+"""The rounds of stopping."""
+_WORKER = "worker-"
+"""What the names of workers begin with."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,13 +77,14 @@ class ChildPlan(NamedTuple):
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     """The processes of a node. Rounds of stopping: routers, workers, controller."""
     path = str(config_path)
-    plans = [ChildPlan("controller", python_command("node.controller.process", path), 2)]
+    controller = python_command("node.controller.process", path)
+    plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"worker-{index}", command, 1))
+        plans.append(ChildPlan(f"{_WORKER}{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("node.router.process", path, str(index))
-        plans.append(ChildPlan(f"router-{index}", command, 0))
+        plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
     return plans
 
 
@@ -143,16 +149,15 @@ class Supervisor:
         self._stop_round: int | None = None
         self._leave_deadline: float | None = None
         """While others take over: when that is given up."""
+        self._regrouped: NodeConfig | None = None
+        """While the workers end for others to take their place: what these begin with."""
+        self._plan = plan
+        self._patience = patience
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         plans = list(plan(config, self._config_path))
-        self._children = [
-            Child(plan.name, plan.command, patience, self._selector, self._on_child_ready)
-            for plan in plans
-        ]
-        self._rounds = {
-            child.name: plan.stop_round for child, plan in zip(self._children, plans, strict=True)
-        }
+        self._children = [self._child(plan) for plan in plans]
+        self._rounds = {plan.name: plan.stop_round for plan in plans}
         self._scrapes: list[_Scrape] = []
         self._http: HttpServer | None = None
         if config.http_port is not None:
@@ -164,6 +169,9 @@ class Supervisor:
                 routes=routes,
                 clock=time.monotonic,
             )
+
+    def _child(self, plan: ChildPlan) -> Child:
+        return Child(plan.name, plan.command, self._patience, self._selector, self._on_child_ready)
 
     def run(self) -> int:
         """Until everything has ended."""
@@ -181,6 +189,9 @@ class Supervisor:
                         child.excuse(now)
                 last = now
                 self._turn(now)
+            workers = [child for child in self._children if self._rounds[child.name] == _WORKERS]
+            if workers and all(child.exit_code == 0 for child in workers):
+                note_clean_end(self._config.data_folder)
         finally:
             for child in self._children:
                 child.kill()
@@ -213,6 +224,8 @@ class Supervisor:
         self._heed_signals()
         if self._stop_round is not None:
             self._stop_next(now)
+        else:
+            self._regroup(now)
 
     def _look_after(self, child: Child, now: float) -> None:
         if child.reap(now):
@@ -254,6 +267,35 @@ class Supervisor:
                     time.monotonic() - self._began_at,
                 )
                 self._on_ready(state)
+
+    # -- another number of workers -----------------------------------------------------------------
+
+    def _regroup(self, now: float) -> None:
+        """Have as many workers as is wanted: all of them end, with their stores in order, before
+        the first of the others opens one. The other processes go on meanwhile."""
+        for child in self._children:
+            wanted, child.wanted_workers = child.wanted_workers, None
+            if wanted is not None and wanted != (self._regrouped or self._config).worker_count:
+                log.info("%d workers from now on, not %d", wanted, self._config.worker_count)
+                self._regrouped = self._config.with_workers(wanted)
+                for worker in self._workers():
+                    worker.stop(now, Stop())
+        if self._regrouped is None or any(w.state is not State.ENDED for w in self._workers()):
+            return
+        # Ports that a router has told of meanwhile are in the configuration of now.
+        self._config = self._config.with_workers(self._regrouped.worker_count)
+        self._regrouped = None
+        self._config.save_json(self._config_path)
+        self._children = [child for child in self._children if not _is_worker(child.name)]
+        for plan in self._plan(self._config, self._config_path):
+            if _is_worker(plan.name):
+                worker = self._child(plan)
+                self._rounds[plan.name] = plan.stop_round
+                self._children.append(worker)
+                worker.start(now)
+
+    def _workers(self) -> list[Child]:
+        return [child for child in self._children if _is_worker(child.name)]
 
     def _learn_ports(self, child: Child) -> None:
         """Port 0 has become a real one: a restarted router must find the same."""
@@ -445,6 +487,10 @@ class Supervisor:
                 )
             )
         return samples
+
+
+def _is_worker(name: str) -> bool:
+    return name.startswith(_WORKER)
 
 
 class _Scrape:

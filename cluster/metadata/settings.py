@@ -105,6 +105,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
     socket_request_max_bytes: int
+    workers: int | None
 
 
 Settings = TypeVar("Settings", TopicSettings, BrokerSettings)

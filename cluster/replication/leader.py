@@ -13,9 +13,10 @@ and the high watermark are PartitionReplica's; here is what moves with time and 
     settled: the controller said proposal taken back, kept, or repeated later
 
 A proposal (KIP-497) carries the epochs it was decided upon. One is under way at a time; until it is
-known to have failed, its members hold the high watermark back as those of the ISR do. A follower is
-in sync if it had everything within the last `lag_max_ms`; it comes in when it has reached the high
-watermark and the start of the leader's epoch.
+known to have failed, its members hold the high watermark back as those of the ISR do. So nobody is
+proposed whom the controller would refuse, such as who is about to stop. A follower is in sync if it
+had everything within the last `lag_max_ms`; it comes in when it has reached the high watermark and
+the start of the leader's epoch.
 """
 
 from collections import deque
@@ -112,6 +113,7 @@ class LeaderPartition(Generic[T]):
     __slots__ = (
         "_epoch_start_offset",
         "_followers",
+        "_ineligible",
         "_lag_max_ms",
         "_parked",
         "_pending",
@@ -131,12 +133,15 @@ class LeaderPartition(Generic[T]):
         epoch_start_offset: int,
         now_ms: int,
         lag_max_ms: int = LAG_MAX_MS,
+        ineligible: Container[int] = frozenset(),
     ) -> None:
+        """`ineligible` are the brokers that come into no ISR now; its owner keeps it up to date."""
         self.replica = replica
         self.topic_id = topic_id
         self.partition = partition
         self._epoch_start_offset = epoch_start_offset
         self._lag_max_ms = lag_max_ms
+        self._ineligible = ineligible
         self._followers: dict[int, _Progress] = {}
         self._parked: deque[_Parked[T]] = deque()
         self._pending: Proposal | None = None
@@ -353,7 +358,8 @@ class LeaderPartition(Generic[T]):
         if progress is None or progress.contact is None:
             return False
         return (
-            (has_fetched or progress.contact.fetch_ms > self._settled_ms)
+            broker_id not in self._ineligible
+            and (has_fetched or progress.contact.fetch_ms > self._settled_ms)
             and end >= self.replica.high_watermark
             and end >= self._epoch_start_offset
             and not self._lags(broker_id, now_ms)

@@ -30,6 +30,9 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
     incarnation: int
     bell_path: str
     bus_version: int = BUS_VERSION
+    worker_count: int = 0
+    """How many workers the node has; another number than before means that all of those have
+    ended. 0: as many as there were."""
 
 
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):
@@ -173,7 +176,8 @@ class Applied(_Message, frozen=True, array_like=True, tag=21, gc=False):
 
 
 class Submit(_Message, frozen=True, array_like=True, tag=22, gc=False):
-    """A command for the controller, encoded by cluster.controller.commands."""
+    """A command for the controller, encoded by cluster.controller.commands. The deadline is of the
+    machine's steady clock (CLOCK_MONOTONIC), which all of its processes share."""
 
     request_id: int
     command: bytes

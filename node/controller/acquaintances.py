@@ -55,8 +55,8 @@ class Acquaintances:
             if peer.node_id != config.node_id
         }
         seeds = (PeerAddress(seed.host, seed.port) for seed in config.join)
-        own_address = PeerAddress(own.host, own.port)
-        self._seeds = {-1 - at: seed for at, seed in enumerate(seeds) if seed != own_address}
+        self._own_address = PeerAddress(own.host, own.port)
+        self._seeds = {-1 - at: seed for at, seed in enumerate(seeds) if seed != self._own_address}
         self._headers: dict[int, PeerHeader] = {}
         self._heard_ms: dict[int, int] = {}
         self._voters: dict[int, PeerAddress] = {}
@@ -154,8 +154,9 @@ class Acquaintances:
             for member, header in self._headers.items()
             if header.port
         }
-        wanted = self._told | self._voters | heard | self._configured
-        wanted.pop(self._own.member, None)
+        everybody = self._told | self._voters | heard | self._configured
+        # A replica that this node was before is where it is now.
+        wanted = {m: address for m, address in everybody.items() if address != self._own_address}
         known = {*wanted.values()}
         wanted.update((at, seed) for at, seed in self._seeds.items() if seed not in known)
         for member in self._bus.others.keys() - wanted.keys():

@@ -26,8 +26,11 @@ def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
     )
 
 
-def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
-    """This node's registration.
+def registration(
+    config: NodeConfig, incarnation_id: Uuid, previous_epoch: int | None = None
+) -> RegisterBroker:
+    """This node's registration. `previous_epoch` is what `last_run` says; it matters to others
+    only.
 
     On its own, a listener without an advertised address has an empty host there, and clients are
     told the address at which they reached us. One of several must be found by those who reached
@@ -54,6 +57,7 @@ def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
         features=SUPPORTED_FEATURES,
         log_dirs=(uuid.UUID(config.directory_id).bytes,) if config.directory_id else (),
         starts_fenced=config.is_of_several,
+        previous_broker_epoch=previous_epoch if config.is_of_several else None,
     )
 
 

@@ -7,7 +7,7 @@ place in the log everywhere.
 """
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 
 import zmq
 
@@ -144,6 +144,16 @@ class Followers:
         follower = self._followers.get(identity)
         if follower is not None:
             follower.offset = max(follower.offset, message.offset)
+
+    def dismiss(self, names: Container[str]) -> None:
+        """These processes end and do not come back: nobody waits for them."""
+        for identity, follower in list(self._followers.items()):
+            if follower.name in names:
+                del self._followers[identity]
+
+    def expect(self, names: Iterable[str]) -> None:
+        """From now on these are asked whether they are there."""
+        self._liveness.expect(names)
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Tell everybody of committed entries."""

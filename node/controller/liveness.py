@@ -37,6 +37,11 @@ class Liveness:
         self.silent: frozenset[str] = frozenset()
         """Who has been asked and does not answer."""
 
+    def expect(self, names: Iterable[str]) -> None:
+        """From now on these are asked and nobody else; who was asked already has no more time."""
+        self._asked_ms = {name: self._asked_ms.get(name) for name in names}
+        self.silent &= self._asked_ms.keys()
+
     def heard(self, name: str) -> None:
         """It has answered, or greeted."""
         if name in self._asked_ms:

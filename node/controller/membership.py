@@ -94,9 +94,12 @@ def change_for(
     node_id, directory_id = command.voter_id, command.voter_directory_id
     if isinstance(command, RemoveRaftVoter):
         for voter in configuration.voters:
-            directory = _directory_of_voter(voter)
-            if (node_id_of(voter.member_id), directory) == (node_id, directory_id):
-                return RemoveVoter(voter.member_id)
+            member, directory = voter.member_id, _directory_of_voter(voter)
+            header = headers.header_of(member)
+            if directory == ZERO_UUID and header is not None:
+                directory = directory_of(header)
+            if (node_id_of(member), directory) == (node_id, directory_id):
+                return RemoveVoter(member)
         raise ApiError(
             ErrorCode.VOTER_NOT_FOUND,
             f"node {node_id} with the directory {_text(directory_id)} has no vote; these have:"
@@ -107,12 +110,12 @@ def change_for(
             ErrorCode.DUPLICATE_VOTER,
             f"node {node_id} has a vote already; these have: {_named(configuration)}",
         )
-    # A founder that lost its vote and kept its folder is known by its node's id still.
-    founder = headers.header_of(node_id)
-    if founder is not None and directory_of(founder) == directory_id:
-        return AddVoter(Voter(node_id, encode_place(place_in(founder))))
     member = member_id(node_id, directory_id)
-    header = headers.header_of(member)
+    header, founder = headers.header_of(member), headers.header_of(node_id)
+    if header is None and founder is not None and directory_of(founder) == directory_id:
+        # A founder that lost its vote and kept its folder is known by its node's id, as long as it
+        # has not come back as a replica that names its folder.
+        member, header = node_id, founder
     place = Place(directory_id) if header is None else place_in(header)
     return AddVoter(Voter(member, encode_place(place)))
 

@@ -20,6 +20,7 @@ the session timeout the active controller fences it.
 """
 
 import logging
+import uuid
 from collections.abc import Callable
 
 from cluster.controller.commands import (
@@ -48,6 +49,8 @@ GIVEN_UP_MS = 3_000
 """Without any answer to who wants to stop: several times an election, so that there is no quorum
 any more. All nodes may have been told to stop."""
 
+_INCARNATION_NAME = "incarnation"
+
 Submit = Callable[[bytes, int, Callable[[Carried], None]], None]
 """Command, timeout in milliseconds, and who hears what became of it."""
 
@@ -55,7 +58,19 @@ Submit = Callable[[bytes, int, Callable[[Carried], None]], None]
 class Presence:
     """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
 
-    def __init__(self, config: NodeConfig, incarnation_id: Uuid, submit: Submit) -> None:
+    def __init__(
+        self,
+        config: NodeConfig,
+        incarnation_id: Uuid,
+        submit: Submit,
+        *,
+        previous_epoch: int | None = None,
+        on_registered: Callable[[int], None] = lambda _epoch: None,
+    ) -> None:
+        """`previous_epoch` is what `last_run` says; `on_registered` hears of the new broker epoch
+        before anything is done under it."""
+        self._previous_epoch = previous_epoch
+        self._on_registered = on_registered
         self._config = config
         self._incarnation_id = incarnation_id
         self._submit = submit
@@ -64,6 +79,9 @@ class Presence:
         self._broker_epoch: int | None = None
         self._now_ms = 0
         self._is_leaving = False
+        self._registering = self._registered = config
+        """What is being told, and what was told at last; the registration is told again, though it
+        holds, when that is not what the node is."""
         self._answered_ms = 0
         self.is_refused = False
         """Whether the last registration was not possible for lack of room."""
@@ -82,6 +100,11 @@ class Presence:
         if not self._is_leaving:
             self._is_leaving = True
             self._due_ms = self._answered_ms = now_ms
+
+    def regroup(self, worker_count: int) -> None:
+        """This node has another number of workers, which others find where it says: say so."""
+        self._config = self._config.with_workers(worker_count)
+        self._due_ms = self._now_ms
 
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
@@ -104,9 +127,10 @@ class Presence:
             return
         self._is_asking = True
         command: Command
-        if self._broker_epoch is None:
+        if self._broker_epoch is None or self._registered is not self._config:
+            self._registering = self._config
             command, timeout_ms = (
-                registration(self._config, self._incarnation_id),
+                registration(self._config, self._incarnation_id, self._previous_epoch),
                 REGISTRATION_TIMEOUT_MS,
             )
         else:
@@ -128,7 +152,9 @@ class Presence:
             self._answered_ms = self._now_ms
             reply = decode_reply(carried.reply)
             if isinstance(reply, BrokerReply):
-                self._broker_epoch = reply.broker_epoch
+                self._broker_epoch = self._previous_epoch = reply.broker_epoch
+                self._registered = self._registering
+                self._on_registered(reply.broker_epoch)
                 self.is_refused = False
                 self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS
             elif isinstance(reply, HeartbeatReply):
@@ -149,3 +175,19 @@ class Presence:
             log.warning("this node is registered anew")
             self._broker_epoch = None
             self._due_ms = self._now_ms
+
+
+def incarnation_of(config: NodeConfig) -> bytes:
+    """New with every start of the node. One of several keeps it when this process alone is started
+    anew: it need not be fenced for that."""
+    if not config.is_of_several:
+        return uuid.uuid4().bytes
+    path = config.run_folder / _INCARNATION_NAME
+    try:
+        known = path.read_bytes()
+    except FileNotFoundError:
+        known = b""
+    if len(known) != 16:
+        known = uuid.uuid4().bytes
+        path.write_bytes(known)
+    return known

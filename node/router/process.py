@@ -90,7 +90,7 @@ class RouterProcess:
             address=ipc_address(config.run_folder, "controller"),
             process=name,
             incarnation=incarnation,
-            now_ms=now_ms,
+            now_ms=steady_ms,
             on_image=self._on_image,
         )
         self._services = Services(
@@ -204,6 +204,11 @@ class RouterProcess:
         wire.connections_max = settings.max_connections
         wire.connections_per_ip_max = settings.max_connections_per_ip
         wire.connections_idle_ms_max = settings.connections_max_idle_ms
+
+
+def steady_ms() -> int:
+    """A clock that nobody sets, the same in all processes of the machine, in milliseconds."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def now_ms() -> int:

@@ -73,6 +73,9 @@ class WorkerProcess:
         self._index = index
         self._supervisor = supervisor
         self._incarnation = time.time_ns()
+        # Replication's time is the wall clock at the start plus what the steady clock has counted
+        # since: a clock that is set makes nobody lag.
+        self._clock_offset_ms = _now_ms() - _steady_ms()
         self._name = f"worker-{index}"
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._decode_metadata = msgspec.msgpack.Decoder(list[FromController]).decode
@@ -98,12 +101,13 @@ class WorkerProcess:
             router_count=config.router_count,
             worker=index,
             incarnation=self._incarnation,
+            worker_count=config.worker_count,
         )
         self._turns = Turns(self._partitions, self._routers.broadcast, settle_helper)
         self._controller = Link(
             self._context, ipc_address(config.run_folder, "controller"), self._name.encode()
         )
-        self._proposals = Proposals(config.node_id, self._tell_controller, wall_ms=_now_ms)
+        self._proposals = Proposals(config.node_id, self._tell_controller)
         self._poller = zmq.Poller()
         self._bell = self._routers.bell.fileno()
         self._hurried: set[object] = {self._bell}
@@ -120,7 +124,7 @@ class WorkerProcess:
             identity=f"{config.node_id}-{index}-{self._incarnation}".encode(),
             watch=self._watch,
             propose=self._propose,
-            now_ms=_steady_ms(),
+            now_ms=self._even_ms(),
         )
         for socket in (
             *self._routers.sockets,
@@ -168,6 +172,9 @@ class WorkerProcess:
             self._replication.close()
             self._partitions.close()
             log.info("stores are closed")
+
+    def _even_ms(self) -> int:
+        return self._clock_offset_ms + _steady_ms()
 
     def _watch(self, socket: "zmq.Socket[bytes]") -> None:
         self._poller.register(socket, zmq.POLLIN)
@@ -224,11 +231,11 @@ class WorkerProcess:
             if replication.is_active or self._is_asked_in_vain:
                 self._is_asked_in_vain = False
                 # Other nodes wait for us as routers do, and in the same turn.
-                steady_ms = _steady_ms()
-                requests += replication.receive(steady_ms)
+                even_ms = self._even_ms()
+                requests += replication.receive(even_ms)
                 if requests:
                     self._turns.run(requests, _now_ms())
-                replication.after_turn(steady_ms)
+                replication.after_turn(even_ms)
                 self._routers.send_replies()
             elif requests:
                 self._turns.run(requests, _now_ms())
@@ -238,12 +245,12 @@ class WorkerProcess:
 
     def _look_around(self) -> None:
         """Everything but requests; sleeps when nothing at all is due."""
-        now_ms, steady_ms = _now_ms(), _steady_ms()
+        now_ms, even_ms = _now_ms(), self._even_ms()
         self._housekeeping.run_slice(now_ms)
-        self._replication.tick(steady_ms)
+        self._replication.tick(even_ms)
         wait_ms = min(self._housekeeping.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
         if self._replication.is_active:
-            wait_ms = min(wait_ms, self._replication.next_ms(steady_ms) - steady_ms)
+            wait_ms = min(wait_ms, self._replication.next_ms(even_ms) - even_ms)
         if not self._routers.fall_asleep():
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
@@ -258,14 +265,14 @@ class WorkerProcess:
             return
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
-        self._resign_what_is_refused(steady_ms)
         self._tell_if_ready()
-        for proposal, code in self._proposals.expired(steady_ms):
-            self._replication.settled(proposal, code, steady_ms)
+        self._resign_what_is_refused(_steady_ms())
+        for proposal, code in self._proposals.expired(_steady_ms()):
+            self._replication.settled(proposal, code, even_ms)
         if self._controller.take_connected():
             self._follow()
         self._receive_metadata()
-        if steady_ms >= self._retry_ms:
+        if even_ms >= self._retry_ms:
             self._follow_image()
         if self._supervisor.poll():
             self._is_stopping = True
@@ -280,13 +287,13 @@ class WorkerProcess:
     def _propose(self, proposals: Sequence[Proposal]) -> None:
         self._proposals.send(proposals, self._image, _steady_ms())
 
-    def _resign_what_is_refused(self, steady_ms: int) -> None:
+    def _resign_what_is_refused(self, now_ms: int) -> None:
         """Others shall not wait for replicas whose records this node's disk does not take."""
         known = self._partitions.replicated
         refused = [known[place] for place in self._turns.take_refused() if place in known]
         if refused:
             places = [(replica.topic_id, replica.partition) for replica in refused]
-            self._proposals.resign(places, self._image, steady_ms)
+            self._proposals.resign(places, self._image, now_ms)
 
     def _tell_controller(self, message: "ToController") -> None:
         try:
@@ -306,7 +313,7 @@ class WorkerProcess:
                         image = applied
                 elif isinstance(message, Submitted):
                     for proposal, code in self._proposals.answered(message):
-                        self._replication.settled(proposal, code, _steady_ms())
+                        self._replication.settled(proposal, code, self._even_ms())
                 elif isinstance(message, AreYouThere):
                     self._tell_controller(StillThere(self._name))
         if image is not self._image:
@@ -319,11 +326,11 @@ class WorkerProcess:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
             log.error("the stores cannot follow the metadata: %s; trying again", error)
-            self._retry_ms = _steady_ms() + _RETRY_MS
+            self._retry_ms = self._even_ms() + _RETRY_MS
             return
         self._retry_ms = NEVER
         self._has_followed = True
-        self._replication.follow(self._image, _steady_ms())
+        self._replication.follow(self._image, self._even_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
@@ -354,12 +361,10 @@ def _lag_max_ms(config: NodeConfig) -> int:
 
 
 def _now_ms() -> int:
-    """What records are stamped with and kept by. It may be set to another time."""
     return time.time_ns() // 1_000_000
 
 
 def _steady_ms() -> int:
-    """What other nodes and the controller are waited for by."""
     return time.monotonic_ns() // 1_000_000
 
 

@@ -38,12 +38,9 @@ class _Sent(NamedTuple):
 
 class Proposals:
     """Those of one worker. `tell(message)` brings a message to the controller, if it can. Times are
-    of a clock that does not go back, but `wall_ms`: by that the controller is told of deadlines."""
+    of the machine's steady clock, in milliseconds."""
 
-    def __init__(
-        self, node_id: int, tell: Callable[[Submit], None], *, wall_ms: Callable[[], int]
-    ) -> None:
-        self._wall_ms = wall_ms
+    def __init__(self, node_id: int, tell: Callable[[Submit], None]) -> None:
         self._node_id = node_id
         self._tell = tell
         self._next_id = 0
@@ -62,7 +59,7 @@ class Proposals:
             )
             for proposal in proposals
         )
-        self._submit(AlterPartition(self._node_id, self._epoch(image), changes))
+        self._submit(AlterPartition(self._node_id, self._epoch(image), changes), now_ms)
         self._sent[self._next_id] = _Sent(tuple(proposals), now_ms + TIMEOUT_MS)
 
     def resign(self, refused: Iterable[ReplicaPlace], image: MetadataImage, now_ms: int) -> None:
@@ -71,16 +68,15 @@ class Proposals:
         if now_ms < self._resign_ms:
             return
         self._resign_ms = now_ms + RESIGN_MS
-        self._submit(ResignReplicas(self._node_id, self._epoch(image), tuple(refused)))
+        self._submit(ResignReplicas(self._node_id, self._epoch(image), tuple(refused)), now_ms)
 
     def _epoch(self, image: MetadataImage) -> int:
         broker = image.brokers.get(self._node_id)
         return broker.broker_epoch if broker is not None else -1
 
-    def _submit(self, command: AlterPartition | ResignReplicas) -> None:
+    def _submit(self, command: AlterPartition | ResignReplicas, now_ms: int) -> None:
         self._next_id += 1
-        deadline_ms = self._wall_ms() + TIMEOUT_MS
-        self._tell(Submit(self._next_id, encode_command(command), deadline_ms))
+        self._tell(Submit(self._next_id, encode_command(command), now_ms + TIMEOUT_MS))
 
     def answered(self, message: Submitted) -> Iterator[Settled]:
         """What the controller said of each proposal."""

@@ -4,6 +4,8 @@ A follower node has one session for each store, which remembers what it follows 
 request is answered when there are records for it, an error or a divergence; when a high watermark
 has moved and nothing else came within a few milliseconds; or when its wait is over. What one answer
 brought of a partition is followed by nothing more of it until the follower says how far it is now.
+A follower that knows of a leader epoch before we do is not sent away: it is looked at again when we
+know, because whoever writes waits for it meanwhile.
 
 Nothing is looked at but what has changed: a partition is marked when its follower moved or its log
 grew. Batches are read as consumers' are, without being looked into.
@@ -61,6 +63,7 @@ class _Served:
 
     __slots__ = (
         "handle",
+        "is_early",
         "is_waiting",
         "last_epoch",
         "leader_epoch",
@@ -79,6 +82,8 @@ class _Served:
         """The high watermark that the follower was told last."""
         self.is_waiting = False
         """For the follower to say how far it is: it was told something that moves it."""
+        self.is_early = False
+        """Its leader epoch has not begun here; then it is waiting as well."""
 
 
 class _Session:
@@ -153,17 +158,28 @@ class ReplicaServer:
     def moved(self, place: Place, now_ms: int) -> None:
         """The high watermark of this partition, or its log start, is another now."""
         for session, served in self._by_place.get(place, ()):
-            self._note_news(session, served, now_ms)
+            if not served.is_early:
+                self._note_news(session, served, now_ms)
 
     def renounce(self, place: Place) -> None:
         """This partition is not led here any more, or in another epoch: its followers must ask
-        anew."""
-        for session, served in self._by_place.pop(place, ()):
+        anew, but for those who have done so already."""
+        served_here = self._by_place.pop(place, [])
+        early = [(session, served) for session, served in served_here if served.is_early]
+        if early:
+            self._by_place[place] = early
+        for session, served in served_here:
             session.ready.pop(served.handle, None)
             session.news.pop(served.handle, None)
             if not served.is_waiting:
                 served.is_waiting = True
                 session.told[served.handle] = self._error(served, place)
+
+    def heed(self, place: Place, now_ms: int) -> None:
+        """There is another state of this partition: is it what early followers wait for?"""
+        for session, served in list(self._by_place.get(place, ())):
+            if served.is_early:
+                self._reached(session, served, now_ms)
 
     def answer(self, now_ms: int) -> None:
         """Answer those to whom there is something to say, or whose wait is over."""
@@ -256,8 +272,10 @@ class ReplicaServer:
         it bring?"""
         told = self._check(served)
         served.is_waiting = told is not None
+        served.is_early = told is not None and told.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         if told is not None:
-            session.told[served.handle] = told
+            if not served.is_early:
+                session.told[served.handle] = told
             return
         place = served.place
         assert place is not None

@@ -13,13 +13,13 @@ answers to producers, followers.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import zmq
 
-from cluster.metadata.image import MetadataImage
+from cluster.metadata.image import BrokerImage, MetadataImage
 from cluster.replication.deletions import Deleted, Deletions
 from cluster.replication.leader import LAG_MAX_MS, LeaderPartition, Outcome, Proposal, Released
 from cluster.replication.partition import PartitionReplica
@@ -82,6 +82,8 @@ class Replication:
         self._deletions: dict[Place, Deletions[HeldDeletion]] = {}
         self._alive: frozenset[int] = frozenset()
         """The brokers that are not fenced."""
+        self._ineligible: set[int] = set()
+        """The brokers that are fenced or about to stop: they come into no ISR (KIP-903)."""
         self._now_ms = now_ms
         self._tick_ms = now_ms
         self._lag_check_ms = now_ms
@@ -114,6 +116,8 @@ class Replication:
             budget=TokenBudget(now_ms),
         )
 
+        self._brokers: Mapping[int, BrokerImage] = {}
+
     @property
     def is_active(self) -> bool:
         """Whether any partition here has another replica."""
@@ -145,7 +149,11 @@ class Replication:
         self._alive = frozenset(
             broker.broker_id for broker in image.brokers.values() if not broker.is_fenced
         )
+        self._know_ineligible(image, now_ms)
         changed = self._partitions.changed
+        if image.brokers is not self._brokers:
+            self._brokers = image.brokers
+            changed.update(self._fetchers.misplaced())
         if not changed:
             return
         self._now_ms = now_ms
@@ -155,12 +163,26 @@ class Replication:
                 self._lead(place, replicated, now_ms)
             else:
                 self._resign(place)
+            if self._server is not None:
+                self._server.heed(place, now_ms)
         self._fetchers.follow(changed, image)
         changed.clear()
         if self._server is not None:
             self._server.answer(now_ms)
         self._fetchers.ask(now_ms)
         self._send_proposals()
+
+    def _know_ineligible(self, image: MetadataImage, now_ms: int) -> None:
+        ineligible = {
+            broker.broker_id
+            for broker in image.brokers.values()
+            if broker.is_fenced or broker.is_in_controlled_shutdown
+        }
+        if self._ineligible - ineligible:
+            # Who serves again may have caught up already.
+            self._lag_check_ms = now_ms
+        self._ineligible.clear()
+        self._ineligible |= ineligible
 
     def receive(self, now_ms: int) -> list[tuple[RouterState, Request]]:
         """What came from other nodes; what of it the next turn must append. `after_turn` must
@@ -272,6 +294,7 @@ class Replication:
             epoch_start_offset=epoch_start,
             now_ms=now_ms,
             lag_max_ms=self._lag_max_ms,
+            ineligible=self._ineligible,
         )
         if replica.high_watermark > state.high_watermark:
             self._take(place, Outcome(has_moved=True))

@@ -5,15 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from node.cli.cluster import METADATA_TOPIC
+from node.cli.quorum import quorum_request
 from node.embedded import EmbeddedBroker
 from node.local_cluster import Layout, LocalCluster, LocalNode, keep
 from protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
     ReassignablePartition,
@@ -79,12 +76,8 @@ class Cluster:
     # -- the quorum --------------------------------------------------------------------------------
 
     def quorum(self, at: int) -> DescribeQuorumResponsePartitionData:
-        topic = DescribeQuorumRequestTopicData(
-            topic_name=METADATA_TOPIC,
-            partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
-        )
-        request = DescribeQuorumRequest(topics=[topic])
-        return self.nodes[at].ask(request, DescribeQuorumResponse).topics[0].partitions[0]
+        answer = self.nodes[at].ask(quorum_request(), DescribeQuorumResponse)
+        return answer.topics[0].partitions[0]
 
     def leader(self, at: int | None = None) -> int:
         """Who leads the quorum, once somebody does: the active controller. Metadata may name any

@@ -27,8 +27,8 @@ class Scene:
         group: str = "shippers",
         reader_count: int = 2,
         aside: Iterable[str] = (),
-        pace_s: float = PACE_S,
         racks: Sequence[str] = ("",),
+        pace_s: float = PACE_S,
         is_patient: bool = False,
     ) -> None:
         self.bootstrap = bootstrap

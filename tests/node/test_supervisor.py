@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from node.controller.last_run import LOST, boot_id, note_run, previous_epoch
+from storage.settings import Durability
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
@@ -157,6 +159,19 @@ def test_on_sigterm_routers_end_first_then_workers_then_the_controller(node: Nod
     assert not (node.folder / "run").exists()
 
 
+@pytest.mark.parametrize("behaviour", ["works", "does not stop"])
+def test_the_folder_says_whether_all_workers_have_closed_their_stores(
+    node: Node, behaviour: str
+) -> None:
+    worker = ("worker-0", behaviour, 1)
+    node.start(CONTROLLER, worker, ROUTER, patience={"stop": 0.5}).wait_ready()
+    note_run(node.data, 17, "of a former start of the system")
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    said = previous_epoch(node.data, boot_id(), Durability.INTERVAL)
+    assert said == (17 if behaviour == "works" else LOST)
+
+
 def of_several() -> dict[str, str]:
     return {
         "peers": f"0@127.0.0.1:{free_pair()},1@127.0.0.1:{free_pair()}",
@@ -261,6 +276,59 @@ def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Nod
     assert after["controller"] == before["controller"]
     assert after["router-0"] == before["router-0"]
     assert "worker-0 ended with SIGKILL; it is restarted in 0.0 s" in node.logged()
+
+
+def have_workers(node: Node, count: int) -> None:
+    """The controller wants so many; returns when they are ready."""
+    wish = node.data / "wish"
+    wish.write_text(str(count))
+    wish.rename(node.data / "wanted-workers")
+    wanted = {f"worker-{index}" for index in range(count)}
+
+    def are_there() -> bool:
+        children = node.state()["children"]
+        assert isinstance(children, dict)
+        return {name for name in children if name.startswith("worker-")} == wanted
+
+    wait_until(are_there, what=f"{count} workers are ready, see {node.log}")
+
+
+def test_other_workers_begin_when_all_that_were_have_ended_and_the_rest_goes_on(
+    node: Node,
+) -> None:
+    node.start().wait_ready()
+    others = node.pid("controller"), node.pid("router-0")
+    have_workers(node, 3)
+    assert (node.pid("controller"), node.pid("router-0")) == others
+    events = node.events("worker")
+    ended = events.index("worker-0 ends")
+    assert all("starts" in event for event in events[ended + 1 :])
+    assert len(events) == ended + 4
+    have_workers(node, 1)
+    assert len(node.events("worker-. ends")) == 4
+    have_workers(node, 2)
+    # Nobody waits for workers that there are no more.
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert node.survivors() == []
+
+
+def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Node) -> None:
+    node.start().wait_ready()
+    have_workers(node, 2)
+    before = node.pid("worker-1")
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: node.pid("worker-1") != before, what="it is back")
+
+
+def test_a_node_that_is_told_to_stop_begins_no_workers_anew(node: Node) -> None:
+    node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER).wait_ready()
+    (node.data / "wanted-workers").write_text("2")
+    wait_until(lambda: node.events("worker-0 stops"), what="the worker is told to end")
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert len(node.events("worker-. starts")) == 1
+    assert node.survivors() == []
 
 
 def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:

@@ -77,7 +77,7 @@ KAFKA: Final = {
     "socket.request.max.bytes": ("INT", "104857600"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
-OURS: Final = {"durability"}
+OURS: Final = {"durability", "workers"}
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),

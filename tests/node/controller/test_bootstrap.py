@@ -121,6 +121,13 @@ def test_one_of_several_can_be_found_by_those_who_reached_another(tmp_path: Path
     assert hosts == ["10.0.0.2", "192.168.1.2", "kafka.example"]
 
 
+def test_only_one_of_several_says_what_it_remembers_of_its_last_run(tmp_path: Path) -> None:
+    secret = "sixteen characters and more"
+    several = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")
+    told = [registration(config, b"i" * 16, 7) for config in (several, config_of(tmp_path))]
+    assert [command.previous_broker_epoch for command in told] == [7, None]
+
+
 def test_one_of_several_serves_when_it_has_been_heard_of(tmp_path: Path) -> None:
     secret = "sixteen characters and more"
     config = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")

@@ -186,6 +186,15 @@ def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
     wait_until(is_forgotten, what="it is forgotten")
 
 
+def test_who_has_been_dismissed_is_not_waited_for(node: Node) -> None:
+    node.commit(3)
+    node.follower("worker-0", 2)
+    node.follower("worker-1", 1)
+    node.followers.dismiss({"worker-1", "worker-2"})
+    assert node.followers.names == {"worker-0"}
+    assert node.followers.reached(node.image) == 2
+
+
 def test_a_process_of_another_cluster_is_not_served(node: Node) -> None:
     node.commit()
     node.follower("worker-0", 0, cluster_id="another")

@@ -72,6 +72,15 @@ def test_strangers_do_not_count() -> None:
     assert watch.liveness.silent == set()
 
 
+def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
+    watch = Watch()
+    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    watch.liveness.expect([ROUTER, "worker-1"])
+    assert watch.liveness.silent == set()
+    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    assert watch.liveness.silent == {"worker-1"}
+
+
 def test_where_nobody_is_expected_nobody_is_asked() -> None:
     liveness = Liveness([], patience_ms=PATIENCE_MS)
     assert liveness.next_deadline_ms() is None

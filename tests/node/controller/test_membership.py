@@ -85,6 +85,10 @@ def test_a_founder_that_kept_its_folder_gets_its_vote_back_and_with_another_a_ne
     assert isinstance(back, AddVoter)
     assert isinstance(other, AddVoter)
     assert (back.voter.member_id, other.voter.member_id) == (0, replica(0, NEW))
+    returned = Hearsay(header(0, OLD), header(replica(0, OLD), OLD))
+    as_replica = change_for(AddRaftVoter(0, folder(OLD)), left, returned)
+    assert isinstance(as_replica, AddVoter)
+    assert as_replica.voter.member_id == replica(0, OLD)
 
 
 @pytest.mark.parametrize(("node_id", "directory"), [(0, OLD), (0, NEW), (7, NEW)])
@@ -110,6 +114,9 @@ def test_who_has_no_such_vote_loses_none(node_id: int, directory: int) -> None:
 
 def test_a_founder_of_whose_folder_nobody_knows_is_removed_without_one() -> None:
     change = change_for(RemoveRaftVoter(2, ZERO_UUID), configuration_of([1, 2]), Hearsay())
+    assert change == RemoveVoter(2)
+    heard = Hearsay(header(2, OLD))
+    change = change_for(RemoveRaftVoter(2, folder(OLD)), configuration_of([1, 2]), heard)
     assert change == RemoveVoter(2)
 
 

@@ -37,7 +37,14 @@ class Life:
         self.asked: list[Command] = []
         self._answers: list[Callable[[Carried], None]] = []
         self.now_ms = 0
-        self.presence = Presence(self.config, INCARNATION, self._submit)
+        self.epochs: list[int] = []
+        self.presence = Presence(
+            self.config,
+            INCARNATION,
+            self._submit,
+            previous_epoch=9,
+            on_registered=self.epochs.append,
+        )
 
     def _submit(self, command: bytes, _timeout: int, answer: Callable[[Carried], None]) -> None:
         self.asked.append(decode_command(command))
@@ -132,6 +139,39 @@ def test_a_node_that_was_registered_anew_elsewhere_registers_itself_anew(tmp_pat
     life.answer(ErrorCode.STALE_BROKER_EPOCH)
     life.tick()
     assert isinstance(life.asked[-1], RegisterBroker)
+
+
+def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.tick(FIRST_HEARTBEAT_MS)
+    life.answer(ErrorCode.STALE_BROKER_EPOCH)
+    life.tick()
+    told = [c.previous_broker_epoch for c in life.asked if isinstance(c, RegisterBroker)]
+    assert told == [9, 17]
+    assert life.epochs == [17], "noted before anything is done under it"
+
+
+def test_a_node_with_other_workers_says_where_they_are(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.presence.regroup(3)
+    life.tick()
+    life.answer(ErrorCode.REQUEST_TIMED_OUT)
+    life.tick(RETRY_MS)
+    again = life.asked[-1]
+    assert isinstance(again, RegisterBroker)
+    assert again.incarnation_id == INCARNATION
+    workers = [listener for listener in again.listeners if listener.name.startswith("worker-")]
+    assert [listener.port for listener in workers] == [2, 3, 4]
+    life.answer(BrokerReply(17))
+    life.tick(FIRST_HEARTBEAT_MS)
+    assert isinstance(life.asked[-1], BrokerHeartbeat)
+
+
+def test_a_node_on_its_own_has_nobody_to_tell_of_its_workers(tmp_path: Path) -> None:
+    life = Life(tmp_path, is_of_several=False).registered()
+    life.presence.regroup(3)
+    life.tick(10_000)
+    assert len(life.asked) == 1
 
 
 def test_a_heartbeat_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:

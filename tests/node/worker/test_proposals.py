@@ -15,14 +15,13 @@ from node.worker.proposals import RESIGN_MS, TIMEOUT_MS, Proposals
 from protocol.errors import ErrorCode
 
 TOPIC = bytes(16)
-WALL_MS = 1_700_000_000_000
 FIRST = Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12)))
 SECOND = Proposal(TOPIC, 1, 5, 7, ((1, -1),))
 
 
 def sent() -> tuple[Proposals, list[Submit]]:
     told: list[Submit] = []
-    proposals = Proposals(1, told.append, wall_ms=lambda: WALL_MS)
+    proposals = Proposals(1, told.append)
     proposals.send([FIRST, SECOND], MetadataImage.empty(), 1_000)
     return proposals, told
 
@@ -62,7 +61,7 @@ def test_what_is_not_answered_in_time_has_an_unknown_fate() -> None:
 
 def test_replicas_resign_once_in_a_while_and_nobody_waits_for_an_answer() -> None:
     told: list[Submit] = []
-    proposals = Proposals(1, told.append, wall_ms=lambda: WALL_MS)
+    proposals = Proposals(1, told.append)
     image = MetadataImage.empty()
     proposals.resign([(TOPIC, 0), (TOPIC, 3)], image, 10_000)
     proposals.resign([(TOPIC, 4)], image, 10_000 + RESIGN_MS - 1)

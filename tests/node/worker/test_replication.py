@@ -160,6 +160,22 @@ def test_three_replicas_and_one_that_is_away(tmp_path: Path) -> None:
     room.close()
 
 
+def test_a_node_that_is_about_to_stop_is_not_asked_back_in(room: ReplicaRoom) -> None:
+    room.decide(BrokerRegistered(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
+    room.start(state(0, 1, 0))
+    leader, follower = room.nodes
+    leader.append(1, batch_of())
+    room.run_until(lambda: follower.log().log_end_offset == 1, "it has everything")
+    room.now_ms += 2_000
+    room.settle()
+    assert leader.proposals == []
+    room.decide(BrokerRegistered(1, 9, b"j" * 16, ()))
+    for node in room.nodes:
+        node.follow()
+    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1}
+
+
 def test_too_few_in_sync_are_refused_before_and_after_the_append(tmp_path: Path) -> None:
     room = ReplicaRoom(tmp_path, min_insync_replicas="2")
     room.start(state(0, 1))
