@@ -12,6 +12,10 @@ from storage.store import Store
 CHECK_INTERVAL_MS = 1_000
 """How often a store is asked whether anything is due; the answer costs a few comparisons."""
 _WAIT_FOR_DISK_MS = 10
+_SET_BACK_MS = 1_000
+"""By which a clock must go back to have been set: less than that is waited for."""
+_SYNCED_WITHIN_MS = 60_000
+"""What was due so soon after the clock was set back is done at once."""
 
 
 class Housekeeping:
@@ -22,10 +26,13 @@ class Housekeeping:
         self._queue: list[Store] = []
         self._running: Iterator[bool] | None = None
         self._next_check_ms = now_ms + CHECK_INTERVAL_MS
-        self._resume_ms = now_ms
+        self._resume_ms = self._seen_ms = now_ms
 
     def run_slice(self, now_ms: int) -> None:
         """Do what is due now, for a few milliseconds at most."""
+        if now_ms < self._seen_ms - _SET_BACK_MS:
+            self._begin_anew(now_ms)
+        self._seen_ms = now_ms
         for store in self._stores.values():
             store.sync_due(now_ms)
         if self._running is None:
@@ -36,6 +43,12 @@ class Housekeeping:
                 self._running = None
             elif is_waiting_for_disk is False:
                 self._resume_ms = now_ms + _WAIT_FOR_DISK_MS
+
+    def _begin_anew(self, now_ms: int) -> None:
+        """The clock was set back: what was due soon must not wait until it is as late again."""
+        for store in self._stores.values():
+            store.sync_due(self._seen_ms + _SYNCED_WITHIN_MS)
+        self._next_check_ms = self._resume_ms = now_ms
 
     def next_ms(self, now_ms: int) -> int:
         """When `run_slice` should be called next, at the latest; at or before `now_ms`: at once."""

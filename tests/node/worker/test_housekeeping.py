@@ -122,3 +122,22 @@ def test_a_store_is_asked_no_more_often_than_the_check_interval(stores: dict[int
         assert next_ms > now_ms
         now_ms = next_ms
     assert calls <= 9
+
+
+def test_when_the_clock_is_set_back_nothing_waits_until_it_has_come_as_far_again(
+    stores: dict[int, Store],
+) -> None:
+    number = create(stores[1], flush_ms=200)
+    housekeeping = Housekeeping(stores, NOW_MS)
+    append_now(stores[1], number, batch_of())
+    housekeeping.run_slice(NOW_MS)
+    assert stores[1].next_deadline_ms() == NOW_MS + 200
+    an_hour_ago = NOW_MS - 3_600_000
+    housekeeping.run_slice(an_hour_ago)
+    assert housekeeping.next_ms(an_hour_ago) <= an_hour_ago + CHECK_INTERVAL_MS
+
+    def is_synced() -> bool:
+        housekeeping.run_slice(an_hour_ago)
+        return stores[1].next_deadline_ms() > NOW_MS + 200
+
+    wait_until(is_synced, what="what was appended is synced")
