@@ -35,6 +35,7 @@ HOMES: Final[Mapping[str, frozenset[str]]] = {
     "cramjam": frozenset({"protocol.compression"}),
     "lmdb": frozenset({"storage"}),
     "msgspec": frozenset({"storage", "cluster", "coordinator", "node"}),
+    "re2": frozenset({"node.router.patterns"}),
     "zmq": frozenset({"node"}),
     "uvloop": frozenset({"node"}),
     "click": frozenset({"node", "pipeline"}),

@@ -11,7 +11,9 @@ from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.config_definitions import ConfigDefinition, ConfigError, ConfigScope
 from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from cluster.metadata.features import has_eligible_leader_replicas
+from cluster.metadata.group_configs import GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
 from cluster.metadata.topic_names import why_invalid
 from protocol.errors import ApiError, ErrorCode
@@ -48,7 +50,7 @@ def definition_of(resource_type: ConfigResourceType, key: str) -> ConfigDefiniti
         case ConfigResourceType.BROKER:
             definition, code = BROKER_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
         case ConfigResourceType.GROUP:
-            definition, code = None, ErrorCode.INVALID_CONFIG
+            definition, code = GROUP_CONFIGS.get(key), ErrorCode.INVALID_CONFIG
         case _:
             definition, code = None, ErrorCode.INVALID_REQUEST
     if definition is None:
@@ -112,6 +114,30 @@ def check_topic_combination(state: ControllerState, configs: Mapping[str, str]) 
             f"min.compaction.lag.ms={least} is not valid: it must not exceed"
             f" max.compaction.lag.ms, which is {most}",
         )
+
+
+def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> None:
+    """ApiError if a group's value is outside of what the brokers allow."""
+    settings = broker_settings(state.image, state.node_id, state.static)
+    for key, least, most in (
+        (
+            "consumer.heartbeat.interval.ms",
+            settings.group_consumer_min_heartbeat_interval_ms,
+            settings.group_consumer_max_heartbeat_interval_ms,
+        ),
+        (
+            "consumer.session.timeout.ms",
+            settings.group_consumer_min_session_timeout_ms,
+            settings.group_consumer_max_session_timeout_ms,
+        ),
+    ):
+        if key in configs and not least <= int(configs[key]) <= most:
+            kind = key.removeprefix("consumer.")
+            raise ApiError(
+                ErrorCode.INVALID_CONFIG,
+                f"{key}={configs[key]} is not valid: it must be from {least} to {most}, which"
+                f" group.consumer.min.{kind} and group.consumer.max.{kind} say",
+            )
 
 
 def _check_topic(state: ControllerState, name: str) -> None:

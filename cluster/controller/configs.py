@@ -20,6 +20,7 @@ from cluster.controller.commands import (
 )
 from cluster.controller.config_checks import (
     check_fixed,
+    check_group_bounds,
     check_resource,
     check_scope,
     check_topic_combination,
@@ -99,6 +100,8 @@ def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Reco
         wanted[key] = _checked(resource_type, resource.resource_name, key, value)
     if resource_type is ConfigResourceType.TOPIC:
         check_topic_combination(state, wanted)
+    elif resource_type is ConfigResourceType.GROUP:
+        check_group_bounds(state, wanted)
     check_fixed(state, resource_type, resource.resource_name, wanted)
     return _differences(state, resource_type, resource.resource_name, wanted)
 
@@ -112,6 +115,8 @@ def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Re
         _apply(state, resource_type, name, operation, wanted)
     if resource_type is ConfigResourceType.TOPIC:
         check_topic_combination(state, wanted)
+    elif resource_type is ConfigResourceType.GROUP:
+        check_group_bounds(state, wanted)
     check_fixed(state, resource_type, name, wanted)
     return _differences(state, resource_type, name, wanted)
 

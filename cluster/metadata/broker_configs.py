@@ -25,6 +25,7 @@ from cluster.metadata.config_definitions import (
     one_of,
     table,
 )
+from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 
 DURABILITY: Final = one_of("interval", "commit")
@@ -490,6 +491,7 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *_CONNECTIONS,
             *_REPLICATION,
             *_GROUPS,
+            *CONSUMER_GROUP_CONFIGS,
             *_LOGS,
             *_IDENTITY,
         ),

@@ -26,6 +26,7 @@ from cluster.metadata.config_layers import (
     resource_candidates,
     typed,
 )
+from cluster.metadata.group_configs import GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
 
@@ -70,6 +71,18 @@ def describe_topic(
     return [
         _description(definition, resource_candidates(definition, own, layers), is_read_only=False)
         for definition in TOPIC_CONFIGS.values()
+    ]
+
+
+def describe_group(
+    image: MetadataImage, node_id: int, static: Mapping[str, str], name: str
+) -> list[ConfigDescription]:
+    """All keys of a group, whether there is one of that name or not."""
+    own = Layer(ConfigSource.GROUP, image.configs.of(ConfigResourceType.GROUP, name))
+    layers = broker_layers(image.configs, node_id, static)
+    return [
+        _description(definition, resource_candidates(definition, own, layers), is_read_only=False)
+        for definition in GROUP_CONFIGS.values()
     ]
 
 

@@ -12,17 +12,20 @@ from typing import Final
 from cluster.metadata.image import FeatureRange, MetadataImage
 
 METADATA_VERSION: Final = "metadata.version"
+GROUP_VERSION: Final = "group.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
 
 SUPPORTED_FEATURES: Final = (
     FeatureRange(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
+    # 1 switches on the consumer group protocol (KIP-848).
+    FeatureRange(GROUP_VERSION, 0, 1),
     FeatureRange(KRAFT_VERSION, 0, 1),
     # Kafka's numbers: 7 is 3.3-IV3, where its quorums begin, 30 is 4.3-IV0.
     FeatureRange(METADATA_VERSION, 7, 30),
 )
-"""By name. What is not here cannot be finalised: group.version, share.version and
-transaction.version come with the protocols that they switch on."""
+"""By name. What is not here cannot be finalised: share.version and transaction.version come with
+the protocols that they switch on."""
 
 
 INITIAL_LEVELS: Final[Mapping[str, int]] = MappingProxyType(

@@ -234,6 +234,16 @@ class ClassicGroup:
             self.events.add(step.now_ms, EventKind.ASSIGNMENT_LOST)
             self._prepare(step, "the assignment could not be stored")
 
+    def abandon(self, step: Step) -> None:
+        """The group goes on as one of another kind: who waits is told to join that."""
+        for member in self.roster:
+            self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
+            step.cancel_timer(session_key(self.group_id, member.member_id))
+        for member_id in list(self.pending):
+            self.forget_pending(member_id, step)
+        step.cancel_timer(join_key(self.group_id))
+        self._end_sync_wait(step)
+
     def on_store_timer(self, step: Step) -> None:
         """Try once more to store that the group is Empty."""
         if self.state is GroupState.EMPTY and self.generation_id:

@@ -15,23 +15,32 @@ compacted).
              assignment BYTES
 
 Written are what Kafka 4.3 writes: offset values v4, or v1 if the commit named its own retention,
-and group values v3. All versions are read. Types of newer group kinds decode to None. Called by
+and group values v3. All versions are read. Types of consumer
+groups are in `consumer_records`, those of newer kinds decode to None. Called by
 `shard`.
 """
 
 import struct
-from struct import Struct
 from typing import Final, TypeAlias
 
 import msgspec
 
+from coordinator.group.consumer_records import (
+    ConsumerGroupRecord,
+    decode_consumer_record,
+    encode_consumer_record,
+)
+from coordinator.group.record_fields import (
+    INT16,
+    INT32,
+    INT64,
+    FieldReader,
+    string,
+    uvarint,
+)
 from protocol.errors import ProtocolError
 from protocol.types import ZERO_UUID, Uuid
 
-_INT16: Final = Struct(">h")
-_INT32: Final = Struct(">i")
-_INT64: Final = Struct(">q")
-_INT16_MAX: Final = 0x7FFF
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _OFFSET_VALUE_MAX: Final = 4
@@ -92,7 +101,7 @@ class GroupStored(msgspec.Struct, frozen=True):
     metadata: GroupMetadata | None
 
 
-GroupRecord: TypeAlias = OffsetCommitted | GroupStored
+GroupRecord: TypeAlias = OffsetCommitted | GroupStored | ConsumerGroupRecord
 
 
 TEXT_LETTERS_MAX: Final = 8_000
@@ -104,22 +113,24 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     if isinstance(record, OffsetCommitted):
         key = b"".join(
             (
-                _INT16.pack(_OFFSET_KEY),
-                _string(record.group_id),
-                _string(record.topic),
-                _INT32.pack(record.partition),
+                INT16.pack(_OFFSET_KEY),
+                string(record.group_id),
+                string(record.topic),
+                INT32.pack(record.partition),
             )
         )
         committed = record.committed
         return key, None if committed is None else _encode_offset(committed)
-    key = _INT16.pack(_GROUP_KEY) + _string(record.group_id)
+    if not isinstance(record, GroupStored):
+        return encode_consumer_record(record)
+    key = INT16.pack(_GROUP_KEY) + string(record.group_id)
     return key, None if record.metadata is None else _encode_group(record.metadata)
 
 
 def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
     """The inverse of `encode`, for all versions; None for types this package does not know."""
     try:
-        reader = _Reader(key)
+        reader = FieldReader(key)
         kind = reader.int16()
         if kind in (0, _OFFSET_KEY):
             group_id, topic, partition = reader.string(), reader.string(), reader.int32()
@@ -128,9 +139,9 @@ def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
         if kind == _GROUP_KEY:
             group_id = reader.string()
             return GroupStored(group_id, None if value is None else _decode_group(value))
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        return decode_consumer_record(kind, reader, value)
+    except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise ProtocolError(f"a record of __consumer_offsets is malformed: {error}") from error
-    return None
 
 
 def _encode_offset(committed: CommittedOffset) -> bytes:
@@ -138,7 +149,7 @@ def _encode_offset(committed: CommittedOffset) -> bytes:
         return b"".join(
             (
                 struct.pack(">hq", 1, committed.offset),
-                _string(committed.metadata),
+                string(committed.metadata),
                 struct.pack(">qq", committed.commit_timestamp_ms, committed.expire_timestamp_ms),
             )
         )
@@ -147,16 +158,16 @@ def _encode_offset(committed: CommittedOffset) -> bytes:
     return b"".join(
         (
             struct.pack(">hqi", _OFFSET_VALUE_MAX, committed.offset, committed.leader_epoch),
-            _uvarint(len(metadata) + 1),
+            uvarint(len(metadata) + 1),
             metadata,
-            _INT64.pack(committed.commit_timestamp_ms),
+            INT64.pack(committed.commit_timestamp_ms),
             b"\x01\x00\x10" + committed.topic_id if has_id else b"\x00",
         )
     )
 
 
 def _decode_offset(value: bytes) -> CommittedOffset:
-    reader = _Reader(value)
+    reader = FieldReader(value)
     version = reader.version(_OFFSET_VALUE_MAX, "OffsetCommitValue")
     reader.is_flexible = version >= 4
     offset = reader.int64()
@@ -173,19 +184,19 @@ def _decode_offset(value: bytes) -> CommittedOffset:
 
 def _encode_group(metadata: GroupMetadata) -> bytes:
     parts = [
-        _INT16.pack(3),
-        _string(metadata.protocol_type),
-        _INT32.pack(metadata.generation_id),
-        _string(metadata.protocol_name),
-        _string(metadata.leader_id),
+        INT16.pack(3),
+        string(metadata.protocol_type),
+        INT32.pack(metadata.generation_id),
+        string(metadata.protocol_name),
+        string(metadata.leader_id),
         struct.pack(">qi", metadata.state_timestamp_ms, len(metadata.members)),
     ]
     for member in metadata.members:
         parts += (
-            _string(member.member_id),
-            _string(member.group_instance_id),
-            _string(member.client_id),
-            _string(member.client_host),
+            string(member.member_id),
+            string(member.group_instance_id),
+            string(member.client_id),
+            string(member.client_host),
             struct.pack(
                 ">iii",
                 member.rebalance_timeout_ms,
@@ -193,14 +204,14 @@ def _encode_group(metadata: GroupMetadata) -> bytes:
                 len(member.subscription),
             ),
             member.subscription,
-            _INT32.pack(len(member.assignment)),
+            INT32.pack(len(member.assignment)),
             member.assignment,
         )
     return b"".join(parts)
 
 
 def _decode_group(value: bytes) -> GroupMetadata:
-    reader = _Reader(value)
+    reader = FieldReader(value)
     version = reader.version(_GROUP_VALUE_MAX, "GroupMetadataValue")
     reader.is_flexible = version >= 4
     protocol_type = reader.string()
@@ -220,7 +231,7 @@ def _decode_group(value: bytes) -> GroupMetadata:
     )
 
 
-def _decode_member(reader: "_Reader", version: int) -> MemberMetadata:
+def _decode_member(reader: FieldReader, version: int) -> MemberMetadata:
     member_id = reader.string()
     instance_id = reader.nullable_string() if version >= 3 else None
     client_id = reader.string()
@@ -240,100 +251,3 @@ def _decode_member(reader: "_Reader", version: int) -> MemberMetadata:
     )
     reader.tags()
     return member
-
-
-def _string(text: str | None) -> bytes:
-    if text is None:
-        return b"\xff\xff"
-    octets = text.encode()
-    if len(octets) > _INT16_MAX:
-        raise ProtocolError(f"a text of {len(octets)} bytes fits into no record")
-    return _INT16.pack(len(octets)) + octets
-
-
-def _uvarint(value: int) -> bytes:
-    octets = bytearray()
-    while value > 0x7F:
-        octets.append(value & 0x7F | 0x80)
-        value >>= 7
-    octets.append(value)
-    return bytes(octets)
-
-
-class _Reader:
-    """Reads Kafka's primitive types in order; in their flexible forms if `is_flexible` is set."""
-
-    __slots__ = ("_at", "_octets", "is_flexible")
-
-    def __init__(self, octets: bytes) -> None:
-        self._octets = octets
-        self._at = 0
-        self.is_flexible = False
-
-    def version(self, newest: int, what: str) -> int:
-        """The int16 a value begins with. A newer version cannot be guessed at."""
-        version = self.int16()
-        if not 0 <= version <= newest:
-            raise ProtocolError(f"{what} version {version}; this release reads 0 to {newest}")
-        return version
-
-    def int16(self) -> int:
-        value: int = _INT16.unpack_from(self._octets, self._at)[0]
-        self._at += 2
-        return value
-
-    def int32(self) -> int:
-        value: int = _INT32.unpack_from(self._octets, self._at)[0]
-        self._at += 4
-        return value
-
-    def int64(self) -> int:
-        value: int = _INT64.unpack_from(self._octets, self._at)[0]
-        self._at += 8
-        return value
-
-    def nullable_string(self) -> str | None:
-        length = self._uvarint() - 1 if self.is_flexible else self.int16()
-        return None if length < 0 else self._take(length).decode()
-
-    def string(self) -> str:
-        text = self.nullable_string()
-        if text is None:
-            raise ProtocolError("a record of __consumer_offsets has null where a string must be")
-        return text
-
-    def octets(self) -> bytes:
-        return self._take(max(self._uvarint() - 1 if self.is_flexible else self.int32(), 0))
-
-    def array_length(self) -> int:
-        return max(self._uvarint() - 1 if self.is_flexible else self.int32(), 0)
-
-    def tags(self) -> dict[int, bytes]:
-        """The tagged fields that end a flexible structure, by number."""
-        if not self.is_flexible:
-            return {}
-        tags: dict[int, bytes] = {}
-        for _ in range(self._uvarint()):
-            tag = self._uvarint()
-            tags[tag] = self._take(self._uvarint())
-        return tags
-
-    def _take(self, length: int) -> bytes:
-        at = self._at
-        end = at + length
-        if end > len(self._octets):
-            raise IndexError(f"{length} bytes wanted at {at} of {len(self._octets)}")
-        self._at = end
-        return self._octets[at:end]
-
-    def _uvarint(self) -> int:
-        value = shift = 0
-        while True:
-            octet = self._octets[self._at]
-            self._at += 1
-            value |= (octet & 0x7F) << shift
-            if octet < 0x80:
-                return value
-            shift += 7
-            if shift > 35:
-                raise ProtocolError("a length of more than 32 bits")

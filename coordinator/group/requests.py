@@ -5,21 +5,54 @@ group at a time with these. Others are the router's own. Each says what it is an
 by the handlers, and understood by `shard`.
 """
 
+from collections.abc import Mapping
+
 import msgspec
 
 from protocol.messages.group_offsets import OffsetFetchRequestTopics
+from protocol.messages.groups import ConsumerGroupHeartbeatRequest
 from protocol.types import Uuid
 
 
 class FetchOffsets(msgspec.Struct, frozen=True):
     """One group of OffsetFetch; topics None means all. Answered with an OffsetFetchResponseGroup.
 
-    The topics carry both names and ids, whichever of them the client sent.
+    The topics carry both names and ids, whichever of them the client sent. A member of a consumer
+    group says who it is; whoever does not asks as an administrator.
     """
 
     group_id: str
     topics: list[OffsetFetchRequestTopics] | None
     require_stable: bool = False
+    member_id: str | None = None
+    member_epoch: int = -1
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """ConsumerGroupHeartbeat. Answered with a ConsumerGroupHeartbeatResponse.
+
+    `regex_names` are the topics that the request's expression stands for, None if it brings none:
+    a shard matches no expressions.
+    """
+
+    request: ConsumerGroupHeartbeatRequest
+    regex_names: tuple[str, ...] | None = None
+
+
+class DescribeConsumerGroup(msgspec.Struct, frozen=True):
+    """One group of ConsumerGroupDescribe. Answered with a ConsumerGroupDescribedGroup."""
+
+    group_id: str
+
+
+class FollowTopics(msgspec.Struct, frozen=True):
+    """Topics have changed (`names`, None: any may have), and expressions stand for these now.
+
+    The shard's catalog is the newest already. Answered with None.
+    """
+
+    names: frozenset[str] | None
+    regexes: Mapping[str, tuple[str, ...]]
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):

@@ -4,11 +4,42 @@ The shell builds a new one from the metadata image whenever a config changes and
 shard; nothing else is read from the configuration. Called by everything in this package.
 """
 
+from collections.abc import Mapping
+from enum import StrEnum
+
 import msgspec
+
+from coordinator.group.assignors import RANGE, UNIFORM
+
+
+class MigrationPolicy(StrEnum):
+    """Between which protocols a group may change while it has members (KIP-848)."""
+
+    BIDIRECTIONAL = "bidirectional"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    DISABLED = "disabled"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """From classic to consumer."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.UPGRADE)
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """From consumer to classic."""
+        return self in (MigrationPolicy.BIDIRECTIONAL, MigrationPolicy.DOWNGRADE)
+
+
+class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
+    """What was set for one consumer group; None where nothing was."""
+
+    session_timeout_ms: int | None = None
+    heartbeat_interval_ms: int | None = None
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Kafka's keys: group.*, offset.metadata.max.bytes, offsets.retention.*."""
+    """Kafka's keys: group.*, offset.metadata.max.bytes, offsets.retention.*, and groups' own."""
 
     session_timeout_min_ms: int = 6_000
     session_timeout_max_ms: int = 1_800_000
@@ -19,3 +50,20 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     retention_check_interval_ms: int = 600_000
     new_member_join_timeout_ms: int = 300_000
     """How long a new member may wait in JoinGroup before it is taken for gone: fixed in Kafka."""
+
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_size_max: int = 2_147_483_647
+    consumer_assignors: tuple[str, ...] = (UNIFORM, RANGE)
+    """Those that members may ask for; the first is the default."""
+    consumer_assignment_interval_ms: int = 100
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    consumer_overrides: Mapping[str, ConsumerGroupOverrides] = {}
+    """By group id."""
+
+    def consumer_session_of(self, group_id: str) -> int:
+        """After how long a silence a member of the consumer group is taken for gone."""
+        own = self.consumer_overrides.get(group_id)
+        if own is None or own.session_timeout_ms is None:
+            return self.consumer_session_timeout_ms
+        return own.session_timeout_ms

@@ -14,40 +14,58 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from coordinator.group import records as formats
+from coordinator.group.answers import (
+    answer,
+    described,
+    described_unknown,
+    expiry_of,
+    is_wanted,
+    no_consumer_group,
+    no_group,
+    read,
+    refused_commit,
+)
+from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic import ClassicGroup, GroupState, Step, join_error
+from coordinator.group.consumer_groups import CONSUMER_TIMERS, GROUP_TYPE_CONSUMER, ConsumerGroups
+from coordinator.group.heartbeats import check
 from coordinator.group.joining import join
 from coordinator.group.leaving import leave, leave_unknown_group
-from coordinator.group.offsets import Expiry, Offsets
+from coordinator.group.migration import tombstones
+from coordinator.group.offsets import Offsets
 from coordinator.group.records import (
-    NO_TIMESTAMP,
     TEXT_LETTERS_MAX,
     GroupMetadata,
     GroupRecord,
     GroupStored,
+    OffsetCommitted,
 )
 from coordinator.group.requests import (
     DeleteGroup,
+    DescribeConsumerGroup,
     DescribeGroup,
     ExplainGroup,
     FetchOffsets,
+    FollowTopics,
     ForgetTopics,
+    Heartbeat,
 )
 from coordinator.group.settings import GroupSettings
+from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ErrorCode
+from protocol.embedded import CONSUMER_PROTOCOL_TYPE
+from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
     OffsetDeleteRequest,
     OffsetDeleteResponse,
+    OffsetFetchResponseGroup,
 )
 from protocol.messages.groups import (
+    ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
     DescribedGroup,
-    DescribedGroupMember,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -61,9 +79,6 @@ from protocol.messages.groups import (
 )
 
 GROUP_TYPE_CLASSIC: Final = "classic"
-DEAD: Final = "Dead"
-"""The state that DescribeGroups gives a group which does not exist."""
-
 _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _EXPIRY_SLICE_COUNT: Final = 2_000
 """Offsets looked at in one go; about a millisecond."""
@@ -74,11 +89,15 @@ _Handler = Callable[[Command, int], Outcome[GroupRecord]]
 class GroupShard:
     """The groups of one shard. `settings` may be replaced at any time."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, topics: TopicCatalog = NO_TOPICS) -> None:
         self.settings = settings
         self.timeline = Timeline()
         self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(self.timeline)
         self.offsets = Offsets(self.timeline)
+        self.consumers = ConsumerGroups(self.timeline, self._adopt)
+        # Replaced by the shell whenever they change, as settings are.
+        self.topics = topics
+        self.crowd_count = 1
         self._groups: dict[str, ClassicGroup] = {}
         # Deleted groups whose deletion may still be taken back, with the position before it.
         self._buried: dict[str, tuple[int, ClassicGroup]] = {}
@@ -96,6 +115,9 @@ class GroupShard:
             OffsetDeleteRequest: self._delete_offsets,
             ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
+            Heartbeat: self._consumer_heartbeat,
+            DescribeConsumerGroup: self._describe_consumer,
+            FollowTopics: self._follow_topics,
         }
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
@@ -119,8 +141,10 @@ class GroupShard:
                 self.generations.remove(record.group_id)
             else:
                 self.generations.put(record.group_id, record.metadata)
-        else:
+        elif isinstance(record, OffsetCommitted):
             self.offsets.replay(record)
+        else:
+            self.consumers.replay(record)
 
     def on_loaded(self, now_ms: int) -> Outcome[GroupRecord]:
         """Groups with members go on where they were, every member with a whole session."""
@@ -130,6 +154,7 @@ class GroupShard:
                 group = ClassicGroup.of_metadata(group_id, metadata)
                 self._groups[group_id] = group
                 group.on_loaded(step)
+        self.consumers.on_loaded(step)
         step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         return step.seal()
 
@@ -139,6 +164,9 @@ class GroupShard:
         if key == _EXPIRY_KEY:
             self._expire(step)
             return step.seal(is_atomic=False)
+        if key[0] in CONSUMER_TIMERS:
+            self.consumers.fire(key, step)
+            return step.seal()
         group = self._groups.get(key[1])
         if group is None:
             return Outcome()
@@ -174,8 +202,14 @@ class GroupShard:
                 group is not None and lost is not None and lost.generation_id == group.generation_id
             )
             self._dig_up(group_id)
-            if group is not None and is_ahead:
+            if group is not None and group_id in self.consumers:
+                # It was to become a classic group, and has not.
+                self._groups.pop(group_id, None)
+                for member in group.roster:
+                    group.answer_parked(member, ErrorCode.COORDINATOR_NOT_AVAILABLE, step)
+            elif group is not None and is_ahead:
                 group.on_append_failed(step)
+        self.consumers.on_append_failed({record.group_id for record in records}, step)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
@@ -184,6 +218,7 @@ class GroupShard:
         """Every group that exists."""
         ids = set(self._groups)
         ids.update(group_id for group_id, _ in self.generations.items())
+        ids.update(group.group_id for group in self.consumers)
         ids.update(
             group_id for group_id in self.offsets.group_ids() if self.offsets.has_any(group_id)
         )
@@ -203,6 +238,7 @@ class GroupShard:
         return (
             group_id in self._groups
             or group_id in self.generations
+            or group_id in self.consumers
             or self.offsets.has_any(group_id)
         )
 
@@ -212,8 +248,11 @@ class GroupShard:
         if group.is_empty and not group.pending and not is_stored:
             self._groups.pop(group.group_id, None)
 
-    def _step(self, now_ms: int) -> Step:
-        return Step(now_ms, self.settings)
+    def _step(self, now_ms: int) -> ConsumerStep:
+        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count)
+
+    def _adopt(self, group: ClassicGroup) -> None:
+        self._groups[group.group_id] = group
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -223,6 +262,7 @@ class GroupShard:
         settings = self.settings
         error = ErrorCode.NONE
         group = self.group(request.group_id)
+        consumers = self.consumers.get(request.group_id)
         if not request.group_id or len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif not (
@@ -231,13 +271,19 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif group is None and request.member_id:
+        elif group is None and request.member_id and (consumers is None or consumers.is_empty):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
-            return _answer(command, join_error(command, error, request.member_id))
+            return answer(command, join_error(command, error, request.member_id))
+        step = self._step(now_ms)
+        if consumers is not None and not consumers.is_empty:
+            self.consumers.join(consumers, command, request, step)
+            return step.seal()
+        if consumers is not None:
+            # Nothing is left of it but its offsets, which any group may go on from.
+            step.records += tombstones(consumers)
         if group is None:
             group = self._groups[request.group_id] = ClassicGroup(request.group_id)
-        step = self._step(now_ms)
         join(group, command, request, step)
         self._drop_if_ghost(group, step)
         return step.seal()
@@ -245,19 +291,28 @@ class GroupShard:
     def _sync(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, SyncGroupRequest)
+        consumers = self.consumers.get(request.group_id)
+        step = self._step(now_ms)
+        if consumers is not None:
+            self.consumers.sync(consumers, command, request, step)
+            return step.seal()
         group = self._groups.get(request.group_id)
         if not request.group_id or group is None:
-            return _answer(command, SyncGroupResponse(error_code=_no_group(request.group_id)))
-        step = self._step(now_ms)
+            return answer(command, SyncGroupResponse(error_code=no_group(request.group_id)))
         group.sync(command, request, step)
         return step.seal()
 
     def _heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, HeartbeatRequest)
+        consumers = self.consumers.get(request.group_id)
+        step = self._step(now_ms)
+        if consumers is not None:
+            self.consumers.classic_heartbeat(consumers, command, request, step)
+            return step.seal()
         group = self._groups.get(request.group_id)
         if group is None or not request.group_id:
-            return _answer(command, HeartbeatResponse(error_code=_no_group(request.group_id)))
+            return answer(command, HeartbeatResponse(error_code=no_group(request.group_id)))
         member_id = request.member_id
         error = group.heartbeat_error(member_id, request.group_instance_id, request.generation_id)
         reply = Reply(command.request_id, HeartbeatResponse(error_code=error), is_immediate=True)
@@ -270,15 +325,53 @@ class GroupShard:
     def _leave(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, LeaveGroupRequest)
+        consumers = self.consumers.get(request.group_id)
+        step = self._step(now_ms)
+        if consumers is not None:
+            self.consumers.leave(consumers, command, request, step)
+            return step.seal()
         group = self._groups.get(request.group_id)
         if not request.group_id:
-            return _answer(command, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+            return answer(command, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
         if group is None:
-            return _answer(command, leave_unknown_group(command, request))
-        step = self._step(now_ms)
+            return answer(command, leave_unknown_group(command, request))
         leave(group, command, request, step)
         self._drop_if_ghost(group, step)
         return step.seal()
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    def _consumer_heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, Heartbeat)
+        beat = request.request
+        step = self._step(now_ms)
+        try:
+            check(beat, command.api_version, self.settings.consumer_assignors)
+            group = self.consumers.get(beat.group_id)
+            if group is None:
+                group = self.consumers.become(self.group(beat.group_id), beat, step)
+            self.consumers.heartbeat(group, command, request, step)
+        except ApiError as error:
+            response = ConsumerGroupHeartbeatResponse(
+                error_code=error.code, error_message=error.message
+            )
+            return answer(command, response)
+        if beat.group_id in self._groups and beat.group_id not in self.consumers:
+            self._end_classic(beat.group_id, step)
+        return step.seal()
+
+    def _end_classic(self, group_id: str, step: ConsumerStep) -> None:
+        """The classic group has become a consumer group: who waits must join that."""
+        self._groups[group_id].abandon(step)
+        self._bury(group_id, step)
+
+    def _follow_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        step = self._step(now_ms)
+        assert isinstance(command.request, FollowTopics)
+        self.consumers.follow_topics(command.request, step)
+        step.reply(command.request_id, None)
+        return step.seal(is_atomic=False)
 
     # -- offsets ----------------------------------------------------------------------------------
 
@@ -289,8 +382,11 @@ class GroupShard:
         generation_id = request.generation_id_or_member_epoch
         # Offsets alone make no object: a simple group is one that has nothing else.
         group = self.group(request.group_id)
+        consumers = self.consumers.get(request.group_id)
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
+        elif consumers is not None:
+            error = self.consumers.commit_error(consumers, request, command.api_version)
         elif group is not None:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
         elif generation_id < 0:
@@ -302,7 +398,7 @@ class GroupShard:
         else:
             error = ErrorCode.ILLEGAL_GENERATION
         if error is not ErrorCode.NONE:
-            return _answer(command, _refused_commit(request, error))
+            return answer(command, refused_commit(request, error))
         records, response = self.offsets.commit(request, now_ms, self.settings)
         timers: tuple[Timer, ...] = ()
         member = None if group is None else group.roster.get(member_id)
@@ -318,8 +414,14 @@ class GroupShard:
         assert isinstance(request, FetchOffsets)
         # Classic groups do not check who asks; require_stable matters once transactions commit
         # offsets.
+        consumers = self.consumers.get(request.group_id)
+        if consumers is not None:
+            error = self.consumers.fetch_error(consumers, request.member_id, request.member_epoch)
+            if error is not ErrorCode.NONE:
+                refused = OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
+                return answer(command, refused)
         response = self.offsets.fetch(request.group_id, request.topics)
-        return _read(command, response)
+        return read(command, response)
 
     def _delete_offsets(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -328,12 +430,15 @@ class GroupShard:
         if not request.group_id or not self._exists(request.group_id):
             is_named = bool(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
-            return _answer(command, OffsetDeleteResponse(error_code=error))
+            return answer(command, OffsetDeleteResponse(error_code=error))
         subscribed: frozenset[str] | None = frozenset()
+        consumers = self.consumers.get(request.group_id)
+        if consumers is not None:
+            subscribed = frozenset(consumers.topic_names())
         if group is not None and not group.is_empty:
             if not group.uses_consumer_protocol:
                 error = ErrorCode.NON_EMPTY_GROUP
-                return _answer(command, OffsetDeleteResponse(error_code=error))
+                return answer(command, OffsetDeleteResponse(error_code=error))
             subscribed = group.subscribed_topics()
         records, response = self.offsets.delete(request, subscribed)
         return Outcome(records=records, replies=(Reply(command.request_id, response),))
@@ -362,27 +467,20 @@ class GroupShard:
 
     def _expire_group(self, group_id: str, step: Step) -> None:
         group = self._groups.get(group_id)
+        consumers = self.consumers.get(group_id)
+        expiry = expiry_of(group, self.generations.get(group_id), consumers)
         expired = self.offsets.expired(
-            group_id, self._expiry(group_id, group), step.now_ms, self.settings.offsets_retention_ms
+            group_id, expiry, step.now_ms, self.settings.offsets_retention_ms
         )
         step.records += expired
         self.offsets.drop_blank(group_id)
         is_bare = len(expired) == self.offsets.count(group_id)
+        if consumers is not None:
+            if is_bare and consumers.is_empty:
+                step.records += tombstones(consumers)
+            return
         if is_bare and (group is None or (group.is_empty and not group.pending)):
             self._bury(group_id, step)
-
-    def _expiry(self, group_id: str, group: ClassicGroup | None) -> Expiry | None:
-        metadata = self.generations.get(group_id)
-        protocol_type = metadata.protocol_type if metadata is not None else ""
-        if group is not None and not group.is_empty:
-            topics = group.subscribed_topics()
-            if group.state is not GroupState.STABLE or topics is None:
-                return None
-            return Expiry(None, topics)
-        if metadata is None or not protocol_type:
-            return Expiry(None)
-        since_ms = metadata.state_timestamp_ms
-        return Expiry(None if since_ms == NO_TIMESTAMP else since_ms)
 
     def _bury(self, group_id: str, step: Step) -> None:
         """Drop a group without members."""
@@ -408,39 +506,50 @@ class GroupShard:
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, DescribeGroup)
-        group_id = request.group_id
+        group_id, version = request.group_id, command.api_version
         group = self._groups.get(group_id)
+        if group_id in self.consumers:
+            message = f"Group {group_id} is not a classic group."
+            return read(command, described_unknown(group_id, version, message))
         if group is not None:
-            return _read(command, _described(group))
+            return read(command, described(group))
         if not self._exists(group_id):
-            described = DescribedGroup(group_id=group_id, group_state=DEAD)
-            if command.api_version >= 6:
-                described.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                described.error_message = f"Group {group_id} not found."
-            return _read(command, described)
+            message = f"Group {group_id} not found."
+            return read(command, described_unknown(group_id, version, message))
         metadata = self.generations.committed(group_id)
-        described = DescribedGroup(
+        empty = DescribedGroup(
             group_id=group_id,
             group_state=GroupState.EMPTY,
             protocol_type="" if metadata is None else metadata.protocol_type,
         )
-        return _read(command, described)
+        return read(command, empty)
+
+    def _describe_consumer(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, DescribeConsumerGroup)
+        group_id = request.group_id
+        consumers = self.consumers.get(group_id)
+        if consumers is not None:
+            return answer(command, self.consumers.describe(consumers, self._step(now_ms)))
+        return answer(command, no_consumer_group(group_id, exists=self._exists(group_id)))
 
     def _list(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, ListGroupsRequest)
-        states = {state.lower() for state in request.states_filter}
-        types = {kind.lower() for kind in request.types_filter}
-        groups = [
-            listed
-            for listed in self._listed()
-            if (not states or listed.group_state.lower() in states)
-            and (not types or listed.group_type in types)
-        ]
-        return _read(command, ListGroupsResponse(groups=groups))
+        groups = [listed for listed in self._listed() if is_wanted(listed, request)]
+        return read(command, ListGroupsResponse(groups=groups))
 
     def _listed(self) -> Iterator[ListedGroup]:
         for group_id in self.group_ids():
+            consumers = self.consumers.get(group_id)
+            if consumers is not None:
+                yield ListedGroup(
+                    group_id=group_id,
+                    protocol_type=CONSUMER_PROTOCOL_TYPE,
+                    group_state=consumers.state,
+                    group_type=GROUP_TYPE_CONSUMER,
+                )
+                continue
             group = self._groups.get(group_id)
             metadata = self.generations.get(group_id)
             protocol_type = metadata.protocol_type if metadata is not None else ""
@@ -459,14 +568,19 @@ class GroupShard:
         # The empty group id is no error here: old clients could commit offsets under it.
         group_id = request.group_id
         group = self._groups.get(group_id)
+        consumers = self.consumers.get(group_id)
         error = ErrorCode.NONE
         if not self._exists(group_id):
             error = ErrorCode.GROUP_ID_NOT_FOUND
-        elif group is not None and not group.is_empty:
+        elif (group is not None and not group.is_empty) or (
+            consumers is not None and not consumers.is_empty
+        ):
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
         if error is ErrorCode.NONE:
             step.records += self.offsets.tombstones(group_id)
+            if consumers is not None:
+                step.records += tombstones(consumers)
             if group is not None:
                 for member_id in list(group.pending):
                     group.forget_pending(member_id, step)
@@ -482,58 +596,4 @@ class GroupShard:
         request = command.request
         assert isinstance(request, ExplainGroup)
         group = self._groups.get(request.group_id)
-        return _read(command, () if group is None else group.events.newest())
-
-
-def _answer(command: Command, response: object) -> Outcome[GroupRecord]:
-    """An answer that writes nothing, but follows from what was written before."""
-    return Outcome(replies=(Reply(command.request_id, response),))
-
-
-def _read(command: Command, response: object) -> Outcome[GroupRecord]:
-    """An answer from committed state."""
-    return Outcome(replies=(Reply(command.request_id, response, is_immediate=True),))
-
-
-def _no_group(group_id: str) -> ErrorCode:
-    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
-
-
-def _refused_commit(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=error_code
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _described(group: ClassicGroup) -> DescribedGroup:
-    """Metadata and assignments are shown of a Stable group only: else they belong to nobody."""
-    is_stable = group.state is GroupState.STABLE
-    return DescribedGroup(
-        group_id=group.group_id,
-        group_state=group.state,
-        protocol_type=group.protocol_type or "",
-        protocol_data=(group.protocol_name or "") if is_stable else "",
-        members=[
-            DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
-                member_assignment=member.assignment if is_stable else b"",
-            )
-            for member in group.roster
-        ],
-    )
+        return read(command, () if group is None else group.events.newest())

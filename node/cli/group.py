@@ -6,17 +6,25 @@ from typing import TYPE_CHECKING
 
 import click
 
+from node.asker import Asker, NotABroker
 from node.cli import offsets
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
+from protocol.errors import ProtocolError
+from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
-    from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
+    from confluent_kafka.admin import (
+        AdminClient,
+        ConsumerGroupDescription,
+        MemberDescription,
+    )
 
+UNKNOWN = "Unknown"
 NO_OFFSET = -1001  # librdkafka's "nothing committed"
 
 
@@ -31,7 +39,15 @@ def group() -> None:
     "states",
     multiple=True,
     type=click.Choice(
-        ["stable", "empty", "dead", "preparing_rebalancing", "completing_rebalancing"]
+        [
+            "stable",
+            "empty",
+            "dead",
+            "preparing_rebalancing",
+            "completing_rebalancing",
+            "assigning",
+            "reconciling",
+        ]
     ),
     help="Only groups in this state.",
 )
@@ -39,21 +55,21 @@ def group() -> None:
 @with_output
 def list_groups(states: tuple[str, ...], connection: Connection, output: Output) -> None:
     """List the groups every broker knows."""
-    from confluent_kafka import ConsumerGroupState
-
-    wanted = {ConsumerGroupState[state.upper()] for state in states}
+    wanted = {_words(state) for state in states}
     admin = connection.admin()
-    listing = admin.list_consumer_groups(
-        request_timeout=connection.timeout_s, **({"states": wanted} if wanted else {})
-    ).result()
+    listing = admin.list_consumer_groups(request_timeout=connection.timeout_s).result()
+    names = {found.group_id: _words(found.state.name) for found in listing.valid or []}
+    if UNKNOWN in names.values():
+        names |= _newer_states(admin, connection)
     rows: list[Row] = [
         {
             "group": found.group_id,
-            "state": _words(found.state.name),
+            "state": names[found.group_id],
             "type": found.type.name.lower(),
             "simple": found.is_simple_consumer_group,
         }
         for found in sorted(listing.valid or [], key=lambda found: found.group_id)
+        if not wanted or names[found.group_id] in wanted
     ]
     output.rows(rows, ["group", "state", "type"], empty="No consumer groups.")
     if listing.errors:
@@ -83,8 +99,10 @@ def describe(
         output.facts({**heading, "members": len(members)})
         click.echo()
         if show_members:
+            columns = ["member", "instance", "client", "host", "assigned"]
+            has_targets = any(isinstance(row, dict) and row["target"] for row in members)
             output.rows(
-                members, ["member", "instance", "client", "host", "assigned"], empty="No members."
+                members, [*columns, "target"] if has_targets else columns, empty="No members."
             )
         else:
             output.rows(
@@ -302,13 +320,17 @@ def _document(
             "assigned": [
                 f"{place.topic}-{place.partition}" for place in member.assignment.topic_partitions
             ],
+            "target": _target(member),
         }
         for member in found.members
     ]
+    state = _words(found.state.name)
+    if state == UNKNOWN:
+        state = _newer_states(admin, connection).get(found.group_id, state)
     behind = [row["lag"] for row in lag]
     return {
         "group": found.group_id,
-        "state": _words(found.state.name),
+        "state": state,
         "type": found.type.name.lower(),
         "assignor": found.partition_assignor or None,
         "coordinator": found.coordinator.id if found.coordinator else None,
@@ -316,6 +338,33 @@ def _document(
         "members": members,
         "offsets": lag,
     }
+
+
+def _target(member: MemberDescription) -> list[Json]:
+    """What a member of the consumer protocol shall own, while that is not what it owns."""
+    target = getattr(member, "target_assignment", None)
+    if target is None:
+        return []
+    owned, wanted = (
+        sorted((place.topic, place.partition) for place in assignment.topic_partitions)
+        for assignment in (member.assignment, target)
+    )
+    return [] if owned == wanted else [f"{topic}-{partition}" for topic, partition in wanted]
+
+
+def _newer_states(admin: AdminClient, connection: Connection) -> dict[str, str]:
+    """The states of consumer groups, asked for by hand: librdkafka knows no Assigning and no
+    Reconciling. Empty where that cannot be had, as over TLS."""
+    states: dict[str, str] = {}
+    request = ListGroupsRequest(types_filter=["consumer"])
+    for broker in admin.list_topics(timeout=connection.timeout_s).brokers.values():
+        try:
+            with Asker(str(broker.host), broker.port, connection.timeout_s) as asker:
+                groups = asker.ask(request, ListGroupsResponse).groups
+        except (OSError, NotABroker, ProtocolError):
+            continue
+        states |= {group.group_id: group.group_state for group in groups}
+    return states
 
 
 def _words(name: str) -> str:

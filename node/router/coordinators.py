@@ -14,15 +14,17 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
-from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from cluster.metadata.group_configs import ASSIGNORS
+from cluster.metadata.image import NO_LEADER, ConfigResourceType, MetadataImage, TopicImage
 from cluster.metadata.settings import BrokerSettings, broker_settings
-from coordinator.group.requests import ForgetTopics
-from coordinator.group.settings import GroupSettings
+from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
 from coordinator.group.shard import GroupShard
+from coordinator.group.topics import TopicCatalog, changed_names
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
 from coordinator.runtime import ShardRuntime
@@ -30,6 +32,7 @@ from node.bus.reply import Reply
 from node.router.controller_link import ControllerLink
 from node.router.fanout import Fanout
 from node.router.logs import Logs
+from node.router.patterns import Patterns
 from node.router.shard_host import Runtime, ShardHost
 from node.router.shard_log import StoreLog
 from protocol.errors import ApiError, ErrorCode
@@ -75,7 +78,9 @@ class Coordinators:
         self._next_id = 0
         self._topic_id = ZERO_UUID
         self._creation: asyncio.Future[None] | None = None
-        self._settings = group_settings(self._broker_settings())
+        self._settings = group_settings(self._broker_settings(), services.image)
+        self._topics = TopicCatalog(services.image)
+        self.patterns = Patterns()
         self._sweep = loop.call_later(self._sweep_s(), self._forget_vanished_topics)
         # Metadata may have come before there was anybody to hear of it.
         self._follow_topic(self._topic())
@@ -89,6 +94,51 @@ class Coordinators:
         topic = self._topic()
         shard = shard_of(group_id, len(topic.partitions)) if topic is not None else -1
         return self.call_shard(shard, request, asker)
+
+    async def heartbeat(self, heartbeat: Heartbeat, asker: Asker) -> object:
+        """Have the shard of a consumer group answer its member; raises as `call` does.
+
+        The first one that a shard has answered since it was loaded makes it look at its groups'
+        topics, which may have changed meanwhile.
+        """
+        group_id = heartbeat.request.group_id
+        if heartbeat.request.member_epoch <= 0:
+            self._count_members()
+        response = await self.call(group_id, heartbeat, asker)
+        topic = self._topic()
+        if topic is not None:
+            host = self._hosts.get(shard_of(group_id, len(topic.partitions)))
+            if host is not None and host.is_active:
+                shard = host.runtime.shard
+                assert isinstance(shard, GroupShard)
+                if shard.consumers.needs_topics:
+                    self._tell_topics(host, shard, None)
+        return response
+
+    def _count_members(self) -> None:
+        """All shards ask their members to come as often as all of them together may."""
+        shards = [
+            shard
+            for host in self._hosts.values()
+            if host.is_active and isinstance(shard := host.runtime.shard, GroupShard)
+        ]
+        count = 1 + sum(shard.consumers.member_count for shard in shards)
+        for shard in shards:
+            shard.crowd_count = count
+
+    def _tell_topics(
+        self, host: ShardHost, shard: GroupShard, changed: frozenset[str] | None
+    ) -> None:
+        """Tell a shard of topics that have changed, and what its groups' expressions stand for."""
+        topics = self._services.image.topics_by_name
+        regexes = {}
+        for regex in shard.consumers.regexes():
+            try:
+                regexes[regex] = self.patterns.topics_of(regex, topics)
+            except ApiError as error:
+                # Written by another release: what it stood for stays.
+                log.warning("%s: %s", host.name, error.message)
+        host.execute(Command(request=FollowTopics(changed, regexes)))
 
     def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
         """Have one shard answer."""
@@ -106,7 +156,7 @@ class Coordinators:
                 api_version=asker.api_version,
                 client_id=asker.client_id or "",
                 client_host="/" + asker.client_host,
-                fresh_id=str(uuid.uuid4()) if type(request) is JoinGroupRequest else "",
+                fresh_id=str(uuid.uuid4()) if _needs_id(request) else "",
             )
         )
         return reply
@@ -143,11 +193,12 @@ class Coordinators:
     def on_image(self, old: MetadataImage, new: MetadataImage) -> None:
         """Host what the image says, and nothing else."""
         if old.configs is not new.configs:
-            self._settings = group_settings(self._broker_settings())
+            self._settings = group_settings(self._broker_settings(), new)
             for host in self._hosts.values():
                 shard = host.runtime.shard
                 assert isinstance(shard, GroupShard)
                 shard.settings = self._settings
+        self._follow_topics(changed_names(old, new))
         if old.topics_by_id is not new.topics_by_id:
             topic = new.topics_by_name.get(GROUP_TOPIC)
             if topic is not old.topics_by_name.get(GROUP_TOPIC):
@@ -201,12 +252,24 @@ class Coordinators:
             self._hosts[shard] = host
             host.start()
 
+    def _follow_topics(self, changed: frozenset[str]) -> None:
+        """Consumer groups read other topics, or other partitions of them."""
+        if not changed:
+            return
+        self._topics = TopicCatalog(self._services.image)
+        for host in self._hosts.values():
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            shard.topics = self._topics
+            if host.is_active:
+                self._tell_topics(host, shard, changed)
+
     def _unload(self, shards: Sequence[int]) -> None:
         for shard in shards:
             self._hosts.pop(shard).close()
 
     def _new_runtime(self) -> Runtime:
-        return ShardRuntime(GroupShard(self._settings))
+        return ShardRuntime(GroupShard(self._settings, self._topics))
 
     def _deliver(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
@@ -279,8 +342,15 @@ class Coordinators:
                 host.execute(Command(request=ForgetTopics(gone)))
 
 
-def group_settings(settings: BrokerSettings) -> GroupSettings:
-    """What shards need of the broker's configuration."""
+def _needs_id(request: object) -> bool:
+    """Whether the shard may have to make up a member id."""
+    if type(request) is Heartbeat:
+        return not request.request.member_id
+    return type(request) is JoinGroupRequest
+
+
+def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSettings:
+    """What shards need of the broker's configuration, and of that of groups."""
     return GroupSettings(
         session_timeout_min_ms=settings.group_min_session_timeout_ms,
         session_timeout_max_ms=settings.group_max_session_timeout_ms,
@@ -289,4 +359,25 @@ def group_settings(settings: BrokerSettings) -> GroupSettings:
         offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
         offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
         retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+        consumer_size_max=settings.group_consumer_max_size,
+        consumer_assignors=settings.group_consumer_assignors or ASSIGNORS,
+        consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+        migration_policy=MigrationPolicy(settings.group_consumer_migration_policy),
+        consumer_overrides={
+            resource.name: _overrides(configs)
+            for resource, configs in image.configs.items()
+            if resource.type == ConfigResourceType.GROUP and configs
+        },
+    )
+
+
+def _overrides(configs: Mapping[str, str]) -> ConsumerGroupOverrides:
+    """Values have been checked when they were set."""
+    session = configs.get("consumer.session.timeout.ms")
+    interval = configs.get("consumer.heartbeat.interval.ms")
+    return ConsumerGroupOverrides(
+        session_timeout_ms=None if session is None else int(session),
+        heartbeat_interval_ms=None if interval is None else int(interval),
     )

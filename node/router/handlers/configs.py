@@ -24,6 +24,7 @@ from cluster.metadata.config_description import (
     ConfigDescription,
     describe_broker,
     describe_cluster_default,
+    describe_group,
     describe_topic,
 )
 from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
@@ -190,7 +191,9 @@ def _describe(resource: DescribeConfigsResource, services: Services) -> list[Con
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST, "the resource name must not be empty here"
                 )
-            return []
+            if resource.resource_type == ConfigResourceType.CLIENT_METRICS:
+                return []
+            return describe_group(image, services.node_id, services.static_configs, name)
         case unknown:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"{unknown} is no type of resource known here"

@@ -12,6 +12,8 @@ topics that do; whether the group may commit, and what it has committed, is the 
 
 from typing import Final
 
+import msgspec
+
 from cluster.metadata.image import TopicImage
 from coordinator.group.requests import FetchOffsets
 from node.router.authorizer import Operation, ResourceType
@@ -164,7 +166,15 @@ async def handle_offset_fetch(
         return OffsetFetchResponse(
             groups=[
                 await _fetch_group(
-                    group.group_id, group.topics, request.require_stable, context, services
+                    FetchOffsets(
+                        group.group_id,
+                        group.topics,
+                        request.require_stable,
+                        group.member_id,
+                        group.member_epoch,
+                    ),
+                    context,
+                    services,
                 )
                 for group in request.groups
             ]
@@ -175,7 +185,8 @@ async def handle_offset_fetch(
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in request.topics
         ]
-    group = await _fetch_group(request.group_id, topics, request.require_stable, context, services)
+    fetch = FetchOffsets(request.group_id, topics, request.require_stable)
+    group = await _fetch_group(fetch, context, services)
     if group.error_code and context.api_version < _GROUP_ERRORS_SINCE:
         # There is no room for the group's error but in every partition.
         group.topics = [_failed_topic(topic, group.error_code) for topic in topics or ()]
@@ -208,12 +219,9 @@ def _old_partition(
 
 
 async def _fetch_group(
-    group_id: str,
-    topics: list[OffsetFetchRequestTopics] | None,
-    require_stable: bool,
-    context: RequestContext,
-    services: Services,
+    fetch: FetchOffsets, context: RequestContext, services: Services
 ) -> OffsetFetchResponseGroup:
+    group_id, topics = fetch.group_id, fetch.topics
     answer = OffsetFetchResponseGroup(group_id=group_id)
     if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -223,9 +231,9 @@ async def _fetch_group(
     if topics is not None:
         wanted, refused = _admit(topics, context, services)
     if wanted is None or wanted:
-        fetch = FetchOffsets(group_id, wanted, require_stable)
+        admitted = msgspec.structs.replace(fetch, topics=wanted)
         try:
-            response = await services.coordinators.call(group_id, fetch, context)
+            response = await services.coordinators.call(group_id, admitted, context)
         except ApiError as error:
             answer.error_code = error.code
             return answer

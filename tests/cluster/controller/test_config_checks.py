@@ -2,7 +2,12 @@
 
 import pytest
 
-from cluster.controller.config_checks import check_fixed, check_resource, check_value
+from cluster.controller.config_checks import (
+    check_fixed,
+    check_group_bounds,
+    check_resource,
+    check_value,
+)
 from cluster.controller.state import ControllerState
 from cluster.metadata.image import ConfigResourceType
 from protocol.errors import ApiError, ErrorCode
@@ -109,3 +114,21 @@ def test_the_clusters_min_insync_replicas_stays_while_there_are_eligible_leaders
     with pytest.raises(ApiError) as caught:
         check("", log_retention_ms="5000")
     assert caught.value.code is ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("key", "good", "bad"),
+    [
+        ("consumer.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
+        ("consumer.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
+    ],
+)
+def test_a_groups_value_lies_within_what_the_brokers_allow(
+    state: ControllerState, key: str, good: tuple[str, str], bad: tuple[str, str]
+) -> None:
+    for value in good:
+        check_group_bounds(state, {key: value})
+    for value in bad:
+        with pytest.raises(ApiError, match=r"group\.consumer\.min\.") as refused:
+            check_group_bounds(state, {key: value})
+        assert refused.value.code is ErrorCode.INVALID_CONFIG

@@ -31,6 +31,15 @@ KAFKA: Final = {
     "default.replication.factor": ("INT", "1"),
     "delete.topic.enable": ("BOOLEAN", "true"),
     "fetch.max.bytes": ("INT", "57671680"),
+    "group.consumer.assignors": ("LIST", "uniform,range"),
+    "group.consumer.heartbeat.interval.ms": ("INT", "5000"),
+    "group.consumer.max.heartbeat.interval.ms": ("INT", "15000"),
+    "group.consumer.max.session.timeout.ms": ("INT", "60000"),
+    "group.consumer.max.size": ("INT", "2147483647"),
+    "group.consumer.migration.policy": ("STRING", "bidirectional"),
+    "group.consumer.min.heartbeat.interval.ms": ("INT", "5000"),
+    "group.consumer.min.session.timeout.ms": ("INT", "45000"),
+    "group.consumer.session.timeout.ms": ("INT", "45000"),
     "group.initial.rebalance.delay.ms": ("INT", "3000"),
     "group.max.session.timeout.ms": ("INT", "1800000"),
     "group.max.size": ("INT", "2147483647"),
@@ -81,8 +90,10 @@ OURS: Final = {"durability", "workers"}
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),
+    "group.consumer.assignment.interval.ms": ("INT", "100"),
 }
-"""Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead."""
+"""Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead; and 1000, so that
+members who join one after another wait for a second."""
 THROTTLES: Final = {
     "follower.replication.throttled.rate": ("LONG", "9223372036854775807"),
     "leader.replication.throttled.rate": ("LONG", "9223372036854775807"),
@@ -144,6 +155,12 @@ CALLED_THERE: Final = {
     "broker.rack": "rack",
     "cleanup.policy": "cleanup_delete",
     "connections.max.idle.ms": "connections_idle_ms_max",
+    "group.consumer.assignment.interval.ms": "consumer_assignment_interval_ms",
+    "group.consumer.assignors": "consumer_assignors",
+    "group.consumer.heartbeat.interval.ms": "consumer_heartbeat_interval_ms",
+    "group.consumer.max.size": "consumer_size_max",
+    "group.consumer.migration.policy": "migration_policy",
+    "group.consumer.session.timeout.ms": "consumer_session_of",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "session_timeout_max_ms",
     "group.max.size": "size_max",

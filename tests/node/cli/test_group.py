@@ -2,7 +2,13 @@
 
 import pytest
 
+from protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from tests.node.cli.conftest import Run
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
 
 pytestmark = pytest.mark.e2e
 
@@ -100,3 +106,40 @@ def test_one_target_is_needed_and_only_one(odradek: Run) -> None:
     both = odradek("group", "reset-offsets", "g", "--to", "latest", "--shift-by", "1")
     assert both.exit_code == 2
     assert "exactly one of" in both.stderr
+
+
+def beat(wire: WireClient, group: str, topic: str, member: str) -> None:
+    """A member of the consumer protocol joins, or goes on joining."""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=[topic],
+        topic_partitions=[],
+    )
+    assert wire.ask(request, 1, ConsumerGroupHeartbeatResponse).error_code == 0
+
+
+def test_a_consumer_group_is_shown_with_its_type_states_and_targets(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    """librdkafka has no words for the states of a group that is not at rest."""
+    with WireClient(bootstrap) as wire:
+        beat(wire, group_name, topic, "first")
+        wait_until(lambda: state_of(kafka, group_name) == ("Stable", "consumer"))
+        beat(wire, group_name, topic, "second")
+        wait_until(lambda: state_of(kafka, group_name) == ("Reconciling", "consumer"))
+    listed = kafka("group", "list", "--state", "reconciling", "-o", "json").json()
+    assert isinstance(listed, list)
+    assert group_name in {row["group"] for row in listed}
+    documents = kafka("group", "describe", group_name, "--members", "-o", "json").json()
+    assert isinstance(documents, list)
+    members = {row["member"]: row for row in documents[0]["members"]}
+    assert members["first"]["target"]
+    assert set(members["first"]["target"]) < set(members["first"]["assigned"])
+
+
+def state_of(kafka: Run, group: str) -> tuple[str, str]:
+    documents = kafka("group", "describe", group, "-o", "json").json()
+    assert isinstance(documents, list)
+    return documents[0]["state"], documents[0]["type"]

@@ -197,7 +197,7 @@ def test_settings_reach_shards_that_are_hosted_already(room: GroupRoom) -> None:
 
 
 def test_group_settings_come_from_the_brokers(room: GroupRoom) -> None:
-    settings = group_settings(broker_settings(room.image, 0, {}))
+    settings = group_settings(broker_settings(room.image, 0, {}), room.image)
     assert settings.initial_rebalance_delay_ms == 3_000
     assert settings.session_timeout_min_ms == 6_000
     assert settings.session_timeout_max_ms == 1_800_000

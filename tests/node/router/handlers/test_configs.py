@@ -148,7 +148,7 @@ def test_the_cluster_default_shows_what_was_set_for_all(room: RouterRoom) -> Non
     assert (config.name, config.value, config.config_source) == ("num.partitions", "9", 3)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(LOGGER, "0"), (GROUP, "g"), (METRICS, "m")])
+@pytest.mark.parametrize(("kind", "name"), [(LOGGER, "0"), (METRICS, "m")])
 def test_what_has_no_keys_is_described_as_empty(room: RouterRoom, kind: int, name: str) -> None:
     result = describe(room, kind, name)
     assert (result.error_code, result.configs) == (0, [])
@@ -344,3 +344,18 @@ def test_listing_needs_describe_configs_on_the_cluster(room: RouterRoom) -> None
     room.deny(Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
     response = room.call(handle_list_config_resources, ListConfigResourcesRequest())
     assert (response.error_code, response.config_resources) == (31, [])
+
+
+def test_a_groups_keys_are_described_set_or_not(room: RouterRoom) -> None:
+    """Kafka does so too: a group need not exist to be configured."""
+    room.controller.set_config(GROUP, "g", consumer_session_timeout_ms="50000")
+    room.follow()
+    told = {config.name: config for config in describe(room, GROUP, "g", synonyms=True).configs}
+    assert told.keys() == {"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"}
+    own, default = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
+    assert (own.value, own.config_source) == ("50000", 8)
+    assert (default.value, default.config_source) == ("5000", 5)
+    assert [synonym.name for synonym in own.synonyms] == [
+        "consumer.session.timeout.ms",
+        "group.consumer.session.timeout.ms",
+    ]

@@ -1,0 +1,131 @@
+"""What a group shard answers, as values: those that need no more than what they are given.
+
+Called by `shard`.
+"""
+
+from typing import Final
+
+from coordinator.group.classic import ClassicGroup, GroupState
+from coordinator.group.consumer import ConsumerGroup
+from coordinator.group.offsets import Expiry
+from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
+from coordinator.outcome import Command, Outcome, Reply
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from protocol.messages.groups import (
+    ConsumerGroupDescribedGroup,
+    DescribedGroup,
+    DescribedGroupMember,
+    ListedGroup,
+    ListGroupsRequest,
+)
+
+DEAD: Final = "Dead"
+"""The state that DescribeGroups gives a group which does not exist."""
+_ERRORS_SINCE: Final = 6
+
+
+def answer(command: Command, response: object) -> Outcome[GroupRecord]:
+    """An answer that writes nothing, but follows from what was written before."""
+    return Outcome(replies=(Reply(command.request_id, response),))
+
+
+def read(command: Command, response: object) -> Outcome[GroupRecord]:
+    """An answer from committed state."""
+    return Outcome(replies=(Reply(command.request_id, response, is_immediate=True),))
+
+
+def no_group(group_id: str) -> ErrorCode:
+    """What a member is told whose group is not there."""
+    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+def refused_commit(request: OffsetCommitRequest, error_code: ErrorCode) -> OffsetCommitResponse:
+    """The same error for every partition."""
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error_code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def described(group: ClassicGroup) -> DescribedGroup:
+    """Metadata and assignments are shown of a Stable group only: else they belong to nobody."""
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        group_id=group.group_id,
+        group_state=group.state,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata_for(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.roster
+        ],
+    )
+
+
+def described_unknown(group_id: str, version: int, message: str) -> DescribedGroup:
+    """DescribeGroups of what is no classic group: Dead, and since v6 an error (KIP-1043)."""
+    unknown = DescribedGroup(group_id=group_id, group_state=DEAD)
+    if version >= _ERRORS_SINCE:
+        unknown.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+        unknown.error_message = message
+    return unknown
+
+
+def no_consumer_group(group_id: str, *, exists: bool) -> ConsumerGroupDescribedGroup:
+    """ConsumerGroupDescribe of what is none, though it may be a group of another kind."""
+    kind = "is not a consumer group" if exists else "not found"
+    return ConsumerGroupDescribedGroup(
+        group_id=group_id,
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND,
+        error_message=f"Group {group_id} {kind}.",
+    )
+
+
+def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:
+    """Whether the filters of ListGroups let the group through; they know no capital letters."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return (not states or group.group_state.lower() in states) and (
+        not types or group.group_type in types
+    )
+
+
+def expiry_of(
+    group: ClassicGroup | None, metadata: GroupMetadata | None, consumers: ConsumerGroup | None
+) -> Expiry | None:
+    """When the offsets of a group expire; None: not while it is as it is. What is read stays."""
+    if consumers is not None:
+        return Expiry(None, frozenset(consumers.topic_names()))
+    if group is not None and not group.is_empty:
+        topics = group.subscribed_topics()
+        if group.state is not GroupState.STABLE or topics is None:
+            return None
+        return Expiry(None, topics)
+    if metadata is None or not metadata.protocol_type:
+        return Expiry(None)
+    since_ms = metadata.state_timestamp_ms
+    return Expiry(None if since_ms == NO_TIMESTAMP else since_ms)

@@ -1,0 +1,416 @@
+"""The records of consumer groups (KIP-848) in `__consumer_offsets`, in Kafka's own formats.
+
+A key begins with an int16 that tells its type and is never flexible; a value begins with version 0
+and is. A null value removes the key.
+
+    key 3    group                    epoch INT32, tag 0: hash of the subscribed topics INT64
+    key 5    group, member            instance, rack NULLABLE_STRING, client id, client host STRING,
+             topic names ARRAY, regular expression NULLABLE_STRING, rebalance timeout INT32,
+             assignor NULLABLE_STRING, tag 0: what a classic member is besides
+    key 6    group                    epoch of the target assignment INT32, tag 0: when INT64
+    key 7    group, member            target: ARRAY of topic id UUID, partitions ARRAY of INT32
+    key 8    group, member            epoch, previous epoch INT32, state INT8, assigned and pending
+             revocation: ARRAY of topic id, partitions, tag 0: since which epoch each
+    key 16   group, expression        topic names ARRAY, version INT64, timestamp INT64
+
+Type 4 (the subscribed topics themselves) has not been written since Kafka 4.1 and decodes to None.
+Values are immutable, their mappings are never written to. Called by `records`.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from coordinator.group.record_fields import (
+    INT16,
+    INT32,
+    INT64,
+    FieldReader,
+    compact_bytes,
+    compact_int32s,
+    compact_string,
+    string,
+    uvarint,
+)
+from protocol.types import Uuid
+
+V = TypeVar("V")
+
+Partitions: TypeAlias = Mapping[Uuid, frozenset[int]]
+"""Partitions by topic; a topic without any is not there."""
+PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
+"""Partitions by topic, each with the member's epoch when it was given to it."""
+
+NO_PARTITIONS: Final[Partitions] = {}
+NO_PARTITION_EPOCHS: Final[PartitionEpochs] = {}
+UNKNOWN_EPOCH: Final = -1
+"""Of a partition whose record does not tell since when: older releases wrote no such thing."""
+
+_GROUP_KEY: Final = 3
+_MEMBER_KEY: Final = 5
+_TARGET_EPOCH_KEY: Final = 6
+_TARGET_KEY: Final = 7
+_CURRENT_KEY: Final = 8
+_EXPRESSION_KEY: Final = 16
+_VERSION: Final = b"\x00\x00"
+_NO_TAGS: Final = b"\x00"
+_EPOCHS_TAG: Final = 0
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target, with the numbers of the log."""
+
+    STABLE = 0
+    UNREVOKED_PARTITIONS = 1
+    UNRELEASED_PARTITIONS = 2
+    UNKNOWN = 127
+
+
+class GroupEpoch(msgspec.Struct, frozen=True, gc=False):
+    """A group's epoch, and the hash of the topics it was chosen for (0: not known)."""
+
+    epoch: int
+    metadata_hash: int = 0
+
+
+class TargetEpoch(msgspec.Struct, frozen=True, gc=False):
+    """The group epoch that the target assignment was made for, and when."""
+
+    epoch: int
+    assigned_at_ms: int = 0
+
+
+class ClassicProtocols(msgspec.Struct, frozen=True, gc=False):
+    """What a member is that speaks the classic protocol: its session, and its subscription bytes
+    by assignor, the favourite first."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class ConsumerMember(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A member and what it wants. `classic` is None if it speaks the consumer protocol."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic: ClassicProtocols | None = None
+
+
+class CurrentAssignment(msgspec.Struct, frozen=True):
+    """What a member may own in its epoch, and what it has still to give up."""
+
+    member_epoch: int = 0
+    previous_member_epoch: int = 0
+    state: MemberState = MemberState.STABLE
+    assigned: PartitionEpochs = {}
+    pending_revocation: PartitionEpochs = {}
+
+
+class ResolvedRegex(msgspec.Struct, frozen=True, gc=False):
+    """The topics that an expression stood for when the metadata were at `version`."""
+
+    topic_names: tuple[str, ...]
+    version: int = 0
+    timestamp_ms: int = 0
+
+
+class GroupEpochStored(msgspec.Struct, frozen=True, gc=False):
+    """A consumer group's epoch, or (without one) that the group is gone."""
+
+    group_id: str
+    epoch: GroupEpoch | None
+
+
+class MemberStored(msgspec.Struct, frozen=True, gc=False):
+    """A member, or that it is gone."""
+
+    group_id: str
+    member_id: str
+    member: ConsumerMember | None
+
+
+class TargetEpochStored(msgspec.Struct, frozen=True, gc=False):
+    """The epoch of the target assignment, written after the targets that changed."""
+
+    group_id: str
+    epoch: TargetEpoch | None
+
+
+class TargetStored(msgspec.Struct, frozen=True, gc=False):
+    """What a member shall own."""
+
+    group_id: str
+    member_id: str
+    target: Partitions | None
+
+
+class CurrentStored(msgspec.Struct, frozen=True, gc=False):
+    """What a member may own."""
+
+    group_id: str
+    member_id: str
+    current: CurrentAssignment | None
+
+
+class RegexStored(msgspec.Struct, frozen=True, gc=False):
+    """What an expression stands for."""
+
+    group_id: str
+    regex: str
+    resolved: ResolvedRegex | None
+
+
+ConsumerGroupRecord: TypeAlias = (
+    GroupEpochStored | MemberStored | TargetEpochStored | TargetStored | CurrentStored | RegexStored
+)
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
+    group_id = string(record.group_id)
+    value: bytes | None
+    match record:
+        case GroupEpochStored():
+            key = INT16.pack(_GROUP_KEY) + group_id
+            value = None if record.epoch is None else _encode_epoch(record.epoch)
+        case MemberStored():
+            key = INT16.pack(_MEMBER_KEY) + group_id + string(record.member_id)
+            value = None if record.member is None else _encode_member(record.member)
+        case TargetEpochStored():
+            key = INT16.pack(_TARGET_EPOCH_KEY) + group_id
+            value = None if record.epoch is None else _encode_target_epoch(record.epoch)
+        case TargetStored():
+            key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
+            value = None if record.target is None else _encode_target(record.target)
+        case CurrentStored():
+            key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
+            value = None if record.current is None else _encode_current(record.current)
+        case RegexStored():
+            key = INT16.pack(_EXPRESSION_KEY) + group_id + string(record.regex)
+            value = None if record.resolved is None else _encode_resolved(record.resolved)
+    return key, value
+
+
+def _tag(number: int, octets: bytes) -> bytes:
+    """The tagged fields of a structure that has one."""
+    return b"\x01" + uvarint(number) + uvarint(len(octets)) + octets
+
+
+def _encode_epoch(epoch: GroupEpoch) -> bytes:
+    tags = _tag(0, INT64.pack(epoch.metadata_hash)) if epoch.metadata_hash else _NO_TAGS
+    return _VERSION + INT32.pack(epoch.epoch) + tags
+
+
+def _encode_target_epoch(epoch: TargetEpoch) -> bytes:
+    tags = _tag(0, INT64.pack(epoch.assigned_at_ms)) if epoch.assigned_at_ms else _NO_TAGS
+    return _VERSION + INT32.pack(epoch.epoch) + tags
+
+
+def _encode_names(names: Iterable[str]) -> bytes:
+    found = tuple(names)
+    return uvarint(len(found) + 1) + b"".join(map(compact_string, found))
+
+
+def _encode_member(member: ConsumerMember) -> bytes:
+    tags = _NO_TAGS
+    if member.classic is not None:
+        # A nullable structure is led by a byte that says whether it is there.
+        parts = [b"\x01", INT32.pack(member.classic.session_timeout_ms)]
+        parts.append(uvarint(len(member.classic.protocols) + 1))
+        for name, metadata in member.classic.protocols:
+            parts += (compact_string(name), compact_bytes(metadata), _NO_TAGS)
+        parts.append(_NO_TAGS)
+        tags = _tag(0, b"".join(parts))
+    return b"".join(
+        (
+            _VERSION,
+            compact_string(member.instance_id),
+            compact_string(member.rack_id),
+            compact_string(member.client_id),
+            compact_string(member.client_host),
+            _encode_names(member.topic_names),
+            compact_string(member.topic_regex),
+            INT32.pack(member.rebalance_timeout_ms),
+            compact_string(member.server_assignor),
+            tags,
+        )
+    )
+
+
+def _encode_target(target: Partitions) -> bytes:
+    parts = [_VERSION, uvarint(len(target) + 1)]
+    for topic_id, partitions in target.items():
+        parts += (topic_id, compact_int32s(sorted(partitions)), _NO_TAGS)
+    parts.append(_NO_TAGS)
+    return b"".join(parts)
+
+
+def _encode_current(current: CurrentAssignment) -> bytes:
+    parts = [
+        _VERSION,
+        struct.pack(
+            ">iib", current.member_epoch, current.previous_member_epoch, int(current.state)
+        ),
+    ]
+    for topics in (current.assigned, current.pending_revocation):
+        parts.append(uvarint(len(topics) + 1))
+        for topic_id, epochs in topics.items():
+            in_order = sorted(epochs)
+            since = compact_int32s(epochs[index] for index in in_order)
+            parts += (topic_id, compact_int32s(in_order), _tag(_EPOCHS_TAG, since))
+    parts.append(_NO_TAGS)
+    return b"".join(parts)
+
+
+def _encode_resolved(resolved: ResolvedRegex) -> bytes:
+    stamps = struct.pack(">qq", resolved.version, resolved.timestamp_ms)
+    return _VERSION + _encode_names(resolved.topic_names) + stamps + _NO_TAGS
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def decode_consumer_record(
+    kind: int, key: FieldReader, value: bytes | None
+) -> ConsumerGroupRecord | None:
+    """The inverse; `key` stands behind the type. None for types that are not told of here.
+
+    Bytes that end too early raise struct.error or IndexError, which `records` makes ProtocolErrors.
+    """
+    reader = None if value is None else FieldReader(value)
+    if reader is not None and kind in _KINDS:
+        reader.version(0, _KINDS[kind])
+        reader.is_flexible = True
+    match kind:
+        case 3:
+            return GroupEpochStored(key.string(), _read(reader, _decode_epoch))
+        case 5:
+            return MemberStored(key.string(), key.string(), _read(reader, _decode_member))
+        case 6:
+            return TargetEpochStored(key.string(), _read(reader, _decode_target_epoch))
+        case 7:
+            return TargetStored(key.string(), key.string(), _read(reader, _decode_target))
+        case 8:
+            return CurrentStored(key.string(), key.string(), _read(reader, _decode_current))
+        case 16:
+            return RegexStored(key.string(), key.string(), _read(reader, _decode_resolved))
+    return None
+
+
+def _read(reader: FieldReader | None, decode: Callable[[FieldReader], V]) -> V | None:
+    return None if reader is None else decode(reader)
+
+
+_KINDS: Final[Mapping[int, str]] = {
+    _GROUP_KEY: "ConsumerGroupMetadataValue",
+    _MEMBER_KEY: "ConsumerGroupMemberMetadataValue",
+    _TARGET_EPOCH_KEY: "ConsumerGroupTargetAssignmentMetadataValue",
+    _TARGET_KEY: "ConsumerGroupTargetAssignmentMemberValue",
+    _CURRENT_KEY: "ConsumerGroupCurrentMemberAssignmentValue",
+    _EXPRESSION_KEY: "ConsumerGroupRegularExpressionValue",
+}
+
+
+def _int64_tag(reader: FieldReader) -> int:
+    octets = reader.tags().get(0)
+    return 0 if octets is None else FieldReader(octets).int64()
+
+
+def _decode_epoch(reader: FieldReader) -> GroupEpoch:
+    return GroupEpoch(reader.int32(), _int64_tag(reader))
+
+
+def _decode_target_epoch(reader: FieldReader) -> TargetEpoch:
+    return TargetEpoch(reader.int32(), _int64_tag(reader))
+
+
+def _decode_names(reader: FieldReader) -> tuple[str, ...]:
+    return tuple(reader.string() for _ in range(reader.array_length()))
+
+
+def _decode_member(reader: FieldReader) -> ConsumerMember:
+    instance_id = reader.nullable_string()
+    rack_id = reader.nullable_string()
+    client_id, client_host = reader.string(), reader.string()
+    topic_names = _decode_names(reader)
+    topic_regex = reader.nullable_string()
+    rebalance_timeout_ms = reader.int32()
+    server_assignor = reader.nullable_string()
+    classic = reader.tags().get(0)
+    return ConsumerMember(
+        instance_id=instance_id,
+        rack_id=rack_id,
+        client_id=client_id,
+        client_host=client_host,
+        topic_names=topic_names,
+        topic_regex=topic_regex,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        server_assignor=server_assignor,
+        classic=None if classic is None else _decode_classic(classic),
+    )
+
+
+def _decode_classic(octets: bytes) -> ClassicProtocols | None:
+    reader = FieldReader(octets)
+    reader.is_flexible = True
+    if reader.int8() < 0:
+        return None
+    session_timeout_ms = reader.int32()
+    protocols = []
+    for _ in range(reader.array_length()):
+        protocols.append((reader.string(), reader.octets()))
+        reader.tags()
+    return ClassicProtocols(session_timeout_ms, tuple(protocols))
+
+
+def _decode_target(reader: FieldReader) -> Partitions:
+    target: dict[Uuid, frozenset[int]] = {}
+    for _ in range(reader.array_length()):
+        topic_id = reader.uuid()
+        target[topic_id] = frozenset(reader.int32s())
+        reader.tags()
+    return target
+
+
+def _decode_current(reader: FieldReader) -> CurrentAssignment:
+    member_epoch, previous_member_epoch = reader.int32(), reader.int32()
+    state = reader.int8()
+    known = state in MemberState.__members__.values()
+    return CurrentAssignment(
+        member_epoch,
+        previous_member_epoch,
+        MemberState(state) if known else MemberState.UNKNOWN,
+        _decode_partition_epochs(reader),
+        _decode_partition_epochs(reader),
+    )
+
+
+def _decode_partition_epochs(reader: FieldReader) -> PartitionEpochs:
+    topics: dict[Uuid, dict[int, int]] = {}
+    for _ in range(reader.array_length()):
+        topic_id = reader.uuid()
+        partitions = reader.int32s()
+        since: tuple[int, ...] = (UNKNOWN_EPOCH,) * len(partitions)
+        octets = reader.tags().get(_EPOCHS_TAG)
+        if octets is not None:
+            epochs = FieldReader(octets)
+            epochs.is_flexible = True
+            since = epochs.int32s()
+        topics[topic_id] = dict(zip(partitions, since, strict=True))
+    return topics
+
+
+def _decode_resolved(reader: FieldReader) -> ResolvedRegex:
+    return ResolvedRegex(_decode_names(reader), reader.int64(), reader.int64())

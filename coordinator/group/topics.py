@@ -1,0 +1,120 @@
+"""What groups need to know of topics: ids, partition counts, and the racks of replicas.
+
+A catalog stands for the topics of one metadata image and is handed to every shard; a shard sees
+nothing else of the image, and reads it as it reads its settings. A digest is made when somebody
+asks for it, so that a catalog costs nothing for topics that no group reads. Called by everything
+here that assigns partitions; made by node/router/coordinators.py.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from cluster.metadata.image import MetadataImage, TopicImage
+from protocol.types import Uuid
+
+
+class TopicDigest(msgspec.Struct, frozen=True, gc=False):
+    """A topic as assignors see it. `racks` has one set per partition, or is empty: none known."""
+
+    name: str
+    topic_id: Uuid
+    partition_count: int
+    racks: tuple[frozenset[str], ...] = ()
+
+
+class TopicCatalog:
+    """The topics of one image, by name and by id."""
+
+    __slots__ = ("_by_id", "_by_name", "_digests", "_racks", "version")
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._by_name: Mapping[str, TopicImage] = image.topics_by_name
+        self._by_id: Mapping[Uuid, TopicImage] = image.topics_by_id
+        self._racks = racks_of(image)
+        self._digests: dict[str, TopicDigest] = {}
+        self.version = image.offset
+
+    def topic(self, name: str) -> TopicDigest | None:
+        """The topic of that name, or None if there is none now."""
+        digest = self._digests.get(name)
+        if digest is None:
+            topic = self._by_name.get(name)
+            if topic is None:
+                return None
+            digest = self._digests[name] = self._digest(topic)
+        return digest
+
+    def name_of(self, topic_id: Uuid) -> str | None:
+        """The name of a topic that exists."""
+        topic = self._by_id.get(topic_id)
+        return None if topic is None else topic.name
+
+    def _digest(self, topic: TopicImage) -> TopicDigest:
+        racks: tuple[frozenset[str], ...] = ()
+        if self._racks:
+            racks = tuple(
+                frozenset(
+                    self._racks[broker] for broker in partition.replicas if broker in self._racks
+                )
+                for partition in topic.partitions
+            )
+        return TopicDigest(topic.name, topic.topic_id, len(topic.partitions), racks)
+
+
+def racks_of(image: MetadataImage) -> dict[int, str]:
+    """The racks of the brokers that have told one."""
+    return {
+        broker_id: broker.rack
+        for broker_id, broker in image.brokers.items()
+        if broker.rack is not None
+    }
+
+
+NO_TOPICS: Final = TopicCatalog(MetadataImage.empty())
+
+
+def changed_names(old: MetadataImage, new: MetadataImage) -> frozenset[str]:
+    """Topics that are not to groups what they were: made, deleted, grown, or on other racks.
+
+    Changes of leaders and of ISRs do not count. Costs a comparison by identity for every topic.
+    """
+    before, after = old.topics_by_id, new.topics_by_id
+    if before is after and old.brokers is new.brokers:
+        return frozenset()
+    racks = racks_of(new)
+    if racks_of(old) != racks:
+        return frozenset((*old.topics_by_name, *new.topics_by_name))
+    names = {topic.name for topic_id, topic in before.items() if topic_id not in after}
+    for topic_id, topic in after.items():
+        known = before.get(topic_id)
+        if known is not topic and (known is None or _has_changed(known, topic, racks)):
+            names.add(topic.name)
+    return frozenset(names)
+
+
+def _has_changed(old: TopicImage, new: TopicImage, racks: Mapping[int, str]) -> bool:
+    if len(old.partitions) != len(new.partitions):
+        return True
+    return bool(racks) and any(
+        known is not partition and known.replicas != partition.replicas
+        for known, partition in zip(old.partitions, new.partitions, strict=True)
+    )
+
+
+def metadata_hash(topics: Iterable[TopicDigest], *, with_racks: bool) -> int:
+    """A number (int64, not 0) that differs when one of the topics does (KIP-1101).
+
+    Racks count only `with_racks`: a group whose members tell none need not be assigned anew when
+    replicas move. Without topics it is 0.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    is_empty = True
+    for topic in sorted(topics, key=lambda topic: topic.topic_id):
+        is_empty = False
+        digest.update(topic.topic_id + topic.partition_count.to_bytes(4))
+        if with_racks:
+            digest.update(repr([sorted(racks) for racks in topic.racks]).encode())
+    return 0 if is_empty else int.from_bytes(digest.digest(), signed=True) or 1

@@ -1,0 +1,30 @@
+"""The keys of groups: within what the broker's allow, and by which of the broker's they default."""
+
+from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import ConfigScope
+from cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
+from coordinator.group.assignors import ASSIGNORS as MADE
+
+
+def test_a_groups_default_is_that_of_the_brokers_key() -> None:
+    for definition in GROUP_CONFIGS.values():
+        [synonym] = definition.synonyms
+        assert synonym.name == f"group.{definition.name}"
+        assert definition.default == BROKER_CONFIGS[synonym.name].default
+
+
+def test_every_key_of_a_group_has_bounds_and_keeps_them() -> None:
+    for name, definition in GROUP_CONFIGS.items():
+        kind = name.removeprefix("consumer.")
+        least, most = (
+            BROKER_CONFIGS[f"group.consumer.{end}.{kind}"].default for end in ("min", "max")
+        )
+        assert int(least or 0) <= int(definition.default or 0) <= int(most or 0)
+
+
+def test_coordinators_must_agree_on_all_of_them() -> None:
+    assert {definition.scope for definition in CONSUMER_GROUP_CONFIGS} == {ConfigScope.CLUSTER}
+
+
+def test_the_assignors_that_may_be_named_are_those_that_are_made() -> None:
+    assert set(ASSIGNORS) == set(MADE)

@@ -1,0 +1,82 @@
+"""Answers that need no more than what they are given."""
+
+import pytest
+
+from coordinator.group.answers import (
+    answer,
+    described_unknown,
+    expiry_of,
+    is_wanted,
+    no_consumer_group,
+    no_group,
+    read,
+    refused_commit,
+)
+from coordinator.group.offsets import Expiry
+from coordinator.group.records import GroupMetadata
+from coordinator.outcome import Command
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.groups import ListedGroup, ListGroupsRequest
+from tests.support.consumer_playbook import Stage
+
+
+def test_answers_wait_for_what_was_written_before_and_reads_do_not() -> None:
+    command = Command(request=None, request_id=7)
+    assert [reply.is_immediate for reply in answer(command, "x").replies] == [False]
+    assert [reply.is_immediate for reply in read(command, "x").replies] == [True]
+
+
+def test_an_unknown_group_is_dead_and_an_error_since_version_6() -> None:
+    old, new = described_unknown("g", 5, "why"), described_unknown("g", 6, "why")
+    assert (old.group_state, old.error_code, old.error_message) == ("Dead", 0, None)
+    assert (new.group_state, new.error_message) == ("Dead", "why")
+    assert new.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_of_another_kind_is_no_consumer_group() -> None:
+    assert "is not a consumer group" in (no_consumer_group("g", exists=True).error_message or "")
+    assert "not found" in (no_consumer_group("g", exists=False).error_message or "")
+
+
+def test_a_member_without_a_group_is_unknown_and_without_a_group_id_invalid() -> None:
+    assert no_group("g") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert no_group("") is ErrorCode.INVALID_GROUP_ID
+
+
+def test_a_refused_commit_refuses_every_partition() -> None:
+    partitions = [OffsetCommitRequestPartition(partition_index=index) for index in (1, 2)]
+    topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    refused = refused_commit(OffsetCommitRequest(topics=topics), ErrorCode.STALE_MEMBER_EPOCH)
+    codes = [partition.error_code for partition in refused.topics[0].partitions]
+    assert codes == [ErrorCode.STALE_MEMBER_EPOCH] * 2
+
+
+@pytest.mark.parametrize(
+    ("states", "types", "is_let_through"),
+    [
+        ([], [], True),
+        (["STABLE"], ["Consumer"], True),
+        (["empty"], [], False),
+        ([], ["classic"], False),
+    ],
+)
+def test_filters_know_no_capital_letters(
+    states: list[str], types: list[str], is_let_through: bool
+) -> None:
+    group = ListedGroup(group_id="g", group_state="Stable", group_type="consumer")
+    request = ListGroupsRequest(states_filter=states, types_filter=types)
+    assert is_wanted(group, request) is is_let_through
+
+
+def test_offsets_expire_by_what_their_group_is() -> None:
+    stage = Stage()
+    stage.beat("m")
+    assert expiry_of(None, None, stage.consumers()) == Expiry(None, frozenset({"a"}))
+    assert expiry_of(None, None, None) == Expiry(None)
+    empty = GroupMetadata(protocol_type="consumer", state_timestamp_ms=5)
+    assert expiry_of(None, empty, None) == Expiry(5)

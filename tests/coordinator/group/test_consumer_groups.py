@@ -1,0 +1,419 @@
+"""Consumer groups of a shard: what is replayed, what time does, and the invariants under faults."""
+
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coordinator.group.requests import FetchOffsets
+from coordinator.group.settings import GroupSettings
+from coordinator.timeline import TimelineTable
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import OffsetFetchResponseGroup
+from protocol.messages.groups import ConsumerGroupHeartbeatResponse
+from tests.support.consumer_playbook import Consumer, Stage, id_of, settle
+
+SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
+
+
+def hard_state(stage: Stage) -> object:
+    """Everything that stands in tables, of every group."""
+    found: dict[str, object] = {}
+    for group in stage.shard.consumers:
+        tables: dict[str, Any] = {}
+        for slot in group.__slots__:
+            table = getattr(group, slot)
+            if isinstance(table, TimelineTable):
+                tables[slot] = dict(table.items())
+        found[group.group_id] = tables
+    return found
+
+
+def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
+    stage = Stage({"a": 4, "b": 2})
+    states: dict[int, object] = {}
+
+    def remember() -> None:
+        states[len(stage.log)] = hard_state(stage)
+
+    first, second = Consumer(stage, "m", topics=("a", "b")), Consumer(stage, "n", instance="i")
+    for member in (first, second, first, second, first, second):
+        member.beat()
+        remember()
+    stage.topics({"a": 5, "b": 2})
+    remember()
+    settle(first, second)
+    remember()
+    stage.beat("x", regex="b.*", names=["b"])
+    remember()
+    stage.beat("n", -2, instance="i")
+    remember()
+    stage.beat("n2", instance="i")
+    remember()
+    stage.beat("m", -1)
+    remember()
+    stage.tick(45_000)
+    remember()
+    stage.delete_group()
+    remember()
+    assert len(states) >= 10
+    for count, state in states.items():
+        assert hard_state(Stage(log=stage.log[:count])) == state, count
+
+
+def test_members_go_on_where_they_were_when_the_coordinator_moves() -> None:
+    """Nobody is told UNKNOWN_MEMBER_ID, or anything at all."""
+    stage = Stage({"a": 6})
+    members = [Consumer(stage, name) for name in "mno"]
+    for _ in range(6):
+        for member in members:
+            member.beat()
+            stage.reload()
+    settle(*members)
+    assert [member.errors for member in members] == [[], [], []]
+    assert sorted(len(member.partitions) for member in members) == [2, 2, 2]
+
+
+def test_a_whole_session_begins_with_the_load() -> None:
+    stage = Stage()
+    stage.beat("m")
+    stage.tick(44_000)
+    stage.reload()
+    stage.tick(44_999)
+    assert stage.consumers().member_count == 1
+    stage.tick(1)
+    assert stage.consumers().member_count == 0
+
+
+def test_an_assignment_that_was_put_off_is_made_after_a_load() -> None:
+    stage = Stage({"a": 2}, SLOW)
+    stage.beat("m")
+    stage.beat("n")
+    assert stage.consumers().state == "Assigning"
+    stage.reload()
+    stage.tick(1)
+    assert stage.consumers().state == "Reconciling"
+
+
+def test_what_was_not_written_has_not_happened() -> None:
+    stage = Stage({"a": 4})
+    first = Consumer(stage, "m")
+    settle(first)
+    before = hard_state(stage)
+    stage.hold_log()
+    joining = stage.beat_call("n", topics=["a"], owned={}, timeout_ms=1_000)
+    leaving = stage.beat_call("m", -1)
+    stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert joining.refused_with == leaving.refused_with == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert hard_state(stage) == before
+    # Its session goes on, and ends.
+    stage.tick(44_999)
+    assert stage.consumers().member_count == 1
+    stage.tick(1)
+    assert stage.consumers().member_count == 0
+
+
+def test_offsets_are_committed_at_the_members_epoch() -> None:
+    stage = Stage({"a": 4})
+    member = Consumer(stage, "m")
+    settle(member)
+    commit = {("a", 0): 7}
+    by = {"member_id": "m", "generation_id": member.epoch}
+    assert stage.commit(commit, topic_id=id_of("a"), **by) == ErrorCode.NONE  # type: ignore[arg-type]
+    assert stage.commit(commit, member_id="m", generation_id=9) == ErrorCode.STALE_MEMBER_EPOCH
+    assert stage.commit(commit, member_id="n", generation_id=1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.commit(commit) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert (
+        stage.commit(commit, member_id="m", generation_id=1, version=8)
+        == ErrorCode.UNSUPPORTED_VERSION
+    )
+
+
+def test_a_commit_that_is_late_counts_for_what_the_member_had_before() -> None:
+    """KIP-1251: it was sent before the member heard of its new epoch."""
+    stage = Stage({"a": 2})
+    member = Consumer(stage, "m")
+    settle(member)
+    stage.topics({"a": 3})
+    settle(member)
+    assert member.epoch == 2
+    late = {"member_id": "m", "generation_id": 1, "topic_id": id_of("a")}
+    assert stage.commit({("a", 0): 7}, **late) == ErrorCode.NONE  # type: ignore[arg-type]
+    for partition in (2, 9):
+        error = stage.commit({("a", partition): 7}, **late)  # type: ignore[arg-type]
+        assert error == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_anybody_may_commit_when_nobody_is_there() -> None:
+    stage = Stage()
+    stage.beat("m")
+    stage.beat("m", -1)
+    assert stage.commit({("a", 0): 7}) == ErrorCode.NONE
+
+
+def test_offsets_are_fetched_by_members_at_their_epoch_and_by_administrators() -> None:
+    stage = Stage()
+    stage.beat("m")
+
+    def error(member_id: str | None, epoch: int) -> int:
+        fetch = FetchOffsets("g", None, False, member_id, epoch)
+        return stage.ask(fetch, version=9).response(OffsetFetchResponseGroup).error_code
+
+    assert error(None, -1) == ErrorCode.NONE
+    assert error("m", 1) == ErrorCode.NONE
+    assert error("m", 2) == ErrorCode.STALE_MEMBER_EPOCH
+    assert error("n", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_groups_are_listed_with_their_type_and_state() -> None:
+    stage = Stage({"a": 2}, SLOW)
+    stage.stable(group="classic")
+    stage.beat("m", group="one")
+    assert stage.list_groups(types=["Consumer"]).keys() == {"one"}
+    assert stage.list_groups(types=["classic"]).keys() == {"classic"}
+    listed = stage.list_groups()["one"]
+    assert (listed.group_type, listed.protocol_type) == ("consumer", "consumer")
+    assert listed.group_state == "Stable"
+    stage.beat("n", group="one")
+    assert stage.list_groups(states=["assigning"]).keys() == {"one"}
+    stage.tick(1_000)
+    assert stage.list_groups(states=["reconciling"]).keys() == {"one"}
+    stage.beat("m", -1, group="one")
+    stage.beat("n", -1, group="one")
+    assert stage.list_groups(states=["empty"]).keys() == {"one"}
+
+
+def test_describing_a_group_as_one_of_the_other_kind_finds_none() -> None:
+    stage = Stage()
+    stage.stable(group="classic")
+    stage.beat("m", group="one")
+    assert stage.describe("one").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert stage.describe("one", version=5).group_state == "Dead"
+    for group in ("classic", "nothing"):
+        assert stage.describe_consumers(group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_member_is_described_with_what_it_owns_and_shall_own() -> None:
+    stage = Stage({"a": 2})
+    first, second = Consumer(stage, "m"), Consumer(stage, "n", rack="r")
+    settle(first)
+    second.beat()
+    told = stage.describe_consumers()
+    assert (told.group_state, told.group_epoch, told.assignment_epoch) == ("Reconciling", 2, 2)
+    by_id = {member.member_id: member for member in told.members}
+
+    def partitions(member_id: str) -> tuple[list[int], list[int]]:
+        member = by_id[member_id]
+        return (
+            [index for t in member.assignment.topic_partitions for index in t.partitions],
+            [index for t in member.target_assignment.topic_partitions for index in t.partitions],
+        )
+
+    assert partitions("m") == ([0, 1], [0])
+    assert partitions("n") == ([], [1])
+    assert by_id["n"].rack_id == "r"
+    assert by_id["n"].member_type == 1
+
+
+def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:
+    stage = Stage()
+    stage.beat("m")
+    assert stage.delete_group().error_code == ErrorCode.NON_EMPTY_GROUP
+    stage.beat("m", -1)
+    stage.commit({("a", 0): 1})
+    assert stage.delete_group().error_code == ErrorCode.NONE
+    assert stage.list_groups() == {}
+    stage.reload()
+    assert stage.list_groups() == {}
+
+
+def test_offsets_of_topics_that_are_read_stay() -> None:
+    stage = Stage({"a": 1, "b": 1})
+    stage.beat("m")
+    for topic in "ab":
+        stage.commit({(topic, 0): 1}, member_id="m", generation_id=1, topic_id=id_of(topic))
+    deleted = stage.delete_offsets("a", 0)
+    code = deleted.topics[0].partitions[0].error_code
+    assert code == ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    stage.shard.settings = GroupSettings(offsets_retention_ms=1, retention_check_interval_ms=1)
+    stage.reload()
+    stage.tick(10)
+    assert stage.fetch_all() == {("a", 0): 1}
+
+
+def test_an_empty_group_goes_with_the_last_of_its_offsets() -> None:
+    settings = GroupSettings(offsets_retention_ms=1_000, retention_check_interval_ms=500)
+    stage = Stage(settings=settings)
+    stage.beat("m")
+    stage.commit({("a", 0): 1}, member_id="m", generation_id=1, topic_id=id_of("a"))
+    stage.beat("m", -1)
+    stage.tick(400)
+    assert stage.list_groups().keys() == {"g"}
+    stage.tick(3_000)
+    assert stage.list_groups() == {}
+
+
+def test_only_groups_that_read_a_topic_hear_of_its_change() -> None:
+    stage = Stage({"a": 1, "b": 1})
+    stage.beat("m", group="one", topics=["a"])
+    stage.beat("m", group="two", topics=["b"])
+    stage.topics({"a": 1, "b": 2})
+    assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 2)
+    stage.topics({"a": 1})
+    assert (stage.consumers("one").epoch, stage.consumers("two").epoch) == (1, 3)
+
+
+def test_members_are_counted_over_all_groups_also_when_their_coming_is_taken_back() -> None:
+    stage = Stage()
+    for group in ("one", "two"):
+        stage.beat("m", group=group)
+    assert stage.shard.consumers.member_count == 2
+    stage.hold_log()
+    stage.beat_call("n", topics=["a"], owned={}, timeout_ms=1_000)
+    assert stage.shard.consumers.member_count == 3
+    stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert stage.shard.consumers.member_count == 2
+    stage.beat("m", -1, group="one")
+    stage.reload()
+    assert stage.shard.consumers.member_count == 1
+
+
+def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_seconds() -> None:
+    """By the clock of the stage: everybody comes again when it was told to."""
+    count = 200
+    stage = Stage({"a": 1_000}, GroupSettings())
+    stage.shard.crowd_count = count
+    members = [Consumer(stage, f"m{at}") for at in range(count)]
+    start_ms = stage.now_ms
+    due = [(start_ms + at, at) for at in range(count)]
+    heapify(due)
+    while not all(member.partitions for member in members):
+        at_ms, at = heappop(due)
+        stage.tick(max(at_ms - stage.now_ms, 0))
+        members[at].beat()
+        heappush(due, (stage.now_ms + members[at].interval_ms, at))
+        assert stage.now_ms < start_ms + 3_000
+    assert stage.consumers().state == "Stable"
+    assert {len(member.partitions) for member in members} == {5}
+
+
+class Members(RuleBasedStateMachine):
+    """Members that come, go, are silent and lose answers, a coordinator that dies and fails to
+    write, and topics that grow: nobody ever reads what another one reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = {"a": 4, "b": 3}
+        self.stage = Stage(self.sizes)
+        self.members: dict[str, Consumer] = {}
+        self.made_count = 0
+
+    @rule(topics=st.sampled_from([("a",), ("b",), ("a", "b")]))
+    @precondition(lambda self: len(self.members) < 5)
+    def come(self, topics: tuple[str, ...]) -> None:
+        self.made_count += 1
+        name = f"m{self.made_count}"
+        self.members[name] = Consumer(self.stage, name, topics=topics)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.members)
+    def beat(self, data: st.DataObject) -> None:
+        self.members[data.draw(st.sampled_from(sorted(self.members)))].beat()
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.members)
+    def lose_the_answer(self, data: st.DataObject) -> None:
+        """The client asks again, with everything it has to say."""
+        member = self.members[data.draw(st.sampled_from(sorted(self.members)))]
+        call = member.call()
+        assert not call.is_parked
+        again = self.stage.beat_call(
+            member.member_id,
+            member.epoch,
+            topics=member.topics,
+            owned={name: sorted(indexes) for name, indexes in member.owned.items() if indexes},
+            timeout_ms=30_000,
+        )
+        member.hear(again.response(ConsumerGroupHeartbeatResponse))
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.members)
+    def die(self, data: st.DataObject) -> None:
+        """Nothing more is heard of it; it reads no more."""
+        del self.members[data.draw(st.sampled_from(sorted(self.members)))]
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.members)
+    def leave(self, data: st.DataObject) -> None:
+        member = self.members.pop(data.draw(st.sampled_from(sorted(self.members))))
+        if member.epoch:
+            self.stage.beat(member.member_id, -1)
+
+    @rule(duration_ms=st.sampled_from([100, 5_000, 31_000]))
+    def wait(self, duration_ms: int) -> None:
+        """Members that have been silent too long have stopped reading (clients do)."""
+        self.stage.tick(duration_ms)
+        group = self.stage.shard.consumers.get("g")
+        for name in list(self.members):
+            member = self.members[name]
+            if member.epoch and (group is None or group.member(name) is None):
+                member.owned = {}
+
+    @rule()
+    def move(self) -> None:
+        self.stage.reload()
+
+    @rule(topic=st.sampled_from("ab"))
+    def grow(self, topic: str) -> None:
+        self.sizes = {**self.sizes, topic: min(self.sizes[topic] + 1, 9)}
+        self.stage.topics(self.sizes)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.members)
+    def fail_to_write(self, data: st.DataObject) -> None:
+        member = self.members[data.draw(st.sampled_from(sorted(self.members)))]
+        self.stage.hold_log()
+        call = member.call()
+        self.stage.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+        if call.refused_with is None:
+            member.hear(call.response(ConsumerGroupHeartbeatResponse))
+
+    @invariant()
+    def nobody_reads_what_another_reads(self) -> None:
+        read = [each for member in self.members.values() for each in member.partitions]
+        assert len(read) == len(set(read)), {k: m.partitions for k, m in self.members.items()}
+
+    @invariant()
+    def a_load_finds_what_is_there(self) -> None:
+        assert hard_state(Stage(log=self.stage.log)) == hard_state(self.stage)
+
+    def teardown(self) -> None:
+        """Left alone, the group comes to rest: everything is read by somebody who wants it."""
+        self.stage.tick(46_000)
+        for member in self.members.values():
+            member.epoch, member.owned = 0, {}
+        members = list(self.members.values())
+        if not members:
+            return
+        settle(*members, rounds=40)
+        read = {each for member in members for each in member.partitions}
+        wanted = {
+            (name, index)
+            for member in members
+            for name in member.topics
+            for index in range(self.sizes[name])
+        }
+        assert read == wanted
+        assert self.stage.consumers().state == "Stable"
+
+
+TestMembers = Members.TestCase
+TestMembers.settings = hypothesis_settings(
+    max_examples=40,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -1,0 +1,334 @@
+"""ConsumerGroupHeartbeat, row by row: who is let in, whose epoch counts, who leaves how."""
+
+import pytest
+
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from protocol.errors import ErrorCode
+from protocol.messages.groups import ConsumerGroupHeartbeatResponse
+from tests.support.consumer_playbook import REBALANCE_TIMEOUT_MS, Consumer, Stage, settle
+
+SESSION_MS = 45_000
+
+
+def refused(stage: Stage, member_id: str, epoch: int, **given: object) -> int:
+    call = stage.beat_call(member_id, epoch, **given)  # type: ignore[arg-type]  # as it is
+    return call.response(ConsumerGroupHeartbeatResponse).error_code
+
+
+# -- what is no request at all --------------------------------------------------------------------
+
+JOINING: dict[str, object] = {"topics": ["a"], "owned": {}, "timeout_ms": 1_000}
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "given", "version"),
+    [
+        ("m", 0, JOINING | {"group": ""}, 1),
+        ("m", 0, JOINING | {"instance": ""}, 1),
+        ("m", 0, JOINING | {"rack": ""}, 1),
+        ("", 0, JOINING, 1),
+        ("", 1, {}, 0),
+        ("", -1, {}, 0),
+        ("m", 0, JOINING | {"timeout_ms": -1}, 1),
+        ("m", 0, JOINING | {"owned": None}, 1),
+        ("m", 0, JOINING | {"owned": {"a": [0]}}, 1),
+        ("m", 0, JOINING | {"topics": None}, 1),
+        ("m", -2, {}, 1),
+        ("m", -3, {}, 1),
+        ("m", 0, JOINING | {"rack": "r" * 9_000}, 1),
+    ],
+)
+def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
+    member_id: str, epoch: int, given: dict[str, object], version: int
+) -> None:
+    stage = Stage()
+    assert refused(stage, member_id, epoch, version=version, **given) == ErrorCode.INVALID_REQUEST
+    assert stage.list_groups() == {}
+
+
+def test_an_assignor_that_is_not_offered_is_refused() -> None:
+    stage = Stage(settings=GroupSettings(consumer_assignors=("range",)))
+    given = JOINING | {"assignor": "uniform"}
+    assert refused(stage, "m", 0, **given) == ErrorCode.UNSUPPORTED_ASSIGNOR
+    assert stage.beat("m", assignor="range").error_code == ErrorCode.NONE
+
+
+# -- epoch 0 --------------------------------------------------------------------------------------
+
+
+def test_a_member_that_joins_gets_everything_there_is() -> None:
+    stage = Stage({"a": 3})
+    joined = stage.beat("m")
+    assert joined.error_code == ErrorCode.NONE
+    assert (joined.member_id, joined.member_epoch) == ("m", 1)
+    assert joined.assignment is not None
+    [topic] = joined.assignment.topic_partitions
+    assert (stage.name_of(topic.topic_id), topic.partitions) == ("a", [0, 1, 2])
+
+
+def test_version_0_is_given_an_id() -> None:
+    joined = Stage().beat("", version=0)
+    assert joined.error_code == ErrorCode.NONE
+    assert joined.member_id
+
+
+def test_topics_that_do_not_exist_are_no_error_and_are_assigned_once_they_do() -> None:
+    stage = Stage({})
+    member = Consumer(stage, "m", topics=("later",))
+    member.beat()
+    assert member.partitions == set()
+    stage.topics({"later": 2})
+    settle(member)
+    assert member.partitions == {("later", 0), ("later", 1)}
+
+
+def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
+    stage = Stage(settings=GroupSettings(consumer_size_max=1))
+    assert stage.beat("m").error_code == ErrorCode.NONE
+    assert stage.beat("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.beat("m", 1).error_code == ErrorCode.NONE
+
+
+def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
+    stage = Stage({"a": 2})
+    stage.beat("m")
+    again = stage.beat("m")
+    assert again.member_epoch == 1
+    assert again.assignment is not None
+    assert again.assignment.topic_partitions[0].partitions == [0, 1]
+
+
+def test_what_changed_nothing_is_answered_without_an_assignment() -> None:
+    stage = Stage()
+    stage.beat("m")
+    assert stage.beat("m", 1).assignment is None
+    full = stage.beat_call("m", 1, topics=["a"], owned={"a": [0]}, timeout_ms=1_000)
+    assert full.response(ConsumerGroupHeartbeatResponse).assignment is not None
+
+
+# -- epochs ---------------------------------------------------------------------------------------
+
+
+def test_members_of_groups_that_are_not_there_are_told_so() -> None:
+    stage = Stage()
+    for epoch in (1, -1):
+        assert refused(stage, "m", epoch) == ErrorCode.GROUP_ID_NOT_FOUND
+    stage.beat("m")
+    for epoch in (1, -1):
+        assert refused(stage, "n", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_epoch_from_the_future_is_fenced() -> None:
+    stage = Stage()
+    stage.beat("m")
+    assert refused(stage, "m", 2, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def bumped() -> Stage:
+    """m came to epoch 1 with the partitions 0 to 3, and then to epoch 2 without losing any."""
+    stage = Stage({"a": 4})
+    stage.beat("m")
+    stage.topics({"a": 5})
+    assert stage.beat("m", 1, owned={"a": [0, 1, 2, 3]}).member_epoch == 2
+    return stage
+
+
+def test_the_previous_epoch_counts_with_what_is_assigned_or_less() -> None:
+    """The answer with the new epoch may have been lost."""
+    for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}):
+        assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.NONE
+
+
+def test_the_previous_epoch_is_fenced_with_anything_else() -> None:
+    for owned in (None, {"a": [9]}, {"b": [0]}):
+        assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_an_epoch_before_the_previous_one_is_fenced() -> None:
+    stage = bumped()
+    stage.topics({"a": 6})
+    assert stage.beat("m", 2, owned={"a": [0]}).member_epoch == 3
+    assert refused(stage, "m", 1, owned={}) == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+# -- changes --------------------------------------------------------------------------------------
+
+
+def test_a_changed_subscription_is_a_new_epoch() -> None:
+    stage = Stage({"a": 2, "b": 2})
+    member = Consumer(stage, "m")
+    member.beat()
+    changed = stage.beat("m", 1, topics=["b"], owned={"a": [0, 1]})
+    assert changed.assignment is not None
+    assert changed.assignment.topic_partitions == []
+    member.owned = {}
+    settle(member)
+    assert member.partitions == {("b", 0), ("b", 1)}
+    assert stage.consumers().epoch == 2
+
+
+def test_the_same_subscription_in_another_order_is_none() -> None:
+    stage = Stage({"a": 1, "b": 1})
+    stage.beat("m", topics=["a", "b"])
+    stage.beat("m", 1, topics=["b", "a", "a"])
+    assert stage.consumers().epoch == 1
+
+
+def test_most_votes_choose_the_assignor() -> None:
+    stage = Stage({"a": 6})
+    for name, assignor in (("m", "range"), ("n", "range"), ("o", "uniform")):
+        stage.beat(name, assignor=assignor)
+    assert stage.describe_consumers().assignor_name == "range"
+
+
+def test_an_expression_stands_for_what_the_shell_found() -> None:
+    stage = Stage({"xa": 1, "xb": 1, "y": 1})
+    stage.beat("m", regex="x.*", names=["xa", "xb"])
+    assert stage.consumers().topic_names() == {"xa", "xb"}
+    assert stage.describe_consumers().members[0].subscribed_topic_regex == "x.*"
+    stage.topics({"xa": 1, "xb": 1, "xc": 1, "y": 1}, regexes={"x.*": ("xa", "xb", "xc")})
+    assert stage.consumers().topic_names() == {"xa", "xb", "xc"}
+    stage.beat("m", 1, topics=["y"], regex="")
+    assert stage.consumers().topic_names() == {"y"}
+    assert dict(stage.consumers().regexes()) == {}
+
+
+# -- static members -------------------------------------------------------------------------------
+
+
+def test_a_static_member_is_not_replaced_while_it_is_there() -> None:
+    """The reverse of the classic protocol."""
+    stage = Stage()
+    stage.beat("m", instance="i")
+    assert stage.beat("n", instance="i").error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert stage.beat("m", 1, instance="i").error_code == ErrorCode.NONE
+
+
+def test_a_static_member_that_steps_out_keeps_its_place_for_its_next_start() -> None:
+    stage = Stage({"a": 4})
+    first, other = Consumer(stage, "m", instance="i"), Consumer(stage, "n")
+    settle(first, other)
+    had = first.partitions
+    left = stage.beat("m", -2, instance="i")
+    assert (left.error_code, left.member_epoch) == (ErrorCode.NONE, -2)
+    settle(other)
+    assert not other.partitions & had
+    epoch = stage.consumers().epoch
+    again = Consumer(stage, "m2", instance="i")
+    settle(again, other)
+    assert again.partitions == had
+    assert stage.consumers().epoch == epoch
+    assert [member_id for member_id, _ in stage.consumers().members()] == ["n", "m2"]
+
+
+def test_who_used_the_instance_id_before_is_fenced() -> None:
+    stage = Stage()
+    stage.beat("m", instance="i")
+    stage.beat("m", -2, instance="i")
+    stage.beat("n", instance="i")
+    assert refused(stage, "m", 1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
+    assert refused(stage, "m", -1, instance="i") == ErrorCode.FENCED_INSTANCE_ID
+    assert refused(stage, "m", 1, instance="j") == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_static_member_that_does_not_come_back_loses_its_place_with_its_session() -> None:
+    stage = Stage()
+    stage.beat("m", instance="i")
+    stage.beat("m", -2, instance="i")
+    stage.tick(SESSION_MS - 1)
+    assert stage.consumers().member_count == 1
+    stage.tick(1)
+    assert stage.consumers().member_count == 0
+
+
+# -- leaving and being removed --------------------------------------------------------------------
+
+
+def test_what_a_member_leaves_behind_goes_to_the_others() -> None:
+    stage = Stage({"a": 4})
+    first, second = Consumer(stage, "m"), Consumer(stage, "n")
+    settle(first, second)
+    assert stage.beat("m", -1).member_epoch == -1
+    settle(second)
+    assert len(second.partitions) == 4
+    assert stage.consumers().state == "Stable"
+
+
+def test_a_silent_member_is_removed_with_its_session() -> None:
+    stage = Stage({"a": 4})
+    first, second = Consumer(stage, "m"), Consumer(stage, "n")
+    settle(first, second)
+    stage.tick(SESSION_MS - 1)
+    second.beat()
+    stage.tick(1)
+    settle(second)
+    assert len(second.partitions) == 4
+    assert refused(stage, "m", first.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_does_not_revoke_in_time_is_removed() -> None:
+    stage = Stage({"a": 4})
+    first, second = Consumer(stage, "m"), Consumer(stage, "n")
+    settle(first)
+    second.beat()
+    stage.beat("m", first.epoch)
+    for _ in range(REBALANCE_TIMEOUT_MS // 10_000):
+        assert not second.partitions
+        stage.tick(10_000)
+        second.beat()
+    settle(second)
+    assert len(second.partitions) == 4
+    first.beat()
+    assert first.errors == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_a_member_that_revokes_in_time_stays() -> None:
+    stage = Stage({"a": 4})
+    first, second = Consumer(stage, "m"), Consumer(stage, "n")
+    settle(first)
+    second.beat()
+    stage.beat("m", first.epoch)
+    stage.tick(REBALANCE_TIMEOUT_MS - 1)
+    settle(first, second)
+    stage.tick(10_000)
+    settle(first, second)
+    assert len(first.partitions) == len(second.partitions) == 2
+
+
+# -- when to come again ---------------------------------------------------------------------------
+
+
+def test_members_come_often_while_the_group_reconciles_and_while_they_are_few() -> None:
+    stage = Stage({"a": 2})
+    first, second = Consumer(stage, "m"), Consumer(stage, "n")
+    settle(first)
+    second.beat()
+    assert second.interval_ms == 100
+    settle(first, second)
+    assert first.interval_ms == second.interval_ms == 200
+    stage.shard.crowd_count = 500
+    first.beat()
+    assert first.interval_ms == 2_500
+    stage.shard.crowd_count = 100_000
+    first.beat()
+    assert first.interval_ms == 5_000
+
+
+def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
+    overrides = {"g": ConsumerGroupOverrides(heartbeat_interval_ms=7_000)}
+    stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
+    member = Consumer(stage, "m")
+    member.beat()
+    assert member.interval_ms == 100
+    member.beat()
+    assert member.interval_ms == 7_000
+
+
+def test_the_session_of_the_group_is_kept_to() -> None:
+    overrides = {"g": ConsumerGroupOverrides(session_timeout_ms=50_000)}
+    stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
+    stage.beat("m")
+    stage.tick(49_999)
+    assert stage.consumers().member_count == 1
+    stage.tick(1)
+    assert stage.consumers().member_count == 0

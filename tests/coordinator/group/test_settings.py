@@ -1,0 +1,32 @@
+"""What the configuration says about groups."""
+
+import pytest
+
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
+
+
+@pytest.mark.parametrize(
+    ("policy", "allows"),
+    [
+        ("bidirectional", (True, True)),
+        ("upgrade", (True, False)),
+        ("downgrade", (False, True)),
+        ("disabled", (False, False)),
+    ],
+)
+def test_the_policy_says_which_way_a_group_may_go(policy: str, allows: tuple[bool, bool]) -> None:
+    found = MigrationPolicy(policy)
+    assert (found.allows_upgrade, found.allows_downgrade) == allows
+
+
+def test_a_groups_own_session_wins() -> None:
+    overrides = {
+        "own": ConsumerGroupOverrides(session_timeout_ms=50_000),
+        "other": ConsumerGroupOverrides(heartbeat_interval_ms=6_000),
+    }
+    settings = GroupSettings(consumer_overrides=overrides)
+    assert [settings.consumer_session_of(name) for name in ("own", "other", "none")] == [
+        50_000,
+        45_000,
+        45_000,
+    ]

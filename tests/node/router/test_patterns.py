@@ -1,0 +1,56 @@
+"""RE2 patterns: what they match, what is refused, and that none takes the router's time."""
+
+import time
+
+import pytest
+
+from node.router.patterns import PATTERN_COUNT_MAX, Patterns
+from protocol.errors import ApiError, ErrorCode
+
+TOPICS = dict.fromkeys(("orders", "orders.eu", "orders-eu", "payments"))
+LIVENESS_S = 5.0
+
+
+def test_a_pattern_matches_whole_names() -> None:
+    patterns = Patterns()
+    assert patterns.topics_of("orders", TOPICS) == ("orders",)
+    assert patterns.topics_of(r"orders[.\-].*", TOPICS) == ("orders-eu", "orders.eu")
+    assert patterns.topics_of("orders|payments", TOPICS) == ("orders", "payments")
+    assert patterns.topics_of("none", TOPICS) == ()
+
+
+@pytest.mark.parametrize("regex", ["(", "a{1001}", r"(a)\1", "(?=a)", "[z-a]", "\ud800"])
+def test_what_re2_does_not_take_is_refused_with_a_reason(regex: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        Patterns().topics_of(regex, TOPICS)
+    assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+    assert "is not a valid regular expression" in (refused.value.message or "")
+
+
+def test_a_pattern_that_would_take_too_much_memory_is_refused() -> None:
+    with pytest.raises(ApiError):
+        Patterns().topics_of("((a{100}){100}){100}", TOPICS)
+
+
+@pytest.mark.parametrize("regex", ["(a+)+b", "(a|a)*b", "(a*)*b", "(.*a){20}b"])
+def test_hostile_patterns_take_linear_time(regex: str) -> None:
+    """Backtracking would take longer than the universe is old."""
+    topics = {"a" * length: None for length in range(200, 249)}
+    started = time.monotonic()
+    assert Patterns().topics_of(regex, topics) == ()
+    assert time.monotonic() - started < LIVENESS_S
+
+
+def test_answers_hold_until_the_topics_change() -> None:
+    patterns = Patterns()
+    first = patterns.topics_of("o.*", TOPICS)
+    assert patterns.topics_of("o.*", TOPICS) is first
+    more = {**TOPICS, "others": None}
+    assert patterns.topics_of("o.*", more) == (*first, "others")
+
+
+def test_no_more_patterns_are_kept_than_there_is_room_for() -> None:
+    patterns = Patterns()
+    for number in range(PATTERN_COUNT_MAX + 5):
+        patterns.topics_of(f"t{number}", TOPICS)
+    assert len(patterns._compiled) <= PATTERN_COUNT_MAX

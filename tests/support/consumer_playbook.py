@@ -1,0 +1,246 @@
+"""Consumer groups (KIP-848) on the playbook's stage: topics, heartbeats, members that behave.
+
+`Consumer` is a member as a client library has it: it gives up what it is told to, takes what it is
+given, and says what it owns; a test may lose its answers or send its requests twice.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from coordinator.group.consumer import ConsumerGroup
+from coordinator.group.requests import DescribeConsumerGroup, FollowTopics, Heartbeat
+from coordinator.group.settings import GroupSettings
+from coordinator.group.topics import TopicCatalog, changed_names
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from protocol.types import Uuid
+from tests.support.group_playbook import NO_DELAY, START_MS, Call, Playbook
+
+NO_INTERVAL = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0)
+REBALANCE_TIMEOUT_MS = 30_000
+
+Owned = dict[str, set[int]]
+
+
+def id_of(name: str) -> Uuid:
+    """The id that a topic of this name has here."""
+    return name.encode().rjust(16, b"\0")[:16]
+
+
+def image_of(
+    topics: Mapping[str, int], *, racks: Sequence[str] = (), offset: int = 1
+) -> MetadataImage:
+    """An image with these topics; replica r of partition p is on broker (p + r), racks in turn."""
+    brokers = {at: BrokerImage(at, 1, rack=rack) for at, rack in enumerate(racks)}
+    made = [
+        TopicImage(
+            name,
+            id_of(name),
+            tuple(
+                PartitionImage(
+                    replicas=(index % max(len(racks), 1),), in_sync_replicas=(0,), leader=0
+                )
+                for index in range(count)
+            ),
+        )
+        for name, count in topics.items()
+    ]
+    empty = MetadataImage.empty()
+    return MetadataImage(
+        offset=offset,
+        cluster_id="",
+        brokers=brokers,
+        topics_by_name={topic.name: topic for topic in made},
+        topics_by_id={topic.topic_id: topic for topic in made},
+        configs=empty.configs,
+        features={},
+        next_producer_id=0,
+    )
+
+
+class Stage(Playbook):
+    """A playbook with topics."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        settings: GroupSettings = NO_INTERVAL,
+        *,
+        racks: Sequence[str] = (),
+        log: Sequence[tuple[bytes, bytes | None]] = (),
+        now_ms: int = START_MS,
+    ) -> None:
+        self.image = image_of({"a": 4} if topics is None else topics, racks=racks)
+        super().__init__(settings, log=log, now_ms=now_ms)
+
+    def _load(self, settings: GroupSettings) -> None:
+        super()._load(settings)
+        self.shard.topics = TopicCatalog(self.image)
+
+    def topics(
+        self, topics: Mapping[str, int], *, regexes: Mapping[str, tuple[str, ...]] | None = None
+    ) -> None:
+        """From now on there are these topics."""
+        old, self.image = self.image, image_of(topics, offset=self.image.offset + 1)
+        self.shard.topics = TopicCatalog(self.image)
+        self.ask(FollowTopics(changed_names(old, self.image), regexes or {}))
+
+    def beat_call(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topics: Sequence[str] | None = None,
+        owned: Mapping[str, Sequence[int]] | None = None,
+        instance: str | None = None,
+        rack: str | None = None,
+        regex: str | None = None,
+        names: Sequence[str] | None = None,
+        assignor: str | None = None,
+        timeout_ms: int = -1,
+        version: int = 1,
+    ) -> Call:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            instance_id=instance,
+            rack_id=rack,
+            rebalance_timeout_ms=timeout_ms,
+            subscribed_topic_names=None if topics is None else list(topics),
+            subscribed_topic_regex=regex,
+            server_assignor=assignor,
+            topic_partitions=None
+            if owned is None
+            else [
+                ConsumerGroupHeartbeatTopicPartitions(
+                    topic_id=id_of(name), partitions=sorted(indexes)
+                )
+                for name, indexes in owned.items()
+            ],
+        )
+        heartbeat = Heartbeat(request, None if names is None else tuple(names))
+        return self.ask(heartbeat, version=version)
+
+    def beat(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        topics: Sequence[str] | None = None,
+        owned: Mapping[str, Sequence[int]] | None = None,
+        instance: str | None = None,
+        version: int = 1,
+        regex: str | None = None,
+        names: Sequence[str] | None = None,
+        assignor: str | None = None,
+        rack: str | None = None,
+    ) -> ConsumerGroupHeartbeatResponse:
+        """A heartbeat and its answer; one that joins brings all that it must."""
+        is_join = epoch == 0
+        call = self.beat_call(
+            member_id,
+            epoch,
+            group=group,
+            topics=["a"] if is_join and topics is None and regex is None else topics,
+            owned={} if is_join and owned is None else owned,
+            instance=instance,
+            timeout_ms=REBALANCE_TIMEOUT_MS if is_join else -1,
+            version=version,
+            regex=regex,
+            names=names,
+            assignor=assignor,
+            rack=rack,
+        )
+        return call.response(ConsumerGroupHeartbeatResponse)
+
+    def consumers(self, group: str = "g") -> ConsumerGroup:
+        found = self.shard.consumers.get(group)
+        assert found is not None
+        return found
+
+    def describe_consumers(self, group: str = "g") -> ConsumerGroupDescribedGroup:
+        return self.ask(DescribeConsumerGroup(group), version=1).response(
+            ConsumerGroupDescribedGroup
+        )
+
+    def name_of(self, topic_id: Uuid) -> str:
+        return topic_id.lstrip(b"\0").decode()
+
+
+class Consumer:
+    """A well-behaved member. `owned` is what it reads, `to_revoke` what it has been told to leave
+    and still reads."""
+
+    def __init__(
+        self, stage: Stage, member_id: str, *, topics: Sequence[str] = ("a",), **given: str
+    ) -> None:
+        self.stage = stage
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.given = given
+        self.epoch = 0
+        self.owned: Owned = {}
+        self.told: Owned | None = None
+        self.interval_ms = 0
+        self.errors: list[ErrorCode] = []
+
+    def call(self) -> Call:
+        """Send what a client sends: everything when it joins, what it owns always."""
+        is_join = self.epoch == 0
+        return self.stage.beat_call(
+            self.member_id,
+            self.epoch,
+            topics=self.topics if is_join else None,
+            owned={name: sorted(indexes) for name, indexes in self.owned.items() if indexes},
+            timeout_ms=REBALANCE_TIMEOUT_MS if is_join else -1,
+            instance=self.given.get("instance"),
+            rack=self.given.get("rack"),
+            assignor=self.given.get("assignor"),
+        )
+
+    def hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
+        """Do what the answer says: revoke first, then take."""
+        if response.error_code:
+            self.errors.append(ErrorCode(response.error_code))
+            assert response.error_code in (
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                ErrorCode.UNKNOWN_MEMBER_ID,
+            ), response
+            self.owned, self.told, self.epoch = {}, None, 0
+            return
+        self.epoch = response.member_epoch
+        self.interval_ms = response.heartbeat_interval_ms
+        if response.assignment is not None:
+            self.owned = {
+                self.stage.name_of(topic.topic_id): set(topic.partitions)
+                for topic in response.assignment.topic_partitions
+            }
+
+    def beat(self) -> None:
+        self.hear(self.call().response(ConsumerGroupHeartbeatResponse))
+
+    @property
+    def partitions(self) -> set[tuple[str, int]]:
+        return {(name, index) for name, indexes in self.owned.items() for index in indexes}
+
+
+def settle(*members: Consumer, rounds: int = 12) -> None:
+    """Heartbeats of all in turn until nothing changes any more."""
+    for _ in range(rounds):
+        before = [(member.epoch, member.partitions) for member in members]
+        for member in members:
+            member.beat()
+        if before == [(member.epoch, member.partitions) for member in members]:
+            return
+    raise AssertionError("the group does not come to rest")
+
+
+__all__ = ["NO_DELAY", "Consumer", "Stage", "id_of", "image_of", "settle"]
