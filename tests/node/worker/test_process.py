@@ -23,12 +23,16 @@ from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_ad
 from node.bus.messages import (
     Applied,
     AreYouThere,
+    DescribeProducers,
     Follow,
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    ProducersDescribed,
     StillThere,
     ToController,
+    ToRouter,
+    WorkerLeaving,
 )
 from node.child import python_command
 from node.embedded import EmbeddedBroker
@@ -233,6 +237,18 @@ def test_a_worker_that_died_drops_what_was_deleted_meanwhile(house: House) -> No
     assert house.hear() == Applied(WORKER, 4)
     found = [house.has_partitions(topic_id(number), 3)[0] for number in (1, 2, 3)]
     assert found == [False, True, True]
+
+
+def test_a_worker_that_is_told_to_stop_says_so_and_answers_what_it_was_sent(house: House) -> None:
+    house.greet()
+    house.open_router()
+    house.worker.wait_until_ready()
+    house.router.ask(DescribeProducers(7, 0, 99))
+    assert house.worker.stop() == 0
+    heard: list[ToRouter] = []
+    while WorkerLeaving() not in heard or len(heard) < 2:
+        heard += house.router.hear()
+    assert {type(message) for message in heard} == {WorkerLeaving, ProducersDescribed}
 
 
 def test_a_worker_that_is_told_to_stop_leaves_its_stores_closed(house: House) -> None:
