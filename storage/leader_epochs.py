@@ -49,6 +49,17 @@ class LeaderEpochs:
         entries = self.entries
         self.entries = entries[: bisect_left(entries, log_end_offset, key=_start_offset)]
 
+    def drop_if_empty(self, base_offset: int) -> None:
+        """A batch of an earlier epoch follows at `base_offset`: the last one has no record if it
+        starts no later. (While a segment is read again, epochs that start later are known.)"""
+        if self.entries and self.entries[-1][1] <= base_offset:
+            self.entries = self.entries[:-1]
+
+    def with_records(self, log_end_offset: int) -> tuple[tuple[int, int], ...]:
+        """The entries of epochs that something was written in: what a disk is to keep. Of a reign
+        without a record another log need not know."""
+        return self.entries[: bisect_left(self.entries, log_end_offset, key=_start_offset)]
+
     def epoch_at(self, offset: int) -> int:
         """The epoch that the record at `offset` is of, -1 if none is known to start before it."""
         index = bisect_right(self.entries, offset, key=_start_offset) - 1

@@ -98,7 +98,7 @@ class PartitionLog:
         """A new segment has become the active one: nothing of this partition is in it, and the
         catalog knows everything else."""
         if self.active_batches:
-            self.epoch_recorded = self.epochs.latest
+            self.epoch_recorded = self.epochs.epoch_at(self.log_end_offset - 1)
         self.dirty_producers = set()
         self.unsealed_producers = set()
         self.active_first_offset = -1
@@ -163,6 +163,10 @@ class PartitionLog:
         if self.indexer.note(max_timestamp, size):
             key = KEY.pack(number, max_timestamp)
             rows.append(IndexRow("timestamps", key, OFFSET.pack(base_offset)))
+        if 0 <= leader_epoch < self.epochs.latest:
+            # We were elected since, and nothing was appended in that reign: what another leader
+            # has of an earlier one is not of ours (Kafka's truncateTo drops such epochs, too).
+            self.epochs.drop_if_empty(base_offset)
         if leader_epoch > self.epoch_recorded:
             self.epochs.assign(leader_epoch, base_offset)
             self.epoch_recorded = leader_epoch

@@ -42,7 +42,7 @@ def seal(
             row = msgspec.structs.replace(
                 current_row(catalog, log),
                 log_end_offset=log.log_end_offset,
-                leader_epochs=log.epochs.entries,
+                leader_epochs=log.epochs.with_records(log.log_end_offset),
             )
             change.put_partition(row)
         for producer_id in log.unsealed_producers | log.dirty_producers:

@@ -75,3 +75,21 @@ def test_lookups_agree_with_a_log_that_is_searched_record_by_record(seed: int) -
         best = max(known for known in records[start:] if known <= asked)
         end = next((i for i in range(start, len(records)) if records[i] > best), len(records))
         assert epochs.end_offset(asked, len(records)) in ((best, end), (epoch, len(records)))
+
+
+def test_epochs_with_records_are_those_that_start_before_the_end() -> None:
+    epochs = LeaderEpochs(((0, 0), (3, 5), (4, 9)))
+    assert epochs.with_records(9) == ((0, 0), (3, 5))
+    assert epochs.with_records(10) == ((0, 0), (3, 5), (4, 9))
+    assert LeaderEpochs(((0, 0),)).with_records(0) == ()
+
+
+def test_an_epoch_without_records_is_dropped_when_an_earlier_one_goes_on() -> None:
+    def left(entries: tuple[tuple[int, int], ...], base_offset: int) -> tuple[tuple[int, int], ...]:
+        epochs = LeaderEpochs(entries)
+        epochs.drop_if_empty(base_offset)
+        return epochs.entries
+
+    assert left(((0, 0), (3, 5)), 4) == ((0, 0), (3, 5))
+    assert left(((0, 0), (3, 5)), 5) == ((0, 0),)
+    assert left((), 0) == ()

@@ -75,6 +75,29 @@ def test_an_epoch_that_was_elected_without_records_is_recorded_with_its_first() 
     assert (row.key, row.value) == (EPOCH_KEY.pack(7, 4), OFFSET.pack(3))
 
 
+def test_a_reign_without_records_does_not_cover_what_is_fetched_of_an_earlier_one() -> None:
+    """KIP-101 with two elections in a row: found by the simulation, which saw such a replica cut
+    committed records because its leader did not know them under that epoch."""
+    log = log_of()
+    advance(log, 22, epoch=0)
+    log.epochs.assign(1, 22)
+    assert advance(log, 3, epoch=0) == []
+    assert log.epochs.entries == ((0, 0),)
+    assert log.epochs.end_offset(0, log.log_end_offset) == (0, 25)
+    assert log.epochs.epoch_at(24) == 0
+    (row,) = advance(log, epoch=2)
+    assert (row.key, row.value) == (EPOCH_KEY.pack(7, 2), OFFSET.pack(25))
+
+
+def test_after_a_sealing_the_first_record_of_a_reign_is_recorded_all_the_same() -> None:
+    log = log_of()
+    advance(log, 3, epoch=0)
+    log.epochs.assign(1, 3)
+    log.start_segment()
+    row = next(row for row in advance(log, epoch=1) if row.database == "epochs")
+    assert (row.key, row.value) == (EPOCH_KEY.pack(7, 1), OFFSET.pack(3))
+
+
 def test_rolling_back_puts_everything_back() -> None:
     log = log_of()
     advance(log, 2, producer=1, sequence=0)

@@ -40,6 +40,22 @@ def test_after_sealing_the_catalog_knows_ends_epochs_producers_and_extents(tmp_p
     store.close()
 
 
+def test_a_reign_without_records_is_not_kept(tmp_path: Path) -> None:
+    """It would cover records of an earlier one, fetched before the store is opened again."""
+    store = open_store(tmp_path)
+    number = create(store, 0)
+    append_now(store, number, batch_of(3))
+    store.set_leader_epoch(number, 4)
+    assert store.partitions()[number].epochs.entries == ((0, 0), (4, 3))
+    store.roll(NOW_MS)
+    assert store.catalog.partitions[number].leader_epochs == ((0, 0),)
+    store.close()
+    store = open_store(tmp_path)
+    store.set_leader_epoch(number, 4)
+    assert store.partitions()[number].epochs.entries == ((0, 0), (4, 3))
+    store.close()
+
+
 def test_a_segment_with_nothing_in_it_is_forgotten_and_not_sealed(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     create(store)
