@@ -553,10 +553,11 @@ class Store:
                 self._dead.setdefault(number, None)
         self._free_numbers()
         for log in self._logs.values():
-            log.high_watermark = log.flushed_offset = log.log_end_offset
-            self._proven[log.number] = opening.proven_offset(
-                log, self.status, is_trusted=not may_be_torn
-            )
+            proven = opening.proven_offset(log, self.status, is_trusted=not may_be_torn)
+            self._proven[log.number] = proven
+            # Routers read on while a worker is replaced: what is beyond is not theirs to see.
+            log.high_watermark = log.log_end_offset if may_be_torn else proven
+            log.flushed_offset = log.log_end_offset
             self._write_status(log)
             self._active_bytes += log.active_bytes
             extent = log.active_extent(segment.segment_id)

@@ -7,7 +7,7 @@ store.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,13 +71,14 @@ class Partitions:
         static_configs: Mapping[str, str],
         options: StoreOptions,
         now_ms: int,
+        open_store: Callable[[Path, StoreOptions, int], Store] = Store.open,
     ) -> None:
         self._node_id = node_id
         self._worker_count = worker_count
         self._store_count = store_count
         self._static_configs = static_configs
         self.stores: dict[int, Store] = {
-            index: Store.open(store_folder(folder, index), options, now_ms)
+            index: open_store(store_folder(folder, index), options, now_ms)
             for index in range(worker, store_count, worker_count)
         }
         self._admissions: dict[Place, Admission] = {}
@@ -173,10 +174,11 @@ class Partitions:
             if known != replicated:
                 self.replicated[place] = replicated
                 self.changed.add(place)
-        elif known is not None:
-            # The others were taken away: what is here is all there is.
-            del self.replicated[place]
-            self.changed.add(place)
+        else:
+            # What is here is all there is; perhaps since the others were taken away.
+            if known is not None:
+                del self.replicated[place]
+                self.changed.add(place)
             store.set_replicated(place[1], False)
 
     def _admit(self, state: PartitionImage, settings: TopicSettings) -> Admission:
