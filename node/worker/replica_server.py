@@ -158,7 +158,11 @@ class ReplicaServer:
     def moved(self, place: Place, now_ms: int) -> None:
         """The high watermark of this partition, or its log start, is another now."""
         for session, served in self._by_place.get(place, ()):
-            if not served.is_early:
+            if served.is_waiting:
+                # Of who diverges, or has just been sent records, nobody knows what its log holds:
+                # it is told when it says how far it is.
+                served.watermark = -1
+            else:
                 self._note_news(session, served, now_ms)
 
     def renounce(self, place: Place) -> None:
@@ -402,7 +406,9 @@ class ReplicaServer:
             return True
         for handle in session.news:
             served = session.served[handle]
-            if served.place is not None and served.place in self._leaders:
+            if served.is_waiting:
+                served.watermark = -1
+            elif served.place is not None and served.place in self._leaders:
                 parts.append(self._part(served, served.place, 0))
         session.news.clear()
         session.news_ms = _NEVER

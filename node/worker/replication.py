@@ -69,6 +69,7 @@ class Replication:
         watch: "Callable[[zmq.Socket[bytes]], None]",
         propose: Callable[[Sequence[Proposal]], None],
         now_ms: int,
+        open_reader: Callable[[Path], StoreReader] = StoreReader,
     ) -> None:
         self._partitions = partitions
         self._turns = turns
@@ -99,7 +100,7 @@ class Replication:
                 node_id=node_id,
                 on_outcome=self._take,
                 on_started=self._started,
-                open_reader=lambda store: StoreReader(store_folder(stores_folder, store)),
+                open_reader=lambda store: open_reader(store_folder(stores_folder, store)),
                 budget=self._leader_budget,
             )
             watch(self._server.socket)
@@ -218,7 +219,7 @@ class Replication:
 
     def tick(self, now_ms: int) -> None:
         """Do what is due."""
-        if now_ms < self._tick_ms:
+        if now_ms < min(self._tick_ms, self._lag_check_ms):
             return
         self._now_ms = now_ms
         self._tick_ms = now_ms + TICK_MS

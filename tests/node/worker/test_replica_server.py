@@ -141,6 +141,41 @@ def test_a_request_waits_until_the_log_grows(played: Played) -> None:
     assert part_of(played.hear()).byte_count == len(batch_of())
 
 
+def test_a_follower_that_diverges_is_told_no_high_watermark_until_it_asks_anew(
+    played: Played,
+) -> None:
+    """It is on a log of its own, which would then be committed in its eyes: found by the
+    simulation."""
+    played.leader.append(1, batch_of())
+    played.ask(is_full=True, subscribed=(played.wanted(offset=1, last_epoch=4),))
+    assert part_of(played.hear()).diverging_end == 0
+    played.ask()
+    played.hear_nothing()
+    server = played.leader.replication._server
+    assert server is not None
+    server.moved(played.leader.place(), played.room.now_ms)
+    played.room.now_ms += 500
+    assert played.hear().fetched.partitions == ()
+    played.ask(reached=(Reached(1, 0, -1),))
+    assert part_of(played.hear()).byte_count == len(batch_of())
+
+
+def test_a_high_watermark_that_moved_meanwhile_is_told_once_the_records_have_arrived(
+    played: Played,
+) -> None:
+    played.begin()
+    played.leader.append(1, batch_of())
+    played.ask()
+    assert part_of(played.hear()).byte_count == len(batch_of())
+    server = played.leader.replication._server
+    assert server is not None
+    server.moved(played.leader.place(), played.room.now_ms)
+    played.ask(reached=(Reached(1, 1, 5),))
+    played.hear_nothing()
+    played.room.now_ms += WATERMARK_DELAY_MS
+    assert part_of(played.hear()).high_watermark == 1
+
+
 def test_a_wait_ends(played: Played) -> None:
     played.begin()
     played.ask()
