@@ -19,6 +19,11 @@ every reply behind it becomes a refusal, the shard hears which records were lost
 later batches were in flight they fare alike, unless one of them was written after all. Then, or if
 nobody knows whether a batch was written, only the log can tell, and the shard is loaded anew.
 
+A log may end in records that are not committed: those of a former leader, or of ourselves before
+the shard was loaded anew. They are replayed as if they had just been written, so that no answer
+that rests on them leaves before the high watermark has passed them, and committed state is read
+without them.
+
 Invariants: a reply leaves only when everything written before it is committed; every request gets
 exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
 step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
@@ -153,6 +158,7 @@ class ShardRuntime(Generic[R]):
         self._open: Batch[R] | None = None
         self._open_bytes = 0
         self._in_flight: deque[Batch[R]] = deque()
+        self._loaded: Batch[R] | None = None
         self._parked: deque[tuple[int, Reply]] = deque()
         self._outstanding: set[int] = set()
         self._next_offset = 0
@@ -168,20 +174,33 @@ class ShardRuntime(Generic[R]):
         return len(self._in_flight)
 
     @property
+    def has_uncommitted_load(self) -> bool:
+        """Whether the log was loaded beyond the high watermark: `committed_below` is to be called
+        as that moves."""
+        return bool(self._in_flight) and self._in_flight[0] is self._loaded
+
+    @property
     def has_batches(self) -> bool:
         """Whether `take_batches` would return something."""
         return self.state is ShardState.ACTIVE and (self._open is not None or bool(self._closed))
 
     # -- loading ----------------------------------------------------------------------------------
 
-    def load(self, entries: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Replay a slice of the log: (key, value) in offset order. ProtocolError ends it."""
+    def load(
+        self, entries: Iterable[tuple[bytes | None, bytes | None]], *, is_committed: bool = True
+    ) -> None:
+        """Replay a slice of the log: (key, value) in offset order. ProtocolError ends it.
+
+        What is not `is_committed` lies beyond the high watermark, and so does all that follows it.
+        """
         assert self.state is ShardState.LOADING
         shard = self.shard
         for key, value in entries:
             if key is not None:
                 record = shard.decode(key, value)
                 if record is not None:
+                    if not is_committed:
+                        self._timeline.advance()
                     shard.replay(record)
 
     def finish_loading(self, *, next_offset: int, now_ms: int) -> list[Answer]:
@@ -189,6 +208,12 @@ class ShardRuntime(Generic[R]):
         assert self.state is ShardState.LOADING
         self.state = ShardState.ACTIVE
         self._next_offset = next_offset
+        timeline = self._timeline
+        if timeline.position > timeline.committed:
+            loaded: Batch[R] = Batch(now_ms)
+            self._loaded = loaded
+            loaded.base_offset, loaded.last_position = next_offset, timeline.position
+            self._in_flight.append(loaded)
         answers: list[Answer] = []
         self._apply(self.shard.on_loaded(now_ms), now_ms, answers)
         return answers

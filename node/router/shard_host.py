@@ -35,6 +35,9 @@ HOLD_TIMEOUT_S: Final = 1.0
 HELD_COUNT_MAX: Final = 10_000
 _RETRY_S_MIN: Final = 0.02
 _RETRY_S_MAX: Final = 2.0
+_COMMIT_LOOK_S: Final = 0.01
+"""Between looks at the high watermark while what was loaded is not committed: followers fetch at
+once when a leader is new, so that it is one look, mostly."""
 
 
 class ShardHost:
@@ -116,16 +119,18 @@ class ShardHost:
             self._later(self._ask_barrier, runtime)
             return
         start_offset, end_offset = self._log.bounds()
-        self._load_slice(runtime, start_offset, end_offset)
+        committed = min(self._log.high_watermark(), end_offset)
+        self._load_slice(runtime, start_offset, committed, end_offset)
 
-    def _load_slice(self, runtime: Runtime, offset: int, end_offset: int) -> None:
+    def _load_slice(self, runtime: Runtime, offset: int, committed: int, end_offset: int) -> None:
         if runtime is not self.runtime or runtime.state is not ShardState.LOADING:
             return
         try:
             if offset < end_offset:
-                entries, offset = self._log.read(offset, end_offset)
-                runtime.load(entries)
-                self._loop.call_soon(self._load_slice, runtime, offset, end_offset)
+                is_committed = offset < committed
+                entries, offset = self._log.read(offset, committed if is_committed else end_offset)
+                runtime.load(entries, is_committed=is_committed)
+                self._loop.call_soon(self._load_slice, runtime, offset, committed, end_offset)
                 return
             answers = runtime.finish_loading(next_offset=end_offset, now_ms=self._now_ms())
         except Exception:
@@ -143,6 +148,14 @@ class ShardHost:
         for command in held:
             self.execute(command)
         self._go_on()
+        self._look_for_commit(runtime)
+
+    def _look_for_commit(self, runtime: Runtime) -> None:
+        """Tell how far the log is committed until that is all that was loaded."""
+        if runtime is self.runtime and runtime.has_uncommitted_load:
+            high_watermark = self._log.high_watermark()
+            self._run(partial(runtime.committed_below, high_watermark, self._now_ms()))
+            self._loop.call_later(_COMMIT_LOOK_S, self._look_for_commit, runtime)
 
     def _reload(self, runtime: Runtime) -> None:
         if runtime is self.runtime and runtime.state is ShardState.FAILED:

@@ -34,6 +34,9 @@ class ShardLog(Protocol):
     def bounds(self) -> tuple[int, int]:
         """The log's offsets: [start, end)."""
 
+    def high_watermark(self) -> int:
+        """Below it everything is committed; 0 while nobody knows."""
+
     def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
         """Some records from `offset` on, and where to read next; `end_offset` when all are read."""
 
@@ -62,6 +65,14 @@ class StoreLog:
         """From the status table; after the barrier."""
         reader, number = self._reader()
         return reader.status.log_start_offset(number), reader.status.log_end_offset(number)
+
+    def high_watermark(self) -> int:
+        """From the status table."""
+        place = self._logs.locate(self._topic_id, self._partition)
+        reader = self._logs.reader(place[0]) if place is not None else None
+        if place is None or reader is None:
+            return 0
+        return reader.status.high_watermark(place[1])
 
     def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
         """Whole batches of about READ_BYTES. Markers of transactions are no records."""

@@ -384,6 +384,45 @@ def test_loading_replays_slices_and_then_serves() -> None:
     assert stage.state() is ShardState.ACTIVE
 
 
+def test_what_was_loaded_beyond_the_high_watermark_is_not_told_before_it_is_committed() -> None:
+    """Found by the simulation: a leader that loaded a generation which was never committed told a
+    member that it owned something, died, and its successor gave the same to another one."""
+    stage = Stage(is_loaded=False)
+    stage.runtime.load([(b"a", b"1")])
+    stage.runtime.load([(b"a", b"2"), (b"b", b"1")], is_committed=False)
+    stage.hear(stage.runtime.finish_loading(next_offset=3, now_ms=7))
+    newest = stage.ask(Get("a"))
+    assert newest not in stage.answers
+    assert stage.value(stage.ask(Peek("a"))) == "1"
+    written = stage.ask(put("a", "3"))
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.appended(batch, 3))
+    stage.hear(stage.runtime.committed_below(2, NOW_MS))
+    assert stage.runtime.has_uncommitted_load
+    assert newest not in stage.answers
+    stage.hear(stage.runtime.committed_below(3, NOW_MS))
+    assert stage.runtime.in_flight_count == 1
+    assert stage.value(newest) == "2"
+    assert stage.shard.table.committed("a") == "2"
+    assert written not in stage.answers
+    stage.hear(stage.runtime.committed_below(4, NOW_MS))
+    assert written in stage.answers
+
+
+def test_a_batch_refused_behind_an_uncommitted_load_takes_nothing_of_it_back() -> None:
+    stage = Stage(is_loaded=False)
+    stage.runtime.load([(b"a", b"1")], is_committed=False)
+    stage.hear(stage.runtime.finish_loading(next_offset=1, now_ms=7))
+    lost = stage.ask(put("a", "2"))
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
+    assert stage.refusal(lost) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert stage.state() is ShardState.DRAINING
+    stage.hear(stage.runtime.committed_below(1, NOW_MS))
+    assert stage.state() is ShardState.ACTIVE
+    assert stage.value(stage.ask(Get("a"))) == "1"
+
+
 def test_unloading_refuses_everything_that_waits() -> None:
     stage = Stage()
     waiting = stage.ask(Wait())

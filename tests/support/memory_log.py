@@ -11,7 +11,8 @@ from protocol.records import iter_batches, iter_records
 class MemoryLog:
     """Appends and barriers wait in `queue` until `serve` or `fail` settles the oldest.
 
-    As long as there are `refusals` appends are refused on the spot.
+    As long as there are `refusals` appends are refused on the spot. The last `uncommitted_count`
+    entries lie beyond the high watermark.
     """
 
     def __init__(self, *, is_serving: bool = True) -> None:
@@ -20,6 +21,7 @@ class MemoryLog:
         self.is_serving = is_serving
         self.is_readable = True
         self.slice_count = 1_000
+        self.uncommitted_count = 0
         self.refusals: list[ErrorCode] = []
         self.queue: list[tuple[bytes | None, Reply[Answer]]] = []
 
@@ -31,6 +33,9 @@ class MemoryLog:
 
     def bounds(self) -> tuple[int, int]:
         return 0, len(self.entries)
+
+    def high_watermark(self) -> int:
+        return len(self.entries) - self.uncommitted_count
 
     def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
         if not self.is_readable:

@@ -311,3 +311,18 @@ async def test_a_shard_that_breaks_is_loaded_anew() -> None:
         answer = await stage.answer(broken)
         assert answer == Refusal(broken, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         assert await stage.committed() == 1
+
+
+@run
+async def test_what_the_log_ends_in_is_told_when_the_high_watermark_has_passed_it() -> None:
+    log = MemoryLog()
+    async with staged(log) as before:
+        assert await before.error_of_commit(before.commit(7)) is ErrorCode.NONE
+        assert await before.error_of_commit(before.commit(8)) is ErrorCode.NONE
+    log.uncommitted_count = 1
+    async with staged(log) as stage:
+        await stage.until_active()
+        assert await stage.committed() == 7
+        log.uncommitted_count = 0
+        await stage.until(lambda: not stage.host.runtime.has_uncommitted_load)
+        assert await stage.committed() == 8
