@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from cluster.replication.partition import ANY_EPOCH
 from node.bus.messages import (
     Advanced,
     Append,
@@ -303,6 +304,9 @@ class _Lane:
     ) -> None:
         admission = self._partitions.admission(request.store, request.number)
         refusal = admission.refusal_of_acks_all if request.acks == -1 else admission.refusal
+        if not refusal and request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch):
+            # A coordinator that does not know yet that others have led since it was loaded.
+            refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if refusal:
             router.replies.append(Failed(request.request_id, refusal))
             return

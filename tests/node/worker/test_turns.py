@@ -121,6 +121,24 @@ def test_carried_batches_of_a_client_are_checked_like_those_in_the_arena(bench: 
     assert codes == {1: ErrorCode.CORRUPT_MESSAGE, 2: ErrorCode.NONE}
 
 
+def test_a_coordinator_writes_in_the_reign_in_which_it_was_loaded_and_in_no_other(
+    bench: _Bench,
+) -> None:
+    """What it has decided rests on what the log held then; in between another node may have led."""
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    epoch = bench.partitions.admission(store, number).leader_epoch
+    bench.run(
+        AppendBytes(1, store, number, _batch(b"a"), leader_epoch=epoch),
+        AppendBytes(2, store, number, _batch(b"b"), leader_epoch=epoch + 1),
+        AppendBytes(3, store, number, _batch(b"c")),
+    )
+    replies = {reply.request_id: reply for reply in bench.take()}  # type: ignore[union-attr]  # all are answers
+    assert isinstance(replies[1], Appended)
+    assert replies[2] == Failed(2, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert isinstance(replies[3], Appended)
+    assert replies[3].base_offset == 1
+
+
 def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(
