@@ -12,15 +12,18 @@ from cluster.metadata.image import FeatureRange, MetadataImage
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED_FEATURES: Final = (
     FeatureRange(ELIGIBLE_LEADER_REPLICAS_VERSION, 0, 1),
     FeatureRange(KRAFT_VERSION, 0, 1),
     # Kafka's numbers: 7 is 3.3-IV3, where its quorums begin, 30 is 4.3-IV0.
     FeatureRange(METADATA_VERSION, 7, 30),
+    # 1: records that remember changes of producer id; 2: an epoch for each transaction (KIP-890).
+    FeatureRange(TRANSACTION_VERSION, 0, 2),
 )
-"""By name. What is not here cannot be finalised: group.version, share.version and
-transaction.version come with the protocols that they switch on."""
+"""By name. What is not here cannot be finalised: group.version and share.version come with the
+protocols that they switch on."""
 
 
 def supported_range(name: str) -> FeatureRange | None:

@@ -14,26 +14,38 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from coordinator.group import records as formats
+from coordinator.group import transactional_commits as transactional
 from coordinator.group.classic import ClassicGroup, GroupState, Step, join_error
 from coordinator.group.joining import join
 from coordinator.group.leaving import leave, leave_unknown_group
 from coordinator.group.offsets import Expiry, Offsets
+from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import (
     NO_TIMESTAMP,
     TEXT_LETTERS_MAX,
     GroupMetadata,
     GroupRecord,
     GroupStored,
+    OffsetCommitted,
 )
 from coordinator.group.requests import (
+    CommitInTransaction,
     DeleteGroup,
     DescribeGroup,
+    EndProducerTransaction,
     ExplainGroup,
     FetchOffsets,
     ForgetTopics,
 )
 from coordinator.group.settings import GroupSettings
-from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
+from coordinator.outcome import (
+    Command,
+    InTransaction,
+    Outcome,
+    Reply,
+    Timer,
+    TimerKey,
+)
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
@@ -79,6 +91,7 @@ class GroupShard:
         self.timeline = Timeline()
         self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(self.timeline)
         self.offsets = Offsets(self.timeline)
+        self.pending_offsets = PendingOffsets(self.timeline)
         self._groups: dict[str, ClassicGroup] = {}
         # Deleted groups whose deletion may still be taken back, with the position before it.
         self._buried: dict[str, tuple[int, ClassicGroup]] = {}
@@ -87,6 +100,8 @@ class GroupShard:
             HeartbeatRequest: self._heartbeat,
             OffsetCommitRequest: self._commit,
             FetchOffsets: self._fetch,
+            CommitInTransaction: self._commit_in_transaction,
+            EndProducerTransaction: self._end_transaction,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             LeaveGroupRequest: self._leave,
@@ -100,11 +115,11 @@ class GroupShard:
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
-    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
+    def encode(self, record: OffsetCommitted | GroupStored) -> tuple[bytes, bytes | None]:
         """Kafka's formats."""
         return formats.encode(record)
 
-    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
+    def decode(self, key: bytes, value: bytes | None) -> OffsetCommitted | GroupStored | None:
         """Kafka's formats; records of other kinds of groups are left alone."""
         return formats.decode(key, value)
 
@@ -119,8 +134,14 @@ class GroupShard:
                 self.generations.remove(record.group_id)
             else:
                 self.generations.put(record.group_id, record.metadata)
-        else:
+        elif isinstance(record, OffsetCommitted):
             self.offsets.replay(record)
+            self.pending_offsets.supersede(record)
+        elif isinstance(record, InTransaction):
+            self.pending_offsets.add(record)
+        else:
+            for real in self.pending_offsets.end(record):
+                self.offsets.replay(real)
 
     def on_loaded(self, now_ms: int) -> Outcome[GroupRecord]:
         """Groups with members go on where they were, every member with a whole session."""
@@ -166,7 +187,11 @@ class GroupShard:
             for record in records
             if isinstance(record, GroupStored)
         }
-        for group_id in dict.fromkeys(record.group_id for record in records):
+        for group_id in dict.fromkeys(
+            record.group_id
+            for record in records
+            if isinstance(record, GroupStored | OffsetCommitted)
+        ):
             group = self._groups.get(group_id)
             lost = newest.get(group_id)
             # Whether it went on to another generation meanwhile shows before a grave is opened.
@@ -204,6 +229,7 @@ class GroupShard:
             group_id in self._groups
             or group_id in self.generations
             or self.offsets.has_any(group_id)
+            or self.pending_offsets.has_any(group_id)
         )
 
     def _drop_if_ghost(self, group: ClassicGroup, step: Step) -> None:
@@ -316,10 +342,33 @@ class GroupShard:
     def _fetch(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, FetchOffsets)
-        # Classic groups do not check who asks; require_stable matters once transactions commit
-        # offsets.
-        response = self.offsets.fetch(request.group_id, request.topics)
-        return _read(command, response)
+        # Classic groups do not check who asks.
+        if not request.require_stable:
+            return _read(command, self.offsets.fetch(request.group_id, request.topics))
+        is_unstable = self.pending_offsets.is_unstable
+        return _read(command, self.offsets.fetch(request.group_id, request.topics, is_unstable))
+
+    def _commit_in_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        asked = command.request
+        assert isinstance(asked, CommitInTransaction)
+        request = asked.request
+        error = transactional.membership_error(self.group(request.group_id), request)
+        if len(request.group_id) > TEXT_LETTERS_MAX:
+            error = ErrorCode.INVALID_GROUP_ID
+        if error is not ErrorCode.NONE:
+            return transactional.refused(command, request, error)
+        pending = self.pending_offsets
+        is_open = pending.is_open(request.producer_id, request.producer_epoch)
+        ended_count = pending.ended_count(request.producer_id)
+        if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
+            return transactional.unverified(command, ended_count)
+        return transactional.commit(command, request, now_ms, self.settings)
+
+    def _end_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, EndProducerTransaction)
+        reply = Reply(command.request_id, ErrorCode.NONE)
+        return Outcome(records=(request.marker,), replies=(reply,))
 
     def _delete_offsets(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -367,7 +416,9 @@ class GroupShard:
         )
         step.records += expired
         self.offsets.drop_blank(group_id)
-        is_bare = len(expired) == self.offsets.count(group_id)
+        is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
+            group_id
+        )
         if is_bare and (group is None or (group.is_empty and not group.pending)):
             self._bury(group_id, step)
 
@@ -467,6 +518,9 @@ class GroupShard:
         step = self._step(now_ms)
         if error is ErrorCode.NONE:
             step.records += self.offsets.tombstones(group_id)
+            step.records += (
+                OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
+            )
             if group is not None:
                 for member_id in list(group.pending):
                     group.forget_pending(member_id, step)
