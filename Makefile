@@ -1,7 +1,8 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench bench-cluster conformance sim raftos clean
+.PHONY: check serve test lint types format-check fix docs bench bench-cluster conformance sim nemesis \
+	raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -45,6 +46,13 @@ conformance: .venv/.test
 sim: .venv/.test
 	ODRADEK_SIM_RUNS=$(or $(RUNS),$(if $(SEED),1,1000)) $(if $(SEED),ODRADEK_SIM_SEED=$(SEED)) \
 		$(BIN)/python -m pytest tests/simulation -k "not planted" $(ARGS)
+
+# make nemesis MINUTES=30, or make nemesis MINUTES=1 SEED=4711 for the round that a failure named;
+# FAULTS=split,freeze_worker chooses among tests/e2e/nemesis.py's.
+nemesis: .venv/.test
+	ODRADEK_NEMESIS_MINUTES=$(or $(MINUTES),10) $(if $(SEED),ODRADEK_SEED=$(SEED)) \
+		ODRADEK_NEMESIS_FAULTS=$(FAULTS) $(BIN)/python -m pytest tests/e2e/test_nemesis.py \
+		-k any_order $(ARGS)
 
 # Stock raftos and our Raft core in the same scenarios (docs/adr/0001-raft.md).
 raftos: .venv/raftos/.made

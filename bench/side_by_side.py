@@ -7,7 +7,6 @@ machine: both brokers stay up all the time and the one that is not loaded idles.
 """
 
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -19,50 +18,33 @@ import click
 from bench import brokers, processes, report
 from bench.brokers import Broker
 from bench.cases import CLIENT_CASES, RAW_CASES, Bench, Case, Result, raw_produce
+from bench.options import REPOSITORY, say, with_kafka_jars, with_page, with_rounds, with_warm_up
 
-REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "benchmarks.md"
 QUIET_LOAD_PER_CORE = 0.75
 IDLE_S = 5.0
 
 
 @click.command()
-@click.option(
-    "--kafka-jars",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    envvar="KAFKA_JARS",
-    default=REPOSITORY / ".venv" / "kafka-jars",
-    help="The folder of Kafka's jars; also $KAFKA_JARS.",
-)
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@with_kafka_jars
+@with_rounds
 @click.option("--seconds", default=4.0, show_default=True, help="Of each produce case.")
-@click.option("--warm-up", default=25.0, show_default=True, help="Seconds of load beforehand.")
+@with_warm_up
 @click.option("--only", help="Only cases whose name contains this.")
-@click.option(
-    "--page",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=PAGE,
-    help="Where to write the table.  [default: docs/benchmarks.md]",
-)
+@with_page(PAGE)
 def main(
     kafka_jars: Path, rounds: int, seconds: float, warm_up: float, only: str | None, page: Path
 ) -> None:
     """Measure Odradek beside Kafka and write a page of ratios."""
-    if not list(kafka_jars.glob("kafka_2.13-*.jar")):
-        raise click.ClickException(
-            f"{kafka_jars} holds no Kafka broker: name the folder of its jars with --kafka-jars"
-        )
-    if shutil.which("java") is None:
-        raise click.ClickException("Kafka needs java on the PATH")
     load_average = os.getloadavg()[0]
     cores = len(os.sched_getaffinity(0))
     if load_average > QUIET_LOAD_PER_CORE * cores:
-        _say(f"the machine is not quiet (load average {load_average:.1f}): do not believe this run")
+        say(f"the machine is not quiet (load average {load_average:.1f}): do not believe this run")
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
         bench = Bench(directory, seconds=seconds)
         cases = [case for case in _cases(bench) if only is None or only in case.name]
-        _say("starting both brokers")
+        say("starting both brokers")
         both = (
             stack.enter_context(brokers.kafka(kafka_jars, directory / "kafka")),
             stack.enter_context(brokers.odradek(REPOSITORY, directory / "odradek")),
@@ -78,7 +60,7 @@ def main(
                 for broker in both if number % 2 == 0 else reversed(both):
                     result = case.run(broker, bench)
                     results.setdefault((case.name, broker.name), []).append(result)
-                    _say(
+                    say(
                         f"round {number + 1}: {broker.name:8} {case.name}: "
                         f"{result.value:.3f} {case.unit}, {result.cpu_us_per_record:.2f} us/record"
                     )
@@ -100,12 +82,12 @@ def main(
             load_average=load_average,
         )
     page.write_text(text)
-    _say(f"written to {page}")
+    say(f"written to {page}")
 
 
 def _cases(bench: Bench) -> tuple[Case, ...]:
     if bench.load is None:
-        _say("no C compiler: the raw cases are left out")
+        say("no C compiler: the raw cases are left out")
         return CLIENT_CASES
     return RAW_CASES + CLIENT_CASES
 
@@ -114,7 +96,7 @@ def _warm_up(broker: Broker, directory: Path, seconds: float) -> None:
     """Load a broker for a while: a JVM compiles what it runs often."""
     if not seconds:
         return
-    _say(f"warming {broker.name} for {seconds:.0f} s")
+    say(f"warming {broker.name} for {seconds:.0f} s")
     bench = Bench(directory, seconds=seconds / 2)
     for case in (
         raw_produce(size=100, per_batch=1, in_flight=5, partitions=1),
@@ -136,10 +118,6 @@ def _command(rounds: int, seconds: float, warm_up: float, only: str | None) -> s
     if only is not None:
         options += f' --only "{only}"'
     return f"make bench ARGS='{options}'"
-
-
-def _say(text: str) -> None:
-    click.echo(f"bench: {text}", err=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ machine: both clusters stay up all the time and the one that is not loaded idles
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -23,9 +22,16 @@ from bench import processes, report
 from bench.cases import Bench, Figure, Result
 from bench.clusters import Cluster, kafka_cluster, odradek_cluster
 from bench.decisions import decisions_per_second
+from bench.options import (
+    REPOSITORY,
+    say,
+    with_kafka_jars,
+    with_page,
+    with_rounds,
+    with_warm_up,
+)
 from bench.outages import Load
 
-REPOSITORY = Path(__file__).parents[1]
 PAGE = REPOSITORY / "docs" / "benchmarks-cluster.md"
 PARTITIONS = 6
 CLIENTS = 16
@@ -53,24 +59,13 @@ RESTART = Figure(
 
 
 @click.command()
-@click.option(
-    "--kafka-jars",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    envvar="KAFKA_JARS",
-    default=REPOSITORY / ".venv" / "kafka-jars",
-    help="The folder of Kafka's jars; also $KAFKA_JARS.",
-)
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1))
+@with_kafka_jars
+@with_rounds
 @click.option("--seconds", default=5.0, show_default=True, help="Of each replication case.")
-@click.option("--warm-up", default=25.0, show_default=True, help="Seconds of load beforehand.")
+@with_warm_up
 @click.option("--kills", default=10, show_default=True, help="Of nodes of Odradek.")
 @click.option("--kafka-kills", default=2, show_default=True, help="Of nodes of Kafka.")
-@click.option(
-    "--page",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=PAGE,
-    help="Where to write the table.  [default: docs/benchmarks-cluster.md]",
-)
+@with_page(PAGE)
 def main(
     kafka_jars: Path,
     rounds: int,
@@ -81,19 +76,13 @@ def main(
     page: Path,
 ) -> None:
     """Measure three nodes of Odradek beside three of Kafka and write a page of ratios."""
-    if not list(kafka_jars.glob("kafka_2.13-*.jar")):
-        raise click.ClickException(
-            f"{kafka_jars} holds no Kafka broker: name the folder of its jars with --kafka-jars"
-        )
-    if shutil.which("java") is None:
-        raise click.ClickException("Kafka needs java on the PATH")
     load_average = os.getloadavg()[0]
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="odradek-bench-")))
         load = Bench(directory, seconds=seconds).load
         if load is None:
             raise click.ClickException("the load needs a C compiler: install gcc")
-        _say("starting both clusters")
+        say("starting both clusters")
         both = (
             stack.enter_context(kafka_cluster(kafka_jars, directory)),
             stack.enter_context(odradek_cluster(REPOSITORY, directory)),
@@ -102,7 +91,7 @@ def main(
 
         def note(figure: Figure, cluster: Cluster, result: Result) -> None:
             results.setdefault((figure, cluster.name), []).append(result)
-            _say(f"{cluster.name:8} {figure.name}: {result.value:.3f} {figure.unit}")
+            say(f"{cluster.name:8} {figure.name}: {result.value:.3f} {figure.unit}")
 
         for cluster in both:
             replicated(cluster, load, warm_up)
@@ -132,7 +121,7 @@ def main(
             load_average=load_average,
         )
     page.write_text(text)
-    _say(f"written to {page}")
+    say(f"written to {page}")
 
 
 def replicated(cluster: Cluster, load: Path, seconds: float) -> Result:
@@ -258,10 +247,6 @@ def _wait_until_in_sync(cluster: Cluster, topic: str) -> None:
             return
         time.sleep(0.05)
     raise RuntimeError(f"{cluster.name}: {topic} is not on three nodes in sync")
-
-
-def _say(text: str) -> None:
-    click.echo(f"bench: {text}", err=True)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,15 @@ class Asker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection."""
         self._socket.close()
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait so long for each answer from now on."""
+        self._socket.settimeout(timeout_s)
 
     def serves(self, key: ApiKey) -> bool:
         """Whether the broker offers the API in a version that we know."""

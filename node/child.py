@@ -35,7 +35,9 @@ from node.observability import (
     MESSAGE_BYTES_MAX,
     Beat,
     Details,
+    Leave,
     Ready,
+    Released,
     Report,
     Sample,
     ToChild,
@@ -100,6 +102,10 @@ class Child:
         self.state = State.WAITING
         self.restart_count = 0
         self.failures_before_ready = 0
+        self.has_released = False
+        """Whether it has said that the node may stop."""
+        self.exit_code: int | None = None
+        """Of its last process, once that has ended."""
         self.details: Details = {}
         self.deadline = 0.0
         """When something is due if nothing happens: the start, or the end of patience."""
@@ -168,6 +174,8 @@ class Child:
                         self._on_ready(self)
                 case Report():
                     self._on_report(message)
+                case Released():
+                    self.has_released = True
             if self.state is State.READY:
                 self.deadline = time.monotonic() + self._patience.beat
 
@@ -178,6 +186,10 @@ class Child:
         self._samples = []
         self._on_samples = on_samples
         return self._say(question)
+
+    def leave(self) -> bool:
+        """Tell the process that the node wants to stop; False if it cannot be told now."""
+        return self.state is State.READY and self._say(Leave())
 
     def on_deadline(self, now: float) -> None:
         """The deadline has passed."""
@@ -200,6 +212,7 @@ class Child:
         if process is None or process.poll() is None:
             return False
         self._process = None
+        self.exit_code = process.returncode
         self._close_connection()
         status = _describe_exit(process.returncode)
         if self.state is State.STOPPING:

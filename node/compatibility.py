@@ -32,13 +32,8 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
         ApiKey.ALTER_CLIENT_QUOTAS,
     ),
-    "The voters of a cluster are those of its configuration yet.": (
+    "A node's controller is registered with its broker, so there is none to unregister alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
-        ApiKey.ADD_RAFT_VOTER,
-        ApiKey.REMOVE_RAFT_VOTER,
-    ),
-    "A node keeps its logs in one directory, so none can move to another.": (
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
     ),
     "The new consumer group protocol (KIP-848) is not served yet: set group.protocol=classic.": (
         ApiKey.CONSUMER_GROUP_HEARTBEAT,

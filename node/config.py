@@ -34,7 +34,10 @@ from node.config_sources import (
 )
 from node.peer_settings import (
     PeerConfig,
+    SeedConfig,
+    faults_of_joining,
     faults_of_peers,
+    parse_join,
     parse_peers,
     parse_secret,
     read_secret,
@@ -128,10 +131,17 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     http_host: str = ""
     http_port: int | None = None
     peers: tuple[PeerConfig, ...] = ()
-    """Every node of the quorum, by id; none for a node on its own."""
+    """The founders of the cluster, by id; none for a node on its own and for one that joins."""
+    join: tuple[SeedConfig, ...] = ()
+    """Where nodes of a running cluster listen that this node shall be one of."""
     peer_host: str = ""
     peer_port: int = 0
+    """Where this node listens for the others; port 0: nowhere, it is on its own."""
+    peer_advertised: SeedConfig | None = None
+    """Where the others find it, if that is elsewhere."""
     cluster_secret: str = ""
+    controlled_shutdown_ms: int = 10_000
+    """How long a node of several that is to stop lets others take over; 0: not at all."""
     directory_id: str = ""
     """Of the data folder; empty in one that was formatted before there were such ids."""
     settings_without_effect: tuple[str, ...] = ()
@@ -159,8 +169,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_peer(self) -> PeerConfig | None:
-        """This node as the others find it."""
-        return next((peer for peer in self.peers if peer.node_id == self.node_id), None)
+        """This node as the others find it; None for a node on its own."""
+        own = next((peer for peer in self.peers if peer.node_id == self.node_id), None)
+        if self.peer_advertised is not None and self.peer_port:
+            return PeerConfig(self.node_id, self.peer_advertised.host, self.peer_advertised.port)
+        if own is None and self.peer_port:
+            return PeerConfig(self.node_id, self.peer_host, self.peer_port)
+        return own
 
     def worker_port(self, index: int) -> int:
         """Where a worker listens for those of the other nodes: behind the port of the peers."""
@@ -168,8 +183,13 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_of_several(self) -> bool:
-        """Whether other nodes decide with this one."""
-        return len(self.peers) > 1
+        """Whether other nodes may decide with this one: there are some, or they may join it."""
+        return bool(self.peer_port)
+
+    @property
+    def needs_cluster_id(self) -> bool:
+        """Whether the cluster's id must be told, because others have it as well."""
+        return len(self.peers) > 1 or bool(self.join)
 
     def placement(self) -> Placement | None:
         """The processors of routers and workers; None where each process may use any."""
@@ -268,6 +288,9 @@ class _Reader:
         http = self._take("http.listen", _host_and_port, None)
         node_id = self._take("node.id", _node_id, 0)
         peers, peer_listen, secret = self._peers(node_id)
+        nowhere: tuple[SeedConfig, ...] = ()
+        join = self._take("join", parse_join, nowhere)
+        advertised = self._take("peer.advertised", parse_join, nowhere)
         config = NodeConfig(
             node_id=node_id,
             data=str(data),
@@ -290,7 +313,12 @@ class _Reader:
             peers=peers,
             peer_host=peer_listen[0],
             peer_port=peer_listen[1],
+            join=join,
+            peer_advertised=advertised[0] if advertised else None,
             cluster_secret=secret,
+            controlled_shutdown_ms=self._take(
+                "controlled.shutdown.timeout.ms", _count(0, 3_600_000), 10_000
+            ),
             settings_without_effect=tuple(sorted(_IGNORED & self._settings.keys())),
             static_configs=self._static_configs(),
         )
@@ -368,7 +396,7 @@ class _Reader:
         peers = self._take("peers", parse_peers, nobody)
         own = next((peer for peer in peers if peer.node_id == node_id), None)
         listen = self._take(
-            "peer.listen", _host_and_port, ("", 0) if own is None else (own.host, own.port)
+            "peer.listen", _peer_listen, ("", 0) if own is None else (own.host, own.port)
         )
         secret = self._take(_SECRET, parse_secret, "")
         secret = self._take("cluster.secret.file", read_secret, secret)
@@ -424,11 +452,27 @@ class _Reader:
                     client_ports=[listener.port for listener in config.listeners],
                 )
             )
+        self._check_joining(config)
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:
             self._faults.append(
                 f"listeners: port {port} is used by several listeners; give each its own"
             )
+
+    def _check_joining(self, config: NodeConfig) -> None:
+        own = config.own_peer
+        if config.peers and not config.join:
+            return
+        self._faults.extend(
+            faults_of_joining(
+                config.join,
+                own=SeedConfig("", 0) if own is None else SeedConfig(own.host, own.port),
+                listen_host=config.peer_host,
+                has_peers=bool(config.peers),
+                has_secret=bool(config.cluster_secret),
+                client_ports=[listener.port for listener in config.listeners],
+            )
+        )
 
 
 def _count(least: int, most: int) -> Callable[[str], int]:
@@ -518,6 +562,13 @@ def _addresses(text: str) -> dict[str, tuple[str, int]]:
     if not addresses:
         raise ValueError("there must be at least one listener, for example PLAINTEXT://:9092")
     return addresses
+
+
+def _peer_listen(text: str) -> tuple[str, int]:
+    host, port = _host_and_port(text)
+    if not port:
+        raise ValueError("it must have a port of its own, by which the other nodes find this one")
+    return host, port
 
 
 def _host_and_port(text: str) -> tuple[str, int]:

@@ -123,7 +123,7 @@ def adopt_identity(config: NodeConfig, *, formats: bool) -> NodeConfig:
                 " whether the right volume is mounted here"
             )
         _check_nobodys(config)
-        if config.is_of_several and not config.cluster_id:
+        if config.needs_cluster_id and not config.cluster_id:
             raise ConfigFault(
                 f"data={folder}: this folder is not formatted, and the nodes of a cluster must have"
                 " one cluster id: set cluster.id, or run odradek format --cluster-id, with the same"

@@ -53,9 +53,11 @@ class EmbeddedBroker:
         port: int = 0,
     ) -> None:
         """`directory` takes data and log; `settings` are those of `odradek serve --set`. Port 0
-        takes a free one."""
+        takes a free one; where `listeners` is among the settings it is the first listener's."""
         self.directory = directory
         self.settings = dict(settings or {})
+        self.environment: dict[str, str] = {}
+        """What the next start has in its environment besides what is in ours."""
         self.timeout_s = timeout_s
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -105,11 +107,14 @@ class EmbeddedBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
         # -P: a package called storage in the folder of the tests is not ours.
         command = [sys.executable, "-P", "-m", "node.cli.main", "serve", "--attached"]
-        command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data)]
+        command += ["--data", str(self.data)]
+        if "listeners" not in self.settings:
+            command += ["--listen", f"127.0.0.1:{self._port}"]
         for key, value in self.settings.items():
             command += ["--set", f"{key}={value}"]
         # Settings of the surrounding shell are none of this node's.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
+        environment |= self.environment
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [str(Path(__file__).parents[1]), environment.get("PYTHONPATH")])
         )

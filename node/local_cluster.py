@@ -37,6 +37,18 @@ class Layout(msgspec.Struct, frozen=True):
 
     cluster_id: str
     nodes: tuple[LocalNode, ...]
+    founder_count: int = 0
+    """How many of the first nodes have begun the cluster; the others have joined it. 0: all."""
+
+    @property
+    def founders(self) -> tuple[LocalNode, ...]:
+        """The nodes that vote from the first entry of the log on."""
+        return self.nodes[: self.founder_count or None]
+
+    @property
+    def joined(self) -> tuple[LocalNode, ...]:
+        """The nodes that came later."""
+        return self.nodes[len(self.founders) :]
 
 
 def lay_out(node_count: int, first_port: int) -> Layout:
@@ -56,6 +68,15 @@ def lay_out(node_count: int, first_port: int) -> Layout:
     )
 
 
+def grown(layout: Layout, node_count: int) -> Layout:
+    """The same cluster with more nodes; ports go on as they began."""
+    first = layout.nodes[0]
+    more = lay_out(node_count, first.port).nodes[len(layout.nodes) :]
+    return msgspec.structs.replace(
+        layout, nodes=(*layout.nodes, *more), founder_count=len(layout.founders)
+    )
+
+
 def layout_of(folder: Path) -> Layout | None:
     """The layout of the cluster in the folder, None if there is none. Raises ValueError."""
     try:
@@ -67,11 +88,12 @@ def layout_of(folder: Path) -> Layout | None:
 
 
 def keep(folder: Path, layout: Layout) -> None:
-    """Write the layout down, and the new cluster's secret, which is for the owner's eyes only."""
+    """Write the layout down, and a new cluster's secret, which is for the owner's eyes only."""
     folder.mkdir(parents=True, exist_ok=True)
     secret = folder / SECRET_NAME
-    secret.touch(mode=0o600)
-    secret.write_text(secrets.token_urlsafe(32))
+    if not secret.exists():
+        secret.touch(mode=0o600)
+        secret.write_text(secrets.token_urlsafe(32))
     (folder / LAYOUT_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(layout)))
 
 
@@ -86,27 +108,52 @@ class LocalCluster:
         settings: dict[str, str] | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in layout.nodes)
-        replicas = str(min(REPLICAS_MAX, len(layout.nodes)))
         self.layout = layout
-        self.nodes = {
-            node.node_id: EmbeddedBroker(
-                folder / f"node-{node.node_id}",
-                settings={
-                    "node.id": str(node.node_id),
-                    "cluster.id": layout.cluster_id,
-                    # Not the secret itself: everybody can read a process's arguments.
-                    "cluster.secret.file": str(folder / SECRET_NAME),
-                    "peers": peers,
-                    "default.replication.factor": replicas,
-                    "offsets.topic.replication.factor": replicas,
-                    **(settings or {}),
-                },
-                timeout_s=timeout_s,
-                port=node.port,
-            )
-            for node in layout.nodes
+        self.nodes: dict[int, EmbeddedBroker] = {}
+        self._folder = folder
+        self._settings = settings or {}
+        self._timeout_s = timeout_s
+        self._replicas = str(min(REPLICAS_MAX, len(layout.nodes)))
+        peers = ",".join(f"{n.node_id}@127.0.0.1:{n.peer_port}" for n in layout.founders)
+        for node in layout.founders:
+            self._add(node, {"peers": peers})
+        for node in layout.joined:
+            self._join(node)
+
+    def _join(self, node: LocalNode) -> None:
+        others = (n.peer_port for n in self.layout.nodes if n != node)
+        place = {
+            "join": ",".join(f"127.0.0.1:{port}" for port in others),
+            "peer.listen": f"127.0.0.1:{node.peer_port}",
         }
+        self._add(node, place)
+
+    def _add(self, node: LocalNode, place: dict[str, str]) -> None:
+        self.nodes[node.node_id] = EmbeddedBroker(
+            self._folder / f"node-{node.node_id}",
+            settings={
+                "node.id": str(node.node_id),
+                "cluster.id": self.layout.cluster_id,
+                # Not the secret itself: everybody can read a process's arguments.
+                "cluster.secret.file": str(self._folder / SECRET_NAME),
+                "default.replication.factor": self._replicas,
+                "offsets.topic.replication.factor": self._replicas,
+                **place,
+                **self._settings,
+            },
+            timeout_s=self._timeout_s,
+            port=node.port,
+        )
+
+    def join(self, node: LocalNode) -> EmbeddedBroker:
+        """One more node, which joins the others; it is not started yet."""
+        self.layout = msgspec.structs.replace(
+            self.layout,
+            nodes=(*self.layout.nodes, node),
+            founder_count=len(self.layout.founders),
+        )
+        self._join(node)
+        return self.nodes[node.node_id]
 
     @property
     def bootstrap_servers(self) -> str:

@@ -238,6 +238,14 @@ class Report(msgspec.Struct, frozen=True, array_like=True, tag="report"):
     is_last: bool
 
 
+class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
+    """The node may stop: nobody looks for a leader here any more, or nobody can be asked."""
+
+
+class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
+    """The node wants to stop: let other nodes take over what it leads, and say `Released`."""
+
+
 class Stop(msgspec.Struct, frozen=True, array_like=True, tag="stop"):
     """Finish what has begun, then exit."""
 
@@ -246,8 +254,8 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
     """Send your metrics."""
 
 
-FromChild = Beat | Ready | Report
-ToChild = Stop | Collect
+FromChild = Beat | Ready | Report | Released
+ToChild = Stop | Collect | Leave
 Details = Mapping[str, str | int | dict[str, int]]
 
 encode_link = msgspec.msgpack.Encoder().encode
@@ -265,6 +273,8 @@ class ChildLink:
     def __init__(self, connection: socket.socket | None, name: str) -> None:
         self.name = name
         self.metrics = Metrics()
+        self.is_leaving = False
+        """Whether the node wants to stop; who can do something about it looks after `poll`."""
         self._connection = connection
         self._parent = os.getppid()
         self._next_look = self._next_beat = 0.0
@@ -292,6 +302,10 @@ class ChildLink:
     def ready(self, details: Details | None = None) -> None:
         """This process can do what it is there for; `details` is what others want to know of it."""
         self._send(Ready(dict(details or {})))
+
+    def released(self) -> None:
+        """The node may stop."""
+        self._send(Released())
 
     def poll(self) -> bool:
         """Beat if it is time to, answer what was asked; True when it is time to stop. Cheap."""
@@ -369,6 +383,8 @@ class ChildLink:
                     self._is_stopping = True
                 case Collect():
                     self._report()
+                case Leave():
+                    self.is_leaving = True
 
     def _report(self) -> None:
         samples = self.metrics.collect()

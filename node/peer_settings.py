@@ -1,7 +1,9 @@
 """What a node is told about the other nodes of its cluster: who they are, where, and the secret.
 
-`peers` names every voter of the quorum, this node among them, as id@host:port, and is the same on
-every node. Called by config.py; a fault is a ValueError or a sentence, with what would be right.
+`peers` names the founders, who vote from the first entry of the log on, this node among them, as
+id@host:port, and is the same on each of them. A node that comes later names in `join` addresses of
+some that are there. A node that has neither is a cluster of its own; with `peer.listen` others may
+join it. Called by config.py; a fault is a ValueError or a sentence, with what would be right.
 """
 
 import ipaddress
@@ -15,12 +17,20 @@ SECRET_LENGTH_MIN = 16
 PEERS_MAX = 9
 """More voters make every decision slower and the quorum hardly safer."""
 _PEER = re.compile(r"(?P<id>\d{1,10})@(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
+_SEED = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[^\s:@\[\]]+):(?P<port>\d{1,5})")
 
 
 class PeerConfig(msgspec.Struct, frozen=True):
     """A node of the quorum and where the others find it."""
 
     node_id: int
+    host: str
+    port: int
+
+
+class SeedConfig(msgspec.Struct, frozen=True):
+    """Where some node of the cluster listens for the others."""
+
     host: str
     port: int
 
@@ -49,6 +59,22 @@ def parse_peers(text: str) -> tuple[PeerConfig, ...]:
     if len(peers) > PEERS_MAX:
         raise ValueError(f"it names {len(peers)} nodes; a quorum has at most {PEERS_MAX}")
     return tuple(sorted(peers, key=lambda peer: peer.node_id))
+
+
+def parse_join(text: str) -> tuple[SeedConfig, ...]:
+    """`host:port,...`, in the order given."""
+    seeds = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        matched = _SEED.fullmatch(part)
+        if matched is None or not 0 < int(matched["port"]) <= 65_535:
+            raise ValueError(
+                f"{part!r} must be host:port of a node of the cluster, as its peer.listen or its"
+                " entry in peers says, as in 10.0.0.1:9192"
+            )
+        seeds.append(SeedConfig(matched["host"].strip("[]"), int(matched["port"])))
+    if not seeds:
+        raise ValueError("it must name a node of the cluster, better several, as in a:9192,b:9192")
+    return tuple(dict.fromkeys(seeds))
 
 
 def parse_secret(text: str) -> str:
@@ -105,6 +131,59 @@ def faults_of_peers(
             f"peers={named}: port {own.port} is a listener's of this node; the nodes need another"
         )
     return faults
+
+
+def faults_of_joining(
+    join: Sequence[SeedConfig],
+    *,
+    own: SeedConfig,
+    listen_host: str,
+    has_peers: bool,
+    has_secret: bool,
+    client_ports: Sequence[int],
+) -> list[str]:
+    """What is wrong with a node that joins, or may be joined, without being among the peers.
+
+    `own` is where the others shall find it; port 0: it listens nowhere.
+    """
+    faults = []
+    if join and has_peers:
+        faults.append(
+            "join: a node that founds the cluster has peers, one that comes later has join; leave"
+            " one of them out"
+        )
+        return faults
+    if not own.port:
+        if join:
+            faults.append("join: the others must find this node as well; set peer.listen=HOST:PORT")
+        return faults
+    if is_everywhere(own.host):
+        faults.append(
+            "peer.listen: it is every address of the machine, which says nothing to the other"
+            " nodes; set peer.advertised=HOST:PORT to where they find this one"
+        )
+    hosts = (listen_host, own.host, *(seed.host for seed in join))
+    open_host = next((host for host in hosts if not is_loopback(host)), None)
+    if not has_secret and open_host is not None:
+        faults.append(
+            f"peer.listen: {open_host or 'every address'} can be reached from other machines, so"
+            " the nodes must know each other by a secret: set cluster.secret (or"
+            " cluster.secret.file) to the same on every node, for example of"
+            " openssl rand -base64 32"
+        )
+    if 0 in client_ports:
+        faults.append(
+            "listeners: with peer.listen every listener needs a port of its own in place of 0,"
+            " because the other nodes tell clients of it"
+        )
+    if own.port in client_ports:
+        faults.append(f"peer.listen: port {own.port} is a listener's; the nodes need another")
+    return faults
+
+
+def is_everywhere(host: str) -> bool:
+    """Whether it stands for every address of the machine."""
+    return host in ("", "0.0.0.0", "::")
 
 
 def is_loopback(host: str) -> bool:

@@ -1,10 +1,22 @@
 """The first process of a node: starts the others, watches them, and takes them down in order.
 
 Children are started all at once and find each other by their sockets in the run folder; whoever is
-missing is waited for. A child that dies or hangs is restarted; the others go on. On SIGTERM or
-SIGINT routers stop accepting and finish, then workers close their stores, then the controller
-ends; a second signal ends everything at once. One invariant: when `run` returns no process of the
-node is left.
+missing is waited for. A child that dies or hangs is restarted; the others go on.
+
+Order of stopping, on SIGTERM, SIGINT or SIGHUP:
+
+    1. A node of several that has served leaves: its controller hands the quorum over if it leads
+       it, and asks the active controller, heartbeat by heartbeat, to have others lead what this
+       node leads (KIP-631's controlled shutdown). All processes go on meanwhile, so that clients
+       are told who leads now before a connection is cut. It ends when the controller is told that
+       nothing can be moved any more and the others know, or finds nobody to ask; at the latest
+       after `controlled.shutdown.timeout.ms` (10 s).
+    2. Routers stop accepting and finish what has begun: 5 s for clients to fetch their answers.
+    3. Workers sync and close their stores.
+    4. The controller ends. The data folder says that all is on the disk (`last_run`).
+
+Who does not end in a round of 2 to 4 is killed after `Patience.stop`. A second signal ends
+everything at once. One invariant: when `run` returns no process of the node is left.
 
 One thread, one selector, no event loop library: the supervisor must stay up and small.
 """
@@ -26,6 +38,7 @@ import msgspec
 from node.child import Child, Patience, State, python_command
 from node.config import ListenerConfig, NodeConfig
 from node.config_sources import ConfigFault
+from node.controller.last_run import note_clean_end
 from node.data_folder import FolderLock, StateFile, adopt_identity
 from node.http import HttpServer, Respond
 from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
@@ -38,6 +51,8 @@ _CONFIG_NAME = "config.json"
 _TICK_S = 1.0
 FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
+_ROUTERS, _WORKERS, _CONTROLLER = range(3)
+"""The rounds of stopping."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +75,14 @@ class ChildPlan(NamedTuple):
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     """The processes of a node. Rounds of stopping: routers, workers, controller."""
     path = str(config_path)
-    plans = [ChildPlan("controller", python_command("node.controller.process", path), 2)]
+    controller = python_command("node.controller.process", path)
+    plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"worker-{index}", command, 1))
+        plans.append(ChildPlan(f"worker-{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("node.router.process", path, str(index))
-        plans.append(ChildPlan(f"router-{index}", command, 0))
+        plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
     return plans
 
 
@@ -129,6 +145,8 @@ class Supervisor:
         self._signals: list[int] = []
         # None while the node serves; then the round of stopping that is on.
         self._stop_round: int | None = None
+        self._leave_deadline: float | None = None
+        """While others take over: when that is given up."""
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         plans = list(plan(config, self._config_path))
@@ -167,6 +185,9 @@ class Supervisor:
                         child.excuse(now)
                 last = now
                 self._turn(now)
+            workers = [child for child in self._children if self._rounds[child.name] == _WORKERS]
+            if workers and all(child.exit_code == 0 for child in workers):
+                note_clean_end(self._config.data_folder)
         finally:
             for child in self._children:
                 child.kill()
@@ -184,6 +205,8 @@ class Supervisor:
     def _turn(self, now: float) -> None:
         due = min(child.deadline for child in self._children if child.state is not State.ENDED)
         due = min([due, *(scrape.deadline for scrape in self._scrapes)])
+        if self._leave_deadline is not None:
+            due = min(due, self._leave_deadline)
         for key, _ in self._selector.select(max(0.0, min(_TICK_S, due - now))):
             key.data()
         now = time.monotonic()
@@ -205,7 +228,8 @@ class Supervisor:
             child.on_deadline(now)
 
     def _on_death(self, child: Child) -> None:
-        if self._stop_round is not None and child.state is State.WAITING:
+        is_stopping = self._stop_round is not None and self._leave_deadline is None
+        if is_stopping and child.state is State.WAITING:
             child.state = State.ENDED
         elif not self._has_been_ready and child.failures_before_ready >= FIRST_START_FAILURES_MAX:
             log.critical(
@@ -222,6 +246,8 @@ class Supervisor:
         """A child can do its work: the node can, if all others can as well."""
         log.info("%s is ready", child.name)
         self._learn_ports(child)
+        if self._leave_deadline is not None:
+            child.leave()
         if self._stop_round is None and all(c.state is State.READY for c in self._children):
             state = self._state()
             self._write_state(state)
@@ -293,6 +319,7 @@ class Supervisor:
                 self._begin_stop()
             else:
                 log.warning("%s again: everything is ended at once", name)
+                self._leave_deadline = None
                 for child in self._children:
                     child.kill()
 
@@ -300,10 +327,33 @@ class Supervisor:
         if self._stop_round is None:
             self._stop_round = -1
             self._state_file.remove()
+            bound_s = self._config.controlled_shutdown_ms / 1000
+            if self._config.is_of_several and self._has_been_ready and bound_s:
+                self._leave_deadline = time.monotonic() + bound_s
+                for child in self._children:
+                    child.leave()
+
+    def _is_leaving(self, now: float) -> bool:
+        """Whether other nodes are still taking over."""
+        if self._leave_deadline is None:
+            return False
+        has_left = any(child.has_released for child in self._children)
+        if not has_left and now < self._leave_deadline:
+            return True
+        self._leave_deadline = None
+        if not has_left:
+            log.warning(
+                "other nodes have not taken over all that is led here in %.1f s"
+                " (controlled.shutdown.timeout.ms): the node stops all the same",
+                self._config.controlled_shutdown_ms / 1000,
+            )
+        return False
 
     def _stop_next(self, now: float) -> None:
         """Stop the processes of the next round when those of the last have ended."""
         assert self._stop_round is not None
+        if self._is_leaving(now):
+            return
         while all(
             child.state is State.ENDED
             for child in self._children

@@ -30,6 +30,7 @@ from storage.rewrite import (
 )
 from storage.segment import Extent, Segment
 from storage.settings import StoreOptions
+from storage.status import Role
 
 log = logging.getLogger(__name__)
 
@@ -115,6 +116,8 @@ class Maintenance:
             partition = self._logs.get(number)
             if partition is None or not partition.settings.cleanup_delete:
                 continue
+            if partition.role is Role.FOLLOWER:
+                continue  # it takes over where its leader's log starts
             search = retained_offset(
                 self._extents(partition, now_ms),
                 open_segment,

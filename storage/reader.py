@@ -174,6 +174,13 @@ class StoreReader:
         log_end_offset = self.status.log_end_offset(number)
         return self._epochs(number, log_end_offset).end_offset(leader_epoch, log_end_offset)
 
+    def epoch_start(self, number: int, leader_epoch: int) -> int:
+        """Where the records of that epoch begin, of which the log may have none yet; the log end
+        if it does not know of the epoch."""
+        log_end_offset = self.status.log_end_offset(number)
+        entries = self._epochs(number, log_end_offset).entries
+        return next((start for epoch, start in entries if epoch == leader_epoch), log_end_offset)
+
     def epoch_at(self, number: int, offset: int) -> int:
         """The leader epoch of the record at `offset`; at or above the log end the current epoch,
         -1 if it is not known."""

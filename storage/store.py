@@ -16,8 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from protocol.errors import ErrorCode
 from storage import opening, recovery
 from storage.append import Turn, write_checkpoints
@@ -25,6 +23,7 @@ from storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, Se
 from storage.durability import Flusher
 from storage.environment import StorageError
 from storage.layout import STATUS_NAME, unlink_journal, unlink_segment
+from storage.log_starts import LogStarts
 from storage.maintenance import Maintenance
 from storage.partition_log import PartitionLog
 from storage.producers import ProducerState, describe_producers
@@ -99,6 +98,7 @@ class Store:
         self._rows_deadline_ms = 0
         self._expiration_check_ms = 0
         self._turn: Turn | None = None
+        self._starts: LogStarts
         self._maintenance: Maintenance
 
     @classmethod
@@ -283,43 +283,16 @@ class Store:
     def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
         """Move the log start to `offset` (-1: the high watermark), on disk before this returns.
         Returns the code and the low watermark: the log start afterwards. Raises StorageError."""
-        log = self._logs.get(number)
-        if log is None:
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
-        if log.settings.cleanup_compact and not log.settings.cleanup_delete:
-            return ErrorCode.POLICY_VIOLATION, -1
-        if offset == -1:
-            offset = log.high_watermark
-        if offset < 0 or offset > log.high_watermark:
-            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
-        if offset > log.log_start_offset:
-            self.move_log_starts({number: offset})
-        return ErrorCode.NONE, log.log_start_offset
+        return self._starts.delete_records(number, offset)
 
     def move_log_starts(self, starts: Mapping[int, int]) -> None:
         """Move log starts forward in one synced change, then let readers see them. Offsets that are
         not ahead are ignored. Raises StorageError."""
-        moves = {
-            number: offset
-            for number, offset in starts.items()
-            if number in self._logs and offset > self._logs[number].log_start_offset
-        }
-        if not moves:
-            return
-        with self.catalog.change() as change:
-            for number, offset in moves.items():
-                row = current_row(self.catalog, self._logs[number])
-                change.put_partition(msgspec.structs.replace(row, log_start_offset=offset))
-        for number, offset in moves.items():
-            log = self._logs[number]
-            extent = log.active_extent(self._segment.segment_id)
-            if extent is not None:
-                before = live_bytes(extent, log.log_start_offset)
-                self._note_dead_bytes(before - live_bytes(extent, offset))
-            log.log_start_offset = offset
-            log.epochs.truncate_start(offset)
-            self.status.set(number, LOG_START_OFFSET, offset)
-        self.status.publish()
+        self._starts.move(starts)
+
+    def take_moved_starts(self) -> set[int]:
+        """The replicated logs whose start has moved since this was last asked."""
+        return self._starts.take_moved()
 
     def producers(self, number: int) -> list[ProducerState]:
         """What DescribeProducers shows of a partition."""
@@ -492,6 +465,12 @@ class Store:
         used_bytes = information["last_pgno"] * self._segment.environment.page_size
         return used_bytes >= information["map_size"] // 4 * 3
 
+    def _note_dead_below(self, log: PartitionLog, offset: int) -> None:
+        extent = log.active_extent(self._segment.segment_id)
+        if extent is not None:
+            before = live_bytes(extent, log.log_start_offset)
+            self._note_dead_bytes(before - live_bytes(extent, offset))
+
     def _note_dead_bytes(self, byte_count: int) -> None:
         """A file gives nothing back while it is written: seal it when it is worth it."""
         self._dead_bytes += byte_count
@@ -558,6 +537,7 @@ class Store:
             )
         self._segment = segment
         self._logs = opening.load_logs(catalog)
+        self._starts = LogStarts(catalog, self._logs, self.status, self._note_dead_below)
         opening.replay_segment(self._logs, segment, trusts_checkpoints=not may_be_torn)
         opening.mark_open(catalog, self._logs, active_id, boot_id=boot_id, now_ms=now_ms)
         dead_bytes = 0

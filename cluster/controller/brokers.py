@@ -7,17 +7,20 @@
     active                 heartbeat wants_fence, or silence      fenced
     active                 heartbeat wants_shut_down              in controlled shutdown, or fenced
                                                                   if it leads nothing
-    in controlled          it leads nothing, and all others       fenced; its reply says that it
-    shutdown               know that                              should shut down
+    in controlled          heartbeat: others can take more        the same; they have it
+    shutdown               heartbeat: nothing is left to move,    fenced; its reply says that it
+                           and all others know who leads          should shut down
     any                    RegisterBroker by a new incarnation    as from (none)
     any                    UnregisterBroker                       (none)
 
-Who stops being active loses the lead and its places in ISRs in the same entry of the log; who
-becomes active may lead what nobody leads. Silence is the session table's matter, see `sessions`.
-The broker epoch is the place in the log at which a registration was decided, so that it grows.
+Who is fenced loses the lead and its places in ISRs in the same entry of the log; who is in
+controlled shutdown gives up, heartbeat by heartbeat, what others can take, and gets nothing new;
+who becomes active may lead what nobody leads. Silence is the session table's matter, see
+`sessions`. The broker epoch is the place in the log at which a registration was decided, so that it
+grows.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Final, NamedTuple
 
 from cluster.controller.commands import (
@@ -30,14 +33,15 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UnregisteredReply,
 )
-from cluster.controller.elections import with_broker, without_brokers
+from cluster.controller.elections import HandOver, hand_over, with_broker, without_brokers
 from cluster.controller.sessions import Session
 from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.image import BrokerImage
+from cluster.metadata.image import BrokerImage, ConfigResourceType
 from cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
+    ConfigChanged,
     ProducerIdsAllocated,
     Record,
 )
@@ -106,10 +110,11 @@ def heartbeat(state: ControllerState, command: BrokerHeartbeat, now_ms: int) -> 
     session = state.sessions.touch(broker.broker_id, broker.broker_epoch, now_ms)
     session.metadata_offset = max(session.metadata_offset, command.metadata_offset)
     standing = _standing_after(state, broker, session, command)
-    if standing.is_leaving and not broker.is_in_controlled_shutdown:
+    records = _restanding(state, broker, standing)
+    if standing.is_leaving and records:
         session.shutdown_offset = state.image.offset + 1
     return ControllerResult(
-        tuple(_restanding(state, broker, standing)),
+        tuple(records),
         HeartbeatReply(
             is_caught_up=command.metadata_offset >= broker.broker_epoch,
             is_fenced=standing.is_fenced,
@@ -135,6 +140,11 @@ def unregister_broker(state: ControllerState, command: UnregisterBroker) -> Cont
         )
     state.sessions.drop(broker_id)
     records: list[Record] = [*without_brokers(state, {broker_id}), BrokerUnregistered(broker_id)]
+    if state.is_cordoned(broker_id):
+        # It was drained to be taken out; whoever comes next under its id is another.
+        records.append(
+            ConfigChanged(ConfigResourceType.BROKER, str(broker_id), "cordoned.log.dirs", None)
+        )
     return ControllerResult(tuple(records), UnregisteredReply(broker_id))
 
 
@@ -280,6 +290,8 @@ class _Standing(NamedTuple):
     is_fenced: bool
     is_leaving: bool = False
     should_shut_down: bool = False
+    given_up: tuple[Record, ...] = ()
+    """What others take over while it is leaving."""
 
 
 def _standing_after(
@@ -287,8 +299,13 @@ def _standing_after(
 ) -> _Standing:
     """The table at the top of the module, for heartbeats."""
     if broker.is_in_controlled_shutdown or (command.wants_shut_down and not broker.is_fenced):
-        may_go = _may_go(state, broker, session)
-        return _Standing(broker.is_fenced or may_go, is_leaving=True, should_shut_down=may_go)
+        if broker.is_fenced:
+            return _Standing(is_fenced=True, is_leaving=True, should_shut_down=True)
+        leads = bool(state.index.led_by(broker.broker_id))
+        handed = hand_over(state, broker.broker_id)
+        may_go = _may_go(state, broker, session, handed, leads=leads)
+        given_up = () if may_go else tuple(handed.records)
+        return _Standing(may_go, is_leaving=True, should_shut_down=may_go, given_up=given_up)
     if command.wants_shut_down:
         return _Standing(is_fenced=True, should_shut_down=True)
     if broker.is_fenced:
@@ -300,26 +317,37 @@ def _standing_after(
 def _restanding(state: ControllerState, before: BrokerImage, after: _Standing) -> list[Record]:
     """What makes a broker stand so, and what that means for its partitions."""
     if (before.is_fenced, before.is_in_controlled_shutdown) == (after.is_fenced, after.is_leaving):
-        return []
+        return list(after.given_up)
     broker_id = before.broker_id
-    if after.is_fenced or after.is_leaving:
+    partitions: Iterable[Record]
+    if after.is_fenced:
         partitions = without_brokers(state, {broker_id})
+    elif after.is_leaving:
+        partitions = after.given_up
     else:
         partitions = with_broker(state, broker_id)
     return [BrokerChanged(broker_id, after.is_fenced, after.is_leaving), *partitions]
 
 
-def _may_go(state: ControllerState, broker: BrokerImage, session: Session) -> bool:
-    """Whether a broker in controlled shutdown may stop: nobody looks for a leader there any more.
+def _may_go(
+    state: ControllerState,
+    broker: BrokerImage,
+    session: Session,
+    handed: HandOver,
+    *,
+    leads: bool,
+) -> bool:
+    """Whether a broker in controlled shutdown may stop: others can take nothing more, and nobody
+    looks there for what they have taken.
 
     All others that serve must know that its leaders have moved, or clients would be sent to it.
     """
-    if broker.is_fenced:
-        return True
-    if state.index.led_by(broker.broker_id):
+    if handed.is_waiting:
         return False
     if not broker.is_in_controlled_shutdown:
-        return True
+        return not leads
+    if handed.records:
+        return False
     if session.shutdown_offset is None:
         # A controller before this one began it: whatever it did is in the log by now.
         session.shutdown_offset = state.image.offset

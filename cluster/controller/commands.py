@@ -226,7 +226,29 @@ class UpdateFeatures(msgspec.Struct, frozen=True, array_like=True, tag="UpdateFe
     validate_only: bool = False
 
 
-Command: TypeAlias = (
+class AddRaftVoter(msgspec.Struct, frozen=True, array_like=True, tag="AddRaftVoter"):
+    """A node that follows the metadata shall vote, with the data folder of this id (KIP-853).
+
+    Without `waits` it is answered when the step is in the leader's log, committed or not.
+    """
+
+    voter_id: int
+    voter_directory_id: Uuid
+    waits: bool = True
+
+
+class RemoveRaftVoter(msgspec.Struct, frozen=True, array_like=True, tag="RemoveRaftVoter"):
+    """The node shall not vote any more with the data folder of this id (KIP-853)."""
+
+    voter_id: int
+    voter_directory_id: Uuid
+
+
+MembershipCommand: TypeAlias = AddRaftVoter | RemoveRaftVoter
+"""Who votes is said by the quorum's own entries of the log, and decided by whoever drives it; no
+record of the metadata says it."""
+
+MetadataCommand: TypeAlias = (
     CreateTopics
     | DeleteTopics
     | CreatePartitions
@@ -241,6 +263,8 @@ Command: TypeAlias = (
     | AlterPartitionReassignments
     | UpdateFeatures
 )
+
+Command: TypeAlias = MetadataCommand | MembershipCommand
 
 
 class TopicResult(msgspec.Struct, frozen=True, array_like=True):
@@ -354,6 +378,12 @@ class FeaturesReply(msgspec.Struct, frozen=True, array_like=True, tag="Features"
     error_message: str | None = None
 
 
+class VotersReply(msgspec.Struct, frozen=True, array_like=True, tag="Voters"):
+    """The node votes, or does not vote any more."""
+
+    voter_id: int
+
+
 CommandReply: TypeAlias = (
     TopicsReply
     | ConfigsReply
@@ -364,6 +394,7 @@ CommandReply: TypeAlias = (
     | InSyncReply
     | PartitionsReply
     | FeaturesReply
+    | VotersReply
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,6 +10,7 @@ from cluster.controller.state import ControllerState
 from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.config_definitions import ConfigDefinition, ConfigError, ConfigScope
 from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from cluster.metadata.features import has_eligible_leader_replicas
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
 from cluster.metadata.topic_names import why_invalid
@@ -77,6 +78,10 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
             f"{definition.name} is read-only: set it in the broker's own configuration and"
             " restart the broker",
         )
+    if definition.scope is ConfigScope.ONE_BROKER and broker == CLUSTER_DEFAULT_BROKER:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{definition.name} is set for one broker, not for all"
+        )
     if definition.scope is ConfigScope.CLUSTER and broker != CLUSTER_DEFAULT_BROKER:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
@@ -129,3 +134,27 @@ def _check_broker(state: ControllerState, name: str) -> None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name!r} is not a broker's id")
     if int(name) not in state.image.brokers:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no broker {name}")
+
+
+def check_fixed(
+    state: ControllerState,
+    resource_type: ConfigResourceType,
+    name: str,
+    wanted: Mapping[str, str],
+) -> None:
+    """ApiError if `wanted` lacks what the cluster must have: with eligible leader replicas the
+    default of min.insync.replicas may be another one, but not each node's own (KIP-966)."""
+    key = "min.insync.replicas"
+    image = state.image
+    is_of_all = resource_type is ConfigResourceType.BROKER and name == CLUSTER_DEFAULT_BROKER
+    if (
+        is_of_all
+        and has_eligible_leader_replicas(image)
+        and key in image.configs.of(resource_type, name)
+        and key not in wanted
+    ):
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"the cluster's {key} cannot be taken away while eligible leader replicas are on: set"
+            " it to another value",
+        )

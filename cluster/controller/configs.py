@@ -19,6 +19,7 @@ from cluster.controller.commands import (
     ResourceResult,
 )
 from cluster.controller.config_checks import (
+    check_fixed,
     check_resource,
     check_scope,
     check_topic_combination,
@@ -98,6 +99,7 @@ def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Reco
         wanted[key] = _checked(resource_type, resource.resource_name, key, value)
     if resource_type is ConfigResourceType.TOPIC:
         check_topic_combination(state, wanted)
+    check_fixed(state, resource_type, resource.resource_name, wanted)
     return _differences(state, resource_type, resource.resource_name, wanted)
 
 
@@ -110,6 +112,7 @@ def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Re
         _apply(state, resource_type, name, operation, wanted)
     if resource_type is ConfigResourceType.TOPIC:
         check_topic_combination(state, wanted)
+    check_fixed(state, resource_type, name, wanted)
     return _differences(state, resource_type, name, wanted)
 
 

@@ -32,12 +32,12 @@ from cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     BrokerHeartbeat,
-    Command,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     ElectLeaders,
     IncrementalAlterConfigs,
+    MetadataCommand,
     RegisterBroker,
     UnregisterBroker,
     UpdateFeatures,
@@ -69,7 +69,7 @@ class Controller:
         """The state that the next command will be decided upon."""
         return self._state.image
 
-    def handle(self, command: Command, now_ms: int) -> ControllerResult:
+    def handle(self, command: MetadataCommand, now_ms: int) -> ControllerResult:
         """Decide a command. Raises ApiError if it fails as a whole; the state stays as it is."""
         state = self._state
         match command:
@@ -121,6 +121,12 @@ class Controller:
         self._next_rebalance_ms = now_ms + self._rebalance_interval_ms
         # Built now, the index does not make the first death take longer than the others.
         state.index.leaderless()
+
+    def suspect(self, broker_id: int, since_ms: int) -> None:
+        """A broker has probably died then: it is waited for half as long as one that is silent."""
+        state = self._state
+        timeout_ms = state.broker_settings.broker_session_timeout_ms
+        state.sessions.suspect(broker_id, since_ms, timeout_ms)
 
     def tick(self, now_ms: int) -> tuple[Record, ...]:
         """What is to be done because time has passed; to be written as one entry, if anything.

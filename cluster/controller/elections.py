@@ -7,7 +7,7 @@ broker's death is one change of the metadata. The rules for a single partition a
 
 from collections.abc import Iterable, Sequence, Set
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from cluster.controller.commands import (
     ElectLeaders,
@@ -15,7 +15,12 @@ from cluster.controller.commands import (
     PartitionResult,
     PartitionsReply,
 )
-from cluster.controller.partition_changes import Election, PartitionDecisions, changed_partition
+from cluster.controller.partition_changes import (
+    Election,
+    PartitionDecisions,
+    changed_partition,
+    is_enough,
+)
 from cluster.controller.partition_index import Place
 from cluster.controller.state import ControllerResult, ControllerState
 from cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
@@ -63,6 +68,38 @@ def without_brokers(
             place, changed_partition(before, rules, in_sync=in_sync, lost=lost, erased=erased)
         )
     return decisions.records
+
+
+class HandOver(NamedTuple):
+    """What a broker in controlled shutdown gives up now, and whether there is more to wait for."""
+
+    records: list[Record]
+    is_waiting: bool
+
+
+def hand_over(state: ControllerState, broker_id: int) -> HandOver:
+    """Take a broker that is about to stop out of the ISRs and out of the lead where others do.
+
+    It keeps for now what would suffer: a place in an ISR that would be too small without it while
+    there is a replica that may catch up yet, and the lead where nobody could take it. Where there
+    is no such replica there is nothing to wait for either.
+    """
+    decisions = state.decisions(leaving={broker_id})
+    active = decisions.active
+    is_waiting = False
+    for place in state.index.in_sync_on(broker_id):
+        before = decisions.partition(place)
+        rules = decisions.rules(place[0])
+        rest = [replica for replica in before.in_sync_replicas if replica != broker_id]
+        others = [replica for replica in before.replicas if replica in active]
+        can_lead = any(replica in active for replica in rest)
+        if can_lead and is_enough(rest, rules, before.replicas):
+            decisions.put(place, changed_partition(before, rules, in_sync=rest))
+        elif any(replica not in rest for replica in others):
+            is_waiting = True
+        elif can_lead:
+            decisions.put(place, changed_partition(before, rules, in_sync=rest))
+    return HandOver(decisions.records, is_waiting)
 
 
 def with_broker(state: ControllerState, broker_id: int) -> list[Record]:

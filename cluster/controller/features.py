@@ -5,7 +5,7 @@ theirs. What a level means is decided by who reads it from the image.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
 from cluster.controller.commands import (
@@ -16,8 +16,16 @@ from cluster.controller.commands import (
 )
 from cluster.controller.elections import consequences
 from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.features import KRAFT_VERSION, METADATA_VERSION, supported_range
-from cluster.metadata.records import FeatureLevelChanged, Record
+from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from cluster.metadata.features import (
+    ELIGIBLE_LEADER_REPLICAS_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    supported_range,
+)
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
+from cluster.metadata.settings import topic_settings
 from protocol.errors import ApiError, ErrorCode
 
 
@@ -33,7 +41,7 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
     """Finalise the levels asked for; with `validate_only` say whether that would do.
 
     Codes: INVALID_UPDATE_VERSION for a level that cannot be, INVALID_REQUEST for a feature that is
-    named twice or not at all, FEATURE_UPDATE_FAILED for those that would have been good.
+    named twice, FEATURE_UPDATE_FAILED for those that would have been good.
     """
     times_named = Counter(update.name for update in command.updates)
     faults: dict[str, ApiError] = {}
@@ -50,10 +58,32 @@ def update_features(state: ControllerState, command: UpdateFeatures) -> Controll
         return ControllerResult((), _failed(names, faults))
     if command.validate_only:
         records.clear()
+    if any(
+        isinstance(record, FeatureLevelChanged)
+        and record.name == ELIGIBLE_LEADER_REPLICAS_VERSION
+        and record.level > 0
+        for record in records
+    ):
+        records.extend(fixed_min_insync_replicas(state.image, state.node_id, state.static))
     records.extend(consequences(state, records))
     return ControllerResult(
         tuple(records), FeaturesReply(tuple(FeatureResult(name) for name in names))
     )
+
+
+def fixed_min_insync_replicas(
+    image: MetadataImage, node_id: int, static: Mapping[str, str]
+) -> list[Record]:
+    """The default of min.insync.replicas as a config of the cluster, unless it is one already.
+
+    Who is an eligible leader depends on it (KIP-966): it must not change by the way, with the
+    configuration file of the node that happens to decide.
+    """
+    key = "min.insync.replicas"
+    if key in image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER):
+        return []
+    value = topic_settings(image, node_id, static, "").min_insync_replicas
+    return [ConfigChanged(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER, key, str(value))]
 
 
 def _failed(names: list[str], faults: dict[str, ApiError]) -> FeaturesReply:
@@ -75,8 +105,6 @@ def _updated(state: ControllerState, update: FeatureUpdate) -> Iterator[Record]:
     name, level = update.name, update.level
     current = state.image.features.get(name, 0)
     complaint = None
-    if not name:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "a feature needs a name")
     if update.upgrade_type not in tuple(UpgradeType):
         complaint = f"{update.upgrade_type} is no type of update: 1 is up, 2 safely down, 3 down"
     elif level < 0:

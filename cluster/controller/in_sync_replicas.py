@@ -16,7 +16,7 @@ from cluster.controller.commands import (
     InSyncResult,
 )
 from cluster.controller.partition_changes import PartitionDecisions, changed_partition
-from cluster.controller.state import ControllerResult, ControllerState, is_active
+from cluster.controller.state import ControllerResult, ControllerState, is_active, is_leaving
 from cluster.metadata.image import PartitionImage
 from protocol.errors import ErrorCode
 
@@ -88,16 +88,18 @@ def _check(
         or broker_id not in wanted
     ):
         return ErrorCode.INVALID_REQUEST
-    if not all(_is_eligible(state, replica) for replica in change.in_sync):
+    if not all(_is_eligible(state, before, replica) for replica in change.in_sync):
         return ErrorCode.INELIGIBLE_REPLICA
     return ErrorCode.NONE
 
 
-def _is_eligible(state: ControllerState, replica: InSyncReplica) -> bool:
-    """Whether a replica may be in an ISR: its broker serves, in the incarnation that fetched."""
+def _is_eligible(state: ControllerState, before: PartitionImage, replica: InSyncReplica) -> bool:
+    """Whether a replica may be in an ISR: its broker serves, in the incarnation that fetched. One
+    that is about to stop may stay where it is, and comes into no other."""
     broker = state.image.brokers.get(replica.broker_id)
+    stays = replica.broker_id in before.in_sync_replicas
     return (
         broker is not None
-        and is_active(broker)
+        and (is_active(broker) or (stays and is_leaving(broker)))
         and replica.broker_epoch in (-1, broker.broker_epoch)
     )

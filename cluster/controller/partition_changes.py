@@ -41,12 +41,14 @@ class Election(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionRules:
-    """What holds for all partitions of one topic. `active` are the brokers that may lead."""
+    """What holds for all partitions of one topic. `active` are the brokers that may lead, `leaving`
+    those in controlled shutdown: they may go on leading while nobody else in the ISR can."""
 
     active: Set[int]
     min_insync_replicas: int
     is_unclean_allowed: bool
     has_elr: bool
+    leaving: Set[int] = _NOBODY
 
 
 def changed_partition(
@@ -89,7 +91,7 @@ def changed_partition(
         else:
             isr, elr = (leader,), ()
             last_known = ()
-    if _is_enough(isr, rules, replicas):
+    if is_enough(isr, rules, replicas):
         elr = last_known = ()
     if not isr:
         isr, last_known = _nobody_in_sync(before, rules, replicas, last_known, erased)
@@ -125,7 +127,8 @@ def is_reassignment_complete(
     )
 
 
-def _is_enough(isr: Sequence[int], rules: ElectionRules, replicas: Sequence[int]) -> bool:
+def is_enough(isr: Sequence[int], rules: ElectionRules, replicas: Sequence[int]) -> bool:
+    """Whether an ISR satisfies min.insync.replicas, as far as there are replicas (KIP-966)."""
     return len(isr) >= min(rules.min_insync_replicas, len(replicas))
 
 
@@ -141,10 +144,10 @@ def _eligible(
     While the ISR is smaller than min.insync.replicas nothing is committed any more, so that who
     leaves it then has everything that is.
     """
-    if not rules.has_elr or _is_enough(isr, rules, replicas):
+    if not rules.has_elr or is_enough(isr, rules, replicas):
         return (), ()
     candidates = set(before.in_sync_replicas)
-    if not _is_enough(before.in_sync_replicas, rules, before.replicas):
+    if not is_enough(before.in_sync_replicas, rules, before.replicas):
         candidates.update(before.elr)
     candidates.difference_update(isr, gone)
     elr = tuple(replica for replica in replicas if replica in candidates)
@@ -185,10 +188,14 @@ def _elected(
         return replicas[0]
     if before.leader in isr and before.leader in active:
         return before.leader
-    for eligible in (isr, elr):
-        for replica in replicas:
-            if replica in eligible and replica in active:
-                return replica
+    for replica in replicas:
+        if replica in isr and replica in active:
+            return replica
+    if before.leader in isr and before.leader in rules.leaving:
+        return before.leader
+    for replica in replicas:
+        if replica in elr and replica in active:
+            return replica
     if rules.has_elr and not isr and not elr and last_known and last_known[0] in active:
         # The last leader lost the end of its log perhaps, but nobody has more.
         return last_known[0]
@@ -203,19 +210,27 @@ class PartitionDecisions:
     """The partitions that one command changes, each on top of what the command did to it before.
 
     `image` is what is decided upon, `active` the brokers that may lead once the command has been
-    carried out; `node_id` and `static` lead to the configs of topics that have none themselves.
+    carried out, `leaving` those in controlled shutdown then; `node_id` and `static` lead to the
+    configs of topics that have none themselves.
     """
 
-    __slots__ = ("_decided", "_image", "_node_id", "_rules", "_static", "active")
+    __slots__ = ("_decided", "_image", "_leaving", "_node_id", "_rules", "_static", "active")
 
     def __init__(
-        self, image: MetadataImage, *, active: Set[int], node_id: int, static: Mapping[str, str]
+        self,
+        image: MetadataImage,
+        *,
+        active: Set[int],
+        node_id: int,
+        static: Mapping[str, str],
+        leaving: Set[int] = _NOBODY,
     ) -> None:
         self._image = image
         self._node_id = node_id
         self._static = static
         self._rules: dict[Uuid, ElectionRules] = {}
         self._decided: dict[Place, PartitionImage] = {}
+        self._leaving = leaving
         self.active = active
 
     @property
@@ -246,6 +261,7 @@ class PartitionDecisions:
                 min_insync_replicas=settings.min_insync_replicas,
                 is_unclean_allowed=settings.unclean_leader_election_enable,
                 has_elr=has_eligible_leader_replicas(image),
+                leaving=self._leaving,
             )
         return rules
 

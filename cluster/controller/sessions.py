@@ -8,6 +8,7 @@ its own sleep against the brokers. Times are any clock that does not go back, in
     event              session
     -----------------------------------------------------------------------------------
     touch              lasts until `timeout_ms` from now
+    suspect            lasts until half of it from then, at the longest; `touch` clears the broker
     awake              after a gap: all sessions last longer by the gap
     drop               none
     deadline passed    expired: the brokers' module fences its broker, once
@@ -64,6 +65,14 @@ class SessionTable:
             session = self._sessions[broker_id] = Session(broker_epoch, now_ms)
         session.heard_ms = max(session.heard_ms, now_ms)
         return session
+
+    def suspect(self, broker_id: int, since_ms: int, timeout_ms: int) -> None:
+        """There is a sign that the broker has died, but none that cannot deceive: its controller's
+        process has ended. It has half a timeout to be heard of, in which such a process alone would
+        be back."""
+        session = self._sessions.get(broker_id)
+        if session is not None:
+            session.heard_ms = min(session.heard_ms, since_ms + timeout_ms // 2 - timeout_ms)
 
     def drop(self, broker_id: int) -> None:
         """The broker is not waited for any more."""

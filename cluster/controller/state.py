@@ -76,18 +76,26 @@ class ControllerState:
         *,
         without: Set[int] = frozenset(),
         including: Set[int] = frozenset(),
+        leaving: Set[int] = frozenset(),
         image: MetadataImage | None = None,
     ) -> PartitionDecisions:
         """Begin to change partitions; `without` and `including` are brokers that cannot or can
-        lead once the command has been carried out, whatever the image says.
+        lead once the command has been carried out, `leaving` some that are in controlled shutdown
+        then, whatever the image says.
 
         Decided upon `image` in place of the present one where the command itself changes what the
         decisions depend on.
         """
         image = self.image if image is None else image
-        active = {broker.broker_id for broker in image.brokers.values() if is_active(broker)}
+        brokers = image.brokers.values()
+        active = {broker.broker_id for broker in brokers if is_active(broker)}
+        going = {broker.broker_id for broker in brokers if is_leaving(broker)}
         return PartitionDecisions(
-            image, active=(active | including) - without, node_id=self.node_id, static=self.static
+            image,
+            active=(active | including) - without - leaving,
+            leaving=(going | leaving) - without,
+            node_id=self.node_id,
+            static=self.static,
         )
 
     def colliding_topic(self, name: str) -> str | None:
@@ -101,6 +109,10 @@ class ControllerState:
     def registered_brokers(self) -> Sequence[BrokerImage]:
         """All brokers, by id."""
         return sorted(self.image.brokers.values(), key=lambda broker: broker.broker_id)
+
+    def is_cordoned(self, broker_id: int) -> bool:
+        """Whether a broker shall be given no new replicas (KIP-1066): it is being drained."""
+        return bool(broker_settings(self.image, broker_id, self.static).cordoned_log_dirs)
 
     @property
     def broker_settings(self) -> BrokerSettings:
@@ -116,3 +128,8 @@ class ControllerState:
 def is_active(broker: BrokerImage | None) -> bool:
     """Whether a broker is there and stays."""
     return broker is not None and not broker.is_fenced and not broker.is_in_controlled_shutdown
+
+
+def is_leaving(broker: BrokerImage) -> bool:
+    """Whether a broker still serves and is about to stop."""
+    return broker.is_in_controlled_shutdown and not broker.is_fenced

@@ -197,7 +197,16 @@ def _placed(
     count: int,
     replication_factor: int,
 ) -> tuple[PartitionImage, ...]:
-    brokers = state.registered_brokers()
+    registered = state.registered_brokers()
+    brokers = [broker for broker in registered if not state.is_cordoned(broker.broker_id)]
+    if len(brokers) < replication_factor <= len(registered):
+        cordoned = [b.broker_id for b in registered if state.is_cordoned(b.broker_id)]
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor} needs that many brokers, but only"
+            f" {len(brokers)} of {len(registered)} take new replicas: cordoned.log.dirs of"
+            f" {', '.join(map(str, cordoned))} says no",
+        )
     return tuple(
         new_partition(state, replicas)
         for replicas in place(

@@ -21,12 +21,16 @@ from cluster.metadata.config_definitions import (
     at_least,
     between,
     define,
+    list_of,
     one_of,
     table,
 )
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 
 DURABILITY: Final = one_of("interval", "commit")
+LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
+RACK_AWARE_SELECTOR: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTOR: Final = one_of(LEADER_SELECTOR, RACK_AWARE_SELECTOR)
 
 
 def _topic_default(
@@ -238,6 +242,16 @@ _REPLICATION: Final = (
         scope=ConfigScope.CLUSTER,
     ),
     define(
+        "cordoned.log.dirs",
+        ConfigType.LIST,
+        "",
+        "* while the broker shall be given no new replicas, as when it is drained (KIP-1066);"
+        " those it has stay until they are moved.",
+        enforced_by="cluster.controller.state",
+        limit=list_of("*"),
+        scope=ConfigScope.ONE_BROKER,
+    ),
+    define(
         "follower.replication.throttled.rate",
         ConfigType.LONG,
         INT64_MAX,
@@ -263,6 +277,15 @@ _REPLICATION: Final = (
         " partitions that their topics' leader.replication.throttled.replicas name.",
         enforced_by="cluster.metadata.throttles",
         limit=at_least(0),
+    ),
+    define(
+        "replica.selector.class",
+        ConfigType.STRING,
+        None,
+        "Who is to serve a consumer: the leader, or with Kafka's RackAwareReplicaSelector an"
+        " in-sync replica in the rack that the consumer names as its client.rack.",
+        enforced_by="node.router.handlers.fetch",
+        limit=REPLICA_SELECTOR,
     ),
 )
 

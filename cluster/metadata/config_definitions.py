@@ -56,6 +56,9 @@ class ConfigScope(Enum):
     """For all brokers together (the broker named ""), because they must agree."""
     BROKER = "broker"
     """For all brokers together or for one."""
+    ONE_BROKER = "one broker"
+    """For one broker, and only while it runs: others act upon it, who do not know its own
+    configuration."""
 
 
 class Importance(Enum):

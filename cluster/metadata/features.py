@@ -5,6 +5,8 @@ A level that matters to all nodes is finalised by a record once every broker und
 when they register, the controller checks updates against them.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from cluster.metadata.image import FeatureRange, MetadataImage
@@ -24,6 +26,12 @@ SUPPORTED_FEATURES: Final = (
 )
 """By name. What is not here cannot be finalised: group.version and share.version come with the
 protocols that they switch on."""
+
+
+INITIAL_LEVELS: Final[Mapping[str, int]] = MappingProxyType(
+    {feature.name: feature.max_level for feature in SUPPORTED_FEATURES}
+)
+"""What a new cluster begins with, as Kafka's does: all that the release can."""
 
 
 def supported_range(name: str) -> FeatureRange | None:

@@ -15,7 +15,12 @@ from typing import TypeVar
 import msgspec
 
 from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigError, ConfigSource, ConfigValue
+from cluster.metadata.config_definitions import (
+    ConfigError,
+    ConfigScope,
+    ConfigSource,
+    ConfigValue,
+)
 from cluster.metadata.config_layers import (
     Layer,
     broker_candidates,
@@ -70,6 +75,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_rack: str | None
     broker_session_timeout_ms: int
     connections_max_idle_ms: int
+    cordoned_log_dirs: tuple[str, ...]
     default_replication_factor: int
     delete_topic_enable: bool
     durability: str
@@ -97,6 +103,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     offsets_topic_segment_bytes: int
     producer_id_expiration_ms: int
     replica_lag_time_max_ms: int
+    replica_selector_class: str | None
     socket_request_max_bytes: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
@@ -166,6 +173,12 @@ def check_static(static: Mapping[str, str]) -> list[str]:
         definition = BROKER_CONFIGS.get(name)
         if definition is None:
             faults.append(f"{name}={text!r} is not a key of this broker's configuration")
+            continue
+        if definition.scope is ConfigScope.ONE_BROKER:
+            faults.append(
+                f"{name}={text!r}: the whole cluster acts upon it, so set it while the broker runs,"
+                " with `odradek config set broker`"
+            )
             continue
         try:
             definition.parse(text)

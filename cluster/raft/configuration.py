@@ -14,7 +14,8 @@ writes nothing to the log; an observer that has caught up may be made a voter.
 
 A member id names a replica, not a node: a node whose disk was wiped has forgotten what it voted
 and acknowledged, and must come back as somebody else (KIP-853's directory id). The core compares
-ids and nothing more; `member_id` makes them.
+ids and nothing more; `member_id` makes them. Only the founders, who vote before there is a log,
+have their node ids for member ids: what their directories are nobody knows before they have met.
 """
 
 from collections.abc import Iterable
@@ -23,21 +24,29 @@ from typing import TypeAlias
 
 import msgspec
 
-_DIRECTORY_BITS = 32
+_DIRECTORY_BITS = 30
+_NODE_ID_MAX = 2**31 - 1
+_NAMES_DIRECTORY = 1 << 61
 
 
 def member_id(node_id: int, directory_id: bytes) -> int:
     """The id of the replica that node `node_id` (0 to 2**31 - 1) keeps in the directory of this id.
 
-    The directory's part is the first four bytes of its random id: enough to tell a node before its
-    disk was wiped from the node after it.
+    The directory's part is the first thirty bits of its random id: enough to tell a node before its
+    disk was wiped from the node after it. No founder's id is made so; all are below 2**62.
     """
-    return node_id << _DIRECTORY_BITS | int.from_bytes(directory_id[:4], "big")
+    directory = int.from_bytes(directory_id[:4], "big") >> 32 - _DIRECTORY_BITS
+    return _NAMES_DIRECTORY | node_id << _DIRECTORY_BITS | directory
+
+
+def is_founder(member: int) -> bool:
+    """Whether it is a node's id and says nothing about a directory."""
+    return 0 <= member <= _NODE_ID_MAX
 
 
 def node_id_of(member: int) -> int:
-    """The node whose replica it is; only for ids made by `member_id`."""
-    return member >> _DIRECTORY_BITS
+    """The node whose replica it is: a founder's own id, or what `member_id` was made of."""
+    return member if is_founder(member) else member >> _DIRECTORY_BITS & _NODE_ID_MAX
 
 
 class Voter(msgspec.Struct, frozen=True, array_like=True):

@@ -10,6 +10,8 @@ send entries before it has them durably, as long as it counts itself only afterw
 10.2.1), which `majority_match` does.
 """
 
+from collections.abc import Collection
+
 import msgspec
 
 from cluster.raft.configuration import Refusal, majority_of, majority_value
@@ -243,11 +245,15 @@ class Leadership:
         since_ms = now_ms - self._settings.election_timeout_ms
         return progress.is_caught_up and progress.heard_ms >= since_ms
 
-    def best_successor(self) -> int | None:
-        """The voter that has most of the log; only one that is heard and has all that is committed
-        is worth asking, but asking another does no harm.
+    def best_successor(self, candidates: Collection[int] | None = None) -> int | None:
+        """The voter, of the candidates if they are given, that has most of the log; only one that
+        is heard and has all that is committed is worth asking, but asking another does no harm.
         """
-        others = [voter for voter in self._voter_ids if voter != self._own_id]
+        others = [
+            voter
+            for voter in self._voter_ids
+            if voter != self._own_id and (candidates is None or voter in candidates)
+        ]
         return max(
             others,
             key=lambda voter: (self.peers[voter].match_index, self.peers[voter].heard_ms),

@@ -64,6 +64,7 @@ class Followed:
         "last_epoch",
         "leader_end",
         "leader_epoch",
+        "log_start_offset",
         "partition",
         "resume_ms",
         "state",
@@ -79,6 +80,7 @@ class Followed:
         leader_epoch: int,
         fetch_offset: int,
         last_epoch: int,
+        log_start_offset: int,
     ) -> None:
         self.handle = handle
         self.topic_id = topic_id
@@ -86,6 +88,7 @@ class Followed:
         self.leader_epoch = leader_epoch
         self.fetch_offset = fetch_offset
         self.last_epoch = last_epoch
+        self.log_start_offset = log_start_offset
         self.state = FollowerState.READY
         self.is_known = False
         """Whether the leader's session has it under this handle."""
@@ -177,6 +180,8 @@ class Conversation:
         self._next_handle = 0
         self._changed: dict[int, Followed] = {}
         """READY: to be told with the next request."""
+        self._started: dict[int, Followed] = {}
+        """Known to the leader, but not where their logs start now."""
         self._paused: dict[int, Followed] = {}
         self._forgotten: list[int] = []
         self._request_id = 0
@@ -204,6 +209,7 @@ class Conversation:
         leader_epoch: int,
         fetch_offset: int,
         last_epoch: int,
+        log_start_offset: int = NO_OFFSET,
         is_throttled: bool = False,
     ) -> Followed:
         """Follow the partition in this epoch, from our log's end; of one that is followed in the
@@ -222,6 +228,7 @@ class Conversation:
             leader_epoch=leader_epoch,
             fetch_offset=fetch_offset,
             last_epoch=last_epoch,
+            log_start_offset=log_start_offset,
         )
         followed.is_throttled = is_throttled
         self._by_handle[handle] = self._by_identity[topic_id, partition] = followed
@@ -235,6 +242,7 @@ class Conversation:
             del self._by_handle[followed.handle]
             self._changed.pop(followed.handle, None)
             self._paused.pop(followed.handle, None)
+            self._started.pop(followed.handle, None)
             self._forgotten.append(followed.handle)
         return followed
 
@@ -285,12 +293,20 @@ class Conversation:
                         followed.leader_epoch,
                         followed.fetch_offset,
                         followed.last_epoch,
+                        followed.log_start_offset,
                     )
                 )
                 followed.is_known = True
+                self._started.pop(handle, None)
             followed.state = FollowerState.FETCHING
         forgotten = () if is_full else tuple(self._forgotten)
         self._forgotten.clear()
+        log_starts = tuple(
+            (handle, followed.log_start_offset)
+            for handle, followed in self._started.items()
+            if followed.is_known
+        )
+        self._started.clear()
         self._request_id += 1
         wait_ms = self._wait_ms_max
         if self._changed:
@@ -308,6 +324,7 @@ class Conversation:
             forgotten,
             wait_ms,
             self._bytes_max,
+            log_starts=log_starts,
         )
 
     def next_ms(self, now_ms: int) -> int:
@@ -374,6 +391,14 @@ class Conversation:
             followed.state = FollowerState.READY
             self._changed[followed.handle] = followed
 
+    def started(self, followed: Followed, log_start_offset: int) -> None:
+        """The log starts there now, which the leader is told without delay: somebody may wait for
+        it."""
+        if self.is_current(followed) and followed.log_start_offset != log_start_offset:
+            followed.log_start_offset = log_start_offset
+            if followed.is_known:
+                self._started[followed.handle] = followed
+
     def failed(self, followed: Followed, now_ms: int) -> None:
         """What was to be done could not be; it is asked for again in a while."""
         if self.is_current(followed):
@@ -426,6 +451,8 @@ class Conversation:
         under_way = len(self._deadlines_ms)
         if under_way != 1:
             return under_way == 0
+        if self._started:
+            return True
         may_fetch_throttled = self._budget.available(now_ms)
         return any(
             may_fetch_throttled or not followed.is_throttled for followed in self._changed.values()

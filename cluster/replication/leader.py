@@ -13,12 +13,14 @@ and the high watermark are PartitionReplica's; here is what moves with time and 
     settled: the controller said proposal taken back, kept, or repeated later
 
 A proposal (KIP-497) carries the epochs it was decided upon. One is under way at a time; until it is
-known to have failed, its members hold the high watermark back as those of the ISR do. A follower is
-in sync if it had everything within the last `lag_max_ms`; it comes in when it has reached the high
-watermark and the start of the leader's epoch.
+known to have failed, its members hold the high watermark back as those of the ISR do. So nobody is
+proposed whom the controller would refuse, such as who is about to stop. A follower is in sync if it
+had everything within the last `lag_max_ms`; it comes in when it has reached the high watermark and
+the start of the leader's epoch.
 """
 
 from collections import deque
+from collections.abc import Container
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from cluster.metadata.image import NO_LEADER, PartitionImage
@@ -94,7 +96,7 @@ class _Parked(NamedTuple, Generic[T]):
 class _Progress:
     """A follower's: since when it has not had everything, as far as that is known."""
 
-    __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end")
+    __slots__ = ("caught_up_ms", "contact", "fetch_ms", "leader_end", "log_start_offset")
 
     def __init__(self, caught_up_ms: int) -> None:
         self.caught_up_ms = caught_up_ms
@@ -102,6 +104,7 @@ class _Progress:
         self.fetch_ms = caught_up_ms
         self.leader_end = 0
         """Where our log ended at its last fetch that said something of this partition."""
+        self.log_start_offset = -1
 
 
 class LeaderPartition(Generic[T]):
@@ -110,6 +113,7 @@ class LeaderPartition(Generic[T]):
     __slots__ = (
         "_epoch_start_offset",
         "_followers",
+        "_ineligible",
         "_lag_max_ms",
         "_parked",
         "_pending",
@@ -129,12 +133,15 @@ class LeaderPartition(Generic[T]):
         epoch_start_offset: int,
         now_ms: int,
         lag_max_ms: int = LAG_MAX_MS,
+        ineligible: Container[int] = frozenset(),
     ) -> None:
+        """`ineligible` are the brokers that come into no ISR now; its owner keeps it up to date."""
         self.replica = replica
         self.topic_id = topic_id
         self.partition = partition
         self._epoch_start_offset = epoch_start_offset
         self._lag_max_ms = lag_max_ms
+        self._ineligible = ineligible
         self._followers: dict[int, _Progress] = {}
         self._parked: deque[_Parked[T]] = deque()
         self._pending: Proposal | None = None
@@ -202,6 +209,26 @@ class LeaderPartition(Generic[T]):
         if broker_id not in replica.image.in_sync_replicas:
             proposal = self._propose_if(now_ms, joining=broker_id)
         return self._outcome(before, proposal)
+
+    def started(self, broker_id: int, log_start_offset: int) -> None:
+        """A follower's log starts there."""
+        progress = self._followers.get(broker_id)
+        if progress is not None:
+            progress.log_start_offset = log_start_offset
+
+    def low_watermark(self, log_start_offset: int, alive: Container[int]) -> int:
+        """Below this no live replica has anything any more; -1 if one has not been heard of. Our
+        own log starts at `log_start_offset`."""
+        return min(
+            [
+                log_start_offset,
+                *(
+                    progress.log_start_offset
+                    for broker_id, progress in self._followers.items()
+                    if broker_id in alive
+                ),
+            ]
+        )
 
     def check(self, now_ms: int) -> Outcome[T]:
         """Time has passed."""
@@ -331,7 +358,8 @@ class LeaderPartition(Generic[T]):
         if progress is None or progress.contact is None:
             return False
         return (
-            (has_fetched or progress.contact.fetch_ms > self._settled_ms)
+            broker_id not in self._ineligible
+            and (has_fetched or progress.contact.fetch_ms > self._settled_ms)
             and end >= self.replica.high_watermark
             and end >= self._epoch_start_offset
             and not self._lags(broker_id, now_ms)

@@ -29,7 +29,8 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Subscribed(_Message, frozen=True, array_like=True, gc=False):
     """A partition that the follower wants from now on, or wants anew: under this handle, in this
-    leader epoch, from this offset. `last_epoch` is the epoch of its last record (KIP-595)."""
+    leader epoch, from this offset. `last_epoch` is the epoch of its last record (KIP-595),
+    `log_start_offset` is where its log starts."""
 
     handle: int
     topic_id: Uuid
@@ -37,6 +38,7 @@ class Subscribed(_Message, frozen=True, array_like=True, gc=False):
     leader_epoch: int
     fetch_offset: int
     last_epoch: int
+    log_start_offset: int = NO_OFFSET
 
 
 class Reached(_Message, frozen=True, array_like=True, gc=False):
@@ -62,6 +64,8 @@ class ReplicaFetch(_Message, frozen=True, array_like=True, tag="fetch", gc=False
     wait_ms_max: int = 500
     bytes_max: int = 1 << 20
     version: int = REPLICATION_VERSION
+    log_starts: tuple[tuple[int, int], ...] = ()
+    """(handle, offset) of those whose logs start elsewhere now; nothing else has changed."""
 
 
 class PartitionFetched(_Message, frozen=True, array_like=True, gc=False):

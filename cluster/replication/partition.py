@@ -40,6 +40,23 @@ def check_leader(
     return ErrorCode.NONE if image.leader == broker_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
+def check_reader(
+    image: PartitionImage, broker_id: int, current_leader_epoch: int, *, may_follow: bool
+) -> ErrorCode:
+    """NONE if the broker may serve a consumer: as `check_leader`, or, if it `may_follow`, as a
+    follower in sync (KIP-392).
+
+    OFFSET_NOT_AVAILABLE, upon which clients go back to the leader, if it follows out of sync: it
+    may lack what is committed, and Kafka's clients would stay with it for minutes all the same.
+    """
+    code = check_leader(image, broker_id, current_leader_epoch)
+    if code is not ErrorCode.NOT_LEADER_OR_FOLLOWER or not may_follow:
+        return code
+    if broker_id in image.in_sync_replicas:
+        return ErrorCode.NONE
+    return ErrorCode.OFFSET_NOT_AVAILABLE if broker_id in image.replicas else code
+
+
 def has_enough_in_sync(image: PartitionImage, min_insync_replicas: int) -> bool:
     """Whether the ISR satisfies min.insync.replicas.
 

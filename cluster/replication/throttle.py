@@ -25,6 +25,13 @@ class TokenBudget:
         self._refill(self.rate, now_ms)
         return self._tokens > 0
 
+    def allowance(self, now_ms: int) -> int | None:
+        """How many bytes may go without overdrawing; None: as many as there are."""
+        if self.rate is None:
+            return None
+        self._refill(self.rate, now_ms)
+        return max(0, int(self._tokens))
+
     def spend(self, byte_count: int, now_ms: int) -> None:
         """So much has gone."""
         if self.rate is not None:

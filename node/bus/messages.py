@@ -88,12 +88,14 @@ class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
 
 
 class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):
-    """Move a partition's log start to `offset` (-1: to the high watermark)."""
+    """Move a partition's log start to `offset` (-1: to the high watermark). The answer waits for
+    the live replicas, `timeout_ms` at most."""
 
     request_id: int
     store: int
     number: int
     offset: int
+    timeout_ms: int = 30_000
 
 
 class Appended(_Message, frozen=True, array_like=True, tag=6, gc=False):
@@ -236,7 +238,8 @@ class Applied(_Message, frozen=True, array_like=True, tag=21, gc=False):
 
 
 class Submit(_Message, frozen=True, array_like=True, tag=22, gc=False):
-    """A command for the controller, encoded by cluster.controller.commands."""
+    """A command for the controller, encoded by cluster.controller.commands. The deadline is of the
+    machine's steady clock (CLOCK_MONOTONIC), which all of its processes share."""
 
     request_id: int
     command: bytes
@@ -283,6 +286,11 @@ class ReplicaStanding(_Message, frozen=True, array_like=True, gc=False):
     log_end_offset: int
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
+    directory_id: bytes = bytes(16)
+    """Of the data folder in which it keeps the metadata; zero where nobody has said."""
+    host: str = ""
+    port: int = 0
+    """Where it listens for the other nodes; port 0 where nobody has said."""
 
 
 class QuorumState(_Message, frozen=True, array_like=True, gc=False):
@@ -309,5 +317,17 @@ class Unreachable(_Message, frozen=True, array_like=True, tag=28, gc=False):
     node_ids: tuple[int, ...]
 
 
-ToController = Follow | Applied | Submit | DescribeQuorum
-FromController = MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable
+class AreYouThere(_Message, frozen=True, array_like=True, tag=29, gc=False):
+    """Asked again and again; answered by a process that does its work."""
+
+
+class StillThere(_Message, frozen=True, array_like=True, tag=30, gc=False):
+    """The answer to AreYouThere: says nothing of how far the process has come."""
+
+    process: str
+
+
+ToController = Follow | Applied | Submit | DescribeQuorum | StillThere
+FromController = (
+    MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed | Unreachable | AreYouThere
+)

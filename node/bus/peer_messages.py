@@ -24,13 +24,15 @@ from cluster.raft.messages import (
 )
 from node.bus.messages import QuorumState
 
-PEER_VERSION = 1
+PEER_VERSION = 2
 
 
 class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
     """Who speaks. `directory_id` is that of its data folder, empty if the folder has none;
     `incarnation` is new with every start of the process. `store_count` is how many stores the node
-    was formatted with: workers find a partition on another node by the place it has on theirs."""
+    was formatted with: workers find a partition on another node by the place it has on theirs.
+    `member` is its replica of the metadata, as the quorum knows it (cluster.raft.configuration),
+    and `host` and `port` are where it listens for the others."""
 
     version: int
     cluster_id: str
@@ -38,6 +40,9 @@ class PeerHeader(msgspec.Struct, frozen=True, array_like=True):
     directory_id: str
     incarnation: int
     store_count: int = 0
+    member: int = 0
+    host: str = ""
+    port: int = 0
 
 
 class Forward(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -74,13 +79,33 @@ class TellQuorum(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=Fals
     state: QuorumState | None
 
 
+class MemberAddress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A member and where it listens for the others."""
+
+    member: int
+    host: str
+    port: int
+
+
+class Acquaint(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Members that the sender knows, for somebody whom it has just met. Hearsay: it helps to find
+    them, and what they say of themselves counts for more."""
+
+    members: tuple[MemberAddress, ...]
+
+
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """Nothing that you say is listened to, and why. Comes back on the connection it is about."""
+    """Nothing that you say is listened to, and why. Comes back on the connection it is about.
+
+    `is_replaced`: the quorum has no founder of this id any more, or one with another data folder;
+    who says so may come back as a replica that names its folder, and without a vote.
+    """
 
     reason: str
+    is_replaced: bool = False
 
 
-ControlMessage: TypeAlias = Forward | Carried | AskQuorum | TellQuorum
+ControlMessage: TypeAlias = Forward | Carried | AskQuorum | TellQuorum | Acquaint
 PeerMessage: TypeAlias = (
     VoteRequest
     | VoteResponse
@@ -96,4 +121,5 @@ PeerMessage: TypeAlias = (
     | Carried
     | AskQuorum
     | TellQuorum
+    | Acquaint
 )

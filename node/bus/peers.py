@@ -1,8 +1,10 @@
 """Node to node: ZeroMQ over TCP between the controllers of one cluster.
 
 Each node binds one ROUTER socket, on which it only listens, and connects one DEALER socket to every
-other, on which it only speaks; what comes back on a DEALER is a refusal. Queues are short and
-whatever does not fit is dropped: Raft sends it again, and commands are sent again by whoever waits.
+other member that it knows, on which it only speaks; what comes back on a DEALER is a refusal. Who
+they are and where is the owner's business (`connect`, `disconnect`), and every frame says where its
+sender listens. Queues are short and whatever does not fit is dropped: Raft sends it again, and
+commands are sent again by whoever waits.
 
 With a cluster secret the traffic is encrypted by CURVE (curvezmq.org, RFC 26). Both keys of the
 pair are made from the secret, and all nodes have the same one: who does not know the secret cannot
@@ -10,7 +12,7 @@ make the first message of a handshake, and a client that shows another key is tu
 27). So a stranger costs a connection for as long as a handshake may take, and hears nothing.
 
 Every frame says who speaks. A node of another cluster, of a version that is not understood, or one
-that is no peer is refused with a reason that both sides log.
+whom the owner refuses is told a reason that both sides log.
 """
 
 import contextlib
@@ -26,6 +28,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
+from cluster.raft.configuration import node_id_of
 from node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, Refused
 
 log = logging.getLogger(__name__)
@@ -102,19 +105,23 @@ class PeerBus:
         listen: PeerAddress,
         others: Mapping[int, PeerAddress],
         secret: str = "",
-        refuses: Callable[[PeerHeader], str | None] = lambda _header: None,
+        refuses: Callable[[PeerHeader], Refused | None] = lambda _header: None,
+        watch: Callable[[Socket, bool], None] = lambda _socket, _is_new: None,
     ) -> None:
-        """`others` are the other nodes by id. `refuses` may say why a peer is not listened to; it
-        is asked for every frame. Raises PeerBusError if `listen` cannot be bound.
+        """`others` are members that are known from the start; a negative number is an address
+        whose member is not known. `refuses` may say why a peer is not listened to; it is asked for
+        every frame. `watch` hears of sockets that have come (true) or are about to go. Raises
+        PeerBusError if `listen` cannot be bound.
         """
         self._own = header
         self._header = _encode(header)
-        self._others = dict(others)
+        self._others: dict[int, PeerAddress] = {}
         self._refuses = refuses
         self._context: zmq.Context[Socket] = zmq.Context(io_threads=1)
         self._decode_header = msgspec.msgpack.Decoder(PeerHeader).decode
         self._decode = msgspec.msgpack.Decoder(list[PeerMessage]).decode
         self._decode_refusal = msgspec.msgpack.Decoder(Refused).decode
+        self._watch = watch
         self._headers: dict[bytes, PeerHeader | str] = {}
         self._refused_at: dict[str, float] = {}
         self._outgoing: dict[int, list[PeerMessage]] = {}
@@ -126,6 +133,8 @@ class PeerBus:
         self.failed_count = 0
         """Handshakes with peers that came to nothing."""
         self._gone: list[int] = []
+        self.is_replaced = False
+        """Whether somebody has said that the quorum has another replica for the one we are."""
         self.dropped_count = 0
         """Messages that found a queue full or nobody connected."""
         self.refused_count = 0
@@ -136,11 +145,13 @@ class PeerBus:
         self._router_monitor = self._router.get_monitor_socket(_HANDSHAKE_FAILURES)
         self._dealers: dict[int, Socket] = {}
         self._monitors: dict[int, Socket] = {}
-        for node_id, address in self._others.items():
-            dealer = self._connect(address)
-            self._dealers[node_id] = dealer
-            self._monitors[node_id] = dealer.get_monitor_socket(_HANDSHAKE_FAILURES | _CONNECTIONS)
-            dealer.connect(f"tcp://{address}")
+        for member, address in others.items():
+            self.connect(member, address)
+
+    @property
+    def others(self) -> Mapping[int, PeerAddress]:
+        """Who is connected to, or will be when it is there."""
+        return self._others
 
     @property
     def sockets(self) -> Sequence[Socket]:
@@ -149,22 +160,51 @@ class PeerBus:
         found += self._dealers.values()
         return found if self._zap is None else [*found, self._zap]
 
+    # -- who is spoken to --------------------------------------------------------------------------
+
+    def connect(self, member: int, address: PeerAddress) -> None:
+        """Speak to this member, at this address from now on."""
+        if self._others.get(member) == address:
+            return
+        self.disconnect(member)
+        self._others[member] = address
+        dealer = self._make_dealer()
+        monitor = dealer.get_monitor_socket(_HANDSHAKE_FAILURES | _CONNECTIONS)
+        self._dealers[member], self._monitors[member] = dealer, monitor
+        dealer.connect(f"tcp://{address}")
+        self._watch(dealer, True)
+        self._watch(monitor, True)
+
+    def disconnect(self, member: int) -> None:
+        """Speak to this member no more."""
+        if self._others.pop(member, None) is None:
+            return
+        dealer, monitor = self._dealers.pop(member), self._monitors.pop(member)
+        self._watch(dealer, False)
+        self._watch(monitor, False)
+        dealer.disable_monitor()
+        monitor.close(0)
+        dealer.close(_LINGER_MS)
+        for notes in (self._broken_at, self.broken_since, self._failures, self._connect_at):
+            notes.pop(member, None)
+        self._outgoing.pop(member, None)
+
     # -- speaking ----------------------------------------------------------------------------------
 
-    def send(self, node_id: int, message: PeerMessage) -> None:
-        """Say it with the next `flush`. A node that is no peer hears nothing."""
-        if node_id in self._dealers:
-            self._outgoing.setdefault(node_id, []).append(message)
+    def send(self, member: int, message: PeerMessage) -> None:
+        """Say it with the next `flush`. Who is not known hears nothing."""
+        if member in self._dealers:
+            self._outgoing.setdefault(member, []).append(message)
 
     def flush(self) -> None:
         """Let everything leave that was said, a frame for each peer; or drop it."""
         if not self._outgoing:
             return
         outgoing, self._outgoing = self._outgoing, {}
-        for node_id, messages in outgoing.items():
+        for member, messages in outgoing.items():
             frame = (self._header, _encode(messages))
             try:
-                self._dealers[node_id].send_multipart(frame, zmq.NOBLOCK)
+                self._dealers[member].send_multipart(frame, zmq.NOBLOCK)
             except zmq.ZMQError:
                 self.dropped_count += len(messages)
 
@@ -184,15 +224,15 @@ class PeerBus:
             header = self._headers.get(head)
             if header is None:
                 header = self._known(head)
-            reason = header if isinstance(header, str) else self._refuses(header)
-            if reason is not None:
-                self._refuse(connection, reason)
+            refused = Refused(header) if isinstance(header, str) else self._refuses(header)
+            if refused is not None:
+                self._refuse(connection, refused)
                 continue
             assert isinstance(header, PeerHeader)
             try:
                 messages = self._decode(body)
             except msgspec.DecodeError as error:
-                self._refuse(connection, f"its messages make no sense here: {error}")
+                self._refuse(connection, Refused(f"its messages make no sense here: {error}"))
                 continue
             yield header, messages
 
@@ -210,47 +250,45 @@ class PeerBus:
                 address,
             )
         connected = []
-        for node_id, monitor in self._monitors.items():
+        for member, monitor in self._monitors.items():
             for event, _ in _events(monitor):
                 if event & zmq.Event.HANDSHAKE_SUCCEEDED:
-                    connected.append(node_id)
-                    self._broken_at.pop(node_id, None)
-                    self.broken_since.pop(node_id, None)
-                    self._failures[node_id] = 0
-                    self._connect_at.pop(node_id, None)
+                    connected.append(member)
+                    self._broken_at.pop(member, None)
+                    self.broken_since.pop(member, None)
+                    self._failures[member] = 0
+                    self._connect_at.pop(member, None)
                 elif event & zmq.Event.DISCONNECTED:
-                    self._broken_at[node_id] = time.monotonic()
-                    self.broken_since.setdefault(node_id, time.monotonic())
+                    self._broken_at[member] = time.monotonic()
+                    self.broken_since.setdefault(member, time.monotonic())
                 elif event & zmq.Event.CLOSED:
-                    broken_at = self._broken_at.pop(node_id, None)
+                    broken_at = self._broken_at.pop(member, None)
                     if broken_at is not None and time.monotonic() - broken_at < _GONE_S:
-                        self._gone.append(node_id)
+                        self._gone.append(member)
                 else:
-                    self._on_handshake_failed(node_id)
-            if time.monotonic() >= self._connect_at.get(node_id, float("inf")):
-                del self._connect_at[node_id]
-                self._connect_anew(node_id)
-            self._hear_refusals(node_id)
+                    self._on_handshake_failed(member)
+            if time.monotonic() >= self._connect_at.get(member, float("inf")):
+                del self._connect_at[member]
+                self._connect_anew(member)
+            self._hear_refusals(member)
         return connected
 
-    def _connect_anew(self, node_id: int) -> None:
+    def _connect_anew(self, member: int) -> None:
         """ZeroMQ gives a connection up for good when the other side makes no sense: with another
         secret, or none. It may have been put right since."""
-        endpoint = f"tcp://{self._others[node_id]}"
+        endpoint = f"tcp://{self._others[member]}"
         with contextlib.suppress(zmq.ZMQError):
-            self._dealers[node_id].disconnect(endpoint)
-        self._dealers[node_id].connect(endpoint)
+            self._dealers[member].disconnect(endpoint)
+        self._dealers[member].connect(endpoint)
 
-    def _on_handshake_failed(self, node_id: int) -> None:
+    def _on_handshake_failed(self, member: int) -> None:
         self.failed_count += 1
-        self._connect_at.setdefault(node_id, time.monotonic() + _CONNECT_ANEW_S)
-        self._failures[node_id] = self._failures.get(node_id, 0) + 1
-        if self._failures[node_id] % _FAILURES_TOLD == 0:
+        self._connect_at.setdefault(member, time.monotonic() + _CONNECT_ANEW_S)
+        self._failures[member] = self._failures.get(member, 0) + 1
+        if self._failures[member] % _FAILURES_TOLD == 0:
             log.error(
-                "node %d at %s does not take our handshake: cluster.secret must be the same on"
-                " every node",
-                node_id,
-                self._others[node_id],
+                "%s does not take our handshake: cluster.secret must be the same on every node",
+                self._name(member),
             )
 
     def take_gone(self) -> list[int]:
@@ -291,11 +329,8 @@ class PeerBus:
             )
         elif header.node_id == self._own.node_id:
             found = f"another node says that it is node {header.node_id}: give each its own node.id"
-        elif header.node_id not in self._others:
-            found = (
-                f"node {header.node_id} is not among the peers of node {self._own.node_id}: peers"
-                " must be the same on every node"
-            )
+        elif node_id_of(header.member) != header.node_id:
+            found = f"node {header.node_id} says that it is another node's replica"
         elif header.store_count != self._own.store_count:
             found = (
                 f"node {header.node_id} was formatted with {header.store_count} stores, node"
@@ -307,9 +342,9 @@ class PeerBus:
         self._headers[head] = found
         return found
 
-    def _refuse(self, connection: bytes, reason: str) -> None:
+    def _refuse(self, connection: bytes, refused: Refused) -> None:
         self.refused_count += 1
-        now = time.monotonic()
+        reason, now = refused.reason, time.monotonic()
         if now - self._refused_at.get(reason, -_REFUSAL_S) < _REFUSAL_S:
             return
         if len(self._refused_at) >= _HEADERS_MAX:
@@ -317,22 +352,25 @@ class PeerBus:
         self._refused_at[reason] = now
         log.error("a node is refused: %s", reason)
         try:
-            self._router.send_multipart((connection, _encode(Refused(reason))), zmq.NOBLOCK)
+            self._router.send_multipart((connection, _encode(refused)), zmq.NOBLOCK)
         except zmq.ZMQError:
             return  # it has gone
 
-    def _hear_refusals(self, node_id: int) -> None:
+    def _hear_refusals(self, member: int) -> None:
         while True:
             try:
-                payload = self._dealers[node_id].recv(zmq.NOBLOCK)
+                payload = self._dealers[member].recv(zmq.NOBLOCK)
                 refused = self._decode_refusal(payload)
             except zmq.Again:
                 return
             except msgspec.DecodeError:
                 continue
-            log.error(
-                "node %d at %s refuses us: %s", node_id, self._others[node_id], refused.reason
-            )
+            log.error("%s refuses us: %s", self._name(member), refused.reason)
+            self.is_replaced |= refused.is_replaced
+
+    def _name(self, member: int) -> str:
+        who = "the node" if member < 0 else f"node {node_id_of(member)}"
+        return f"{who} at {self._others[member]}"
 
     # -- sockets -----------------------------------------------------------------------------------
 
@@ -354,7 +392,7 @@ class PeerBus:
             ) from error
         return router
 
-    def _connect(self, address: PeerAddress) -> Socket:
+    def _make_dealer(self) -> Socket:
         dealer = self._context.socket(zmq.DEALER)
         self._set_up(dealer)
         dealer.setsockopt(zmq.LINGER, _LINGER_MS)

@@ -16,16 +16,15 @@ from typing import TYPE_CHECKING
 import click
 
 from node.asker import Asker, NotABroker
+from node.cli.catch_up import progress
 from node.cli.client import Connection, split_address, with_connection
+from node.cli.membership import give_votes
 from node.cli.output import Output, Row, with_output
+from node.cli.quorum import describe_with
+from node.cli.rebalance import rebalance
 from node.cli.serve import with_settings
-from protocol.apis import ApiKey
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.cluster import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
-    DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
 )
 from protocol.messages.metadata import (
@@ -38,8 +37,6 @@ from protocol.messages.metadata import (
 if TYPE_CHECKING:
     # The node's own modules are imported when nodes are started.
     from node.local_cluster import Layout, LocalCluster
-
-METADATA_TOPIC = "__cluster_metadata"
 
 
 @dataclass(slots=True)
@@ -78,6 +75,9 @@ def cluster() -> None:
     """Run a cluster on this machine; see how any cluster is doing."""
 
 
+cluster.add_command(rebalance)
+
+
 @cluster.command()
 @click.option(
     "--nodes",
@@ -109,7 +109,8 @@ def up(
     """Run several nodes of one cluster on this machine, until Ctrl-C.
 
     Topics get a replica on each of up to three nodes. A node that is killed is started again; try
-    it. The cluster comes up again with its data, its ports and its nodes.
+    it. The cluster comes up again with its data, its ports and its nodes; with a larger --nodes new
+    ones join, and as many of them get a vote as make the votes an odd number, up to five.
     """
     from node.config import default_data_folder
     from node.embedded import BrokerFailure
@@ -128,6 +129,10 @@ def up(
         output.hint(f"Starting {len(nodes.nodes)} nodes in {folder} ...")
         try:
             nodes.start()
+            if nodes.layout.joined:
+                local = Connection(bootstrap=nodes.bootstrap_servers, timeout_s=30.0, properties={})
+                for node_id in give_votes(sorted(nodes.nodes), local, output):
+                    output.hint(f"Node {node_id} has joined, and votes.")
             _welcome(nodes, folder, output)
             _attend(nodes, output)
         except BrokerFailure as failure:
@@ -139,21 +144,25 @@ def up(
 
 
 def _layout(folder: Path, node_count: int | None, port: int | None) -> Layout:
-    """The layout that is there, or a new one as asked for."""
-    from node.local_cluster import keep, lay_out, layout_of
+    """The layout that is there, with more nodes if that is asked for, or a new one."""
+    from node.local_cluster import grown, keep, lay_out, layout_of
 
     try:
         layout = layout_of(folder)
         if layout is None:
             layout = lay_out(node_count or 3, port or 9092)
             keep(folder, layout)
+        elif node_count is not None and node_count > len(layout.nodes):
+            layout = grown(layout, node_count)
+            keep(folder, layout)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     first = layout.nodes[0]
     if node_count not in (None, len(layout.nodes)) or port not in (None, first.port):
         raise click.ClickException(
-            f"the cluster in {folder} has {len(layout.nodes)} nodes from port {first.port} on;"
-            " leave --nodes and --port out, or choose another folder with --data"
+            f"the cluster in {folder} has {len(layout.nodes)} nodes from port {first.port} on: it"
+            " can have more, not fewer, and keeps its ports; leave --nodes and --port out, or"
+            " choose another folder with --data"
         )
     return layout
 
@@ -202,7 +211,8 @@ def _attend(nodes: LocalCluster, output: Output) -> None:
 @with_connection
 @with_output
 def status(connection: Connection, output: Output) -> None:
-    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader.
+    """Show nodes, the metadata quorum, and partitions that lack replicas or a leader. Of replicas
+    that catch up it is said how many bytes they are behind, and about how long they will take.
 
     Works with any Kafka that has a PLAINTEXT listener at the bootstrap address. Exits with 1 if a
     partition has no leader or the quorum has none.
@@ -210,11 +220,21 @@ def status(connection: Connection, output: Output) -> None:
     health = _ask(connection)
     health.count()
     nodes = nodes_of(health)
+    catching_up: list[Row] = [
+        {
+            "node": each.node,
+            "replicas_behind": each.replica_count,
+            "bytes_behind": each.bytes_behind,
+            "rest_s": None if each.rest_s is None else round(each.rest_s, 1),
+        }
+        for each in progress(health.metadata, connection.timeout_s)
+    ]
     quorum = health.quorum
     facts: dict[str, str | int | None] = {
         "cluster_id": health.cluster.cluster_id,
         "active_controller": _who(controller_of(health)),
         "quorum_epoch": quorum.leader_epoch if quorum is not None else None,
+        "votes": None if quorum is None else len(quorum.current_voters),
         "topics": len(health.metadata.topics),
         "partitions": health.partition_count,
         "under_replicated": len(health.under_replicated),
@@ -225,6 +245,7 @@ def status(connection: Connection, output: Output) -> None:
             {
                 **facts,
                 "nodes": nodes,
+                "catching_up": catching_up,
                 "under_replicated_partitions": sorted(health.under_replicated),
                 "offline_partitions": sorted(health.offline),
             }
@@ -236,6 +257,9 @@ def status(connection: Connection, output: Output) -> None:
             nodes,
             ["node", "address", "rack", "state", "quorum", "metadata_lag", "leads", "replicas"],
         )
+        if catching_up:
+            output.hint("\nCatching up:")
+            output.rows(catching_up, ["node", "replicas_behind", "bytes_behind", "rest_s"])
         for title, names in (
             ("Without a leader", health.offline),
             ("Under-replicated", health.under_replicated),
@@ -282,16 +306,7 @@ def _ask_one(asker: Asker) -> Health:
         name = ErrorCode(cluster.error_code).name
         raise click.ClickException(f"{name}: {cluster.error_message or 'no word about why'}")
     metadata = asker.ask(MetadataRequest(topics=None), MetadataResponse)
-    health = Health(cluster, metadata)
-    if asker.serves(ApiKey.DESCRIBE_QUORUM):
-        topic = DescribeQuorumRequestTopicData(
-            topic_name=METADATA_TOPIC,
-            partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
-        )
-        answer = asker.ask(DescribeQuorumRequest(topics=[topic]), DescribeQuorumResponse)
-        if not answer.error_code and answer.topics:
-            (health.quorum,) = answer.topics[0].partitions
-    return health
+    return Health(cluster, metadata, describe_with(asker))
 
 
 def nodes_of(health: Health) -> Sequence[Row]:
@@ -325,12 +340,15 @@ def _quorum_roles(
     """Who is what in the quorum, and how far each has the metadata."""
     if quorum is None or quorum.error_code:
         return {}, {}
-    roles = {each.replica_id: "observer" for each in quorum.observers}
-    roles.update((each.replica_id, "voter") for each in quorum.current_voters)
+    roles = {each.replica_id: "voter" for each in quorum.current_voters}
+    for each in quorum.observers:
+        # Its old replica, in a data folder that is lost, has the vote that it had.
+        is_replaced = each.replica_id in roles
+        roles[each.replica_id] = "old vote" if is_replaced else "observer"
     if quorum.leader_id >= 0:
         roles[quorum.leader_id] = "leader"
     ends = {
-        each.replica_id: each.log_end_offset for each in (*quorum.observers, *quorum.current_voters)
+        each.replica_id: each.log_end_offset for each in (*quorum.current_voters, *quorum.observers)
     }
     return roles, ends
 

@@ -8,11 +8,15 @@ that a script can be written by looking at a table.
 import functools
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import ParamSpec, TypeAlias, TypeVar
 
 import click
+
+# How often progress is told in lines, where it cannot be shown as a bar.
+TOLD_EVERY_S = 2.0
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,6 +149,65 @@ class Output:
                 bar.advance(task, count)
 
             yield advance
+
+    @contextmanager
+    def transfer(
+        self, description: str, total_bytes: int
+    ) -> Iterator[Callable[[int, int, str], None]]:
+        """Yield a function to call with the bytes done, their total, and that in words.
+
+        A bar on stderr when that is a terminal; else the words, now and then and at the end.
+        """
+        if self.is_json or not sys.stderr.isatty():
+            with self._told_now_and_then() as tell:
+                yield tell
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[words]}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        with bar:
+            task = bar.add_task(description, total=total_bytes, words="")
+
+            def show(done: int, total: int, words: str) -> None:
+                bar.update(task, completed=done, total=max(total, 1), words=words)
+
+            yield show
+
+    @contextmanager
+    def _told_now_and_then(self) -> Iterator[Callable[[int, int, str], None]]:
+        due = 0.0
+        untold = ""
+
+        def tell(_done: int, _total: int, words: str) -> None:
+            nonlocal due, untold
+            untold = words
+            if time.monotonic() >= due:
+                self.hint(words)
+                untold = ""
+                due = time.monotonic() + TOLD_EVERY_S
+
+        yield tell
+        if untold:
+            self.hint(untold)
+
+
+def size_text(byte_count: int) -> str:
+    """`512 B`, `1.5 kB`, `2.0 GB`: in powers of a thousand, as `--throttle` takes them."""
+    if byte_count < 1000:
+        return f"{byte_count} B"
+    size, unit = byte_count / 1000, "kB"
+    for larger in ("MB", "GB", "TB", "PB"):
+        if size < 999.95:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.1f} {unit}"
 
 
 def with_output(command: Callable[P, R]) -> Callable[..., R]:

@@ -7,6 +7,7 @@ data folder that nobody formatted, because a node that lost its disk must not st
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import tempfile
@@ -31,6 +32,13 @@ if TYPE_CHECKING:
 CLIENT_VARIABLES = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
 # What `serve` chooses where nobody said anything: a broker for development, few words.
 SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
+
+# name below `odradek node` -> module and the click command in it
+NODE_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "add": ("node.cli.membership", "add"),
+    "drain": ("node.cli.rebalance", "drain"),
+    "remove": ("node.cli.membership", "remove"),
+}
 
 with_settings = click.option(
     "--set",
@@ -122,9 +130,24 @@ def serve(
     click.get_current_context().exit(exit_code)
 
 
-@click.group()
+class NodeCommands(click.Group):
+    """`odradek node`: what needs more than this module is imported when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *NODE_COMMANDS})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = NODE_COMMANDS.get(cmd_name)
+        if place is None:
+            return super().get_command(ctx, cmd_name)
+        module, attribute = place
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+
+@click.group(cls=NodeCommands)
 def node() -> None:
-    """Run a node from a configuration file."""
+    """Run a node from a configuration file; give it a vote, empty it, take it out."""
 
 
 @node.command()

@@ -1,25 +1,36 @@
 """The first words of a cluster's metadata, and of a node's start.
 
-A new cluster's log begins with its id. Every start of the node registers it anew, so that the
-broker epoch rises and the address that clients are told follows the configuration.
+A new cluster's log begins with its id and the levels of features that a new cluster has; one that
+was made before there were levels goes on without. Every start of the node registers it anew, so
+that the broker epoch rises and the address that clients are told follows the configuration.
 """
 
 import uuid
 
 from cluster.controller.commands import RegisterBroker
-from cluster.metadata.image import Listener
-from cluster.metadata.records import ClusterCreated, Record
+from cluster.controller.features import fixed_min_insync_replicas
+from cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from cluster.metadata.image import Listener, MetadataImage
+from cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
 from node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
+from node.peer_settings import is_everywhere
 from protocol.types import Uuid
 
 
 def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
     """What the log of a new cluster begins with."""
-    return (ClusterCreated(config.cluster_id),)
+    return (
+        ClusterCreated(config.cluster_id),
+        *(FeatureLevelChanged(name, level) for name, level in INITIAL_LEVELS.items()),
+        *fixed_min_insync_replicas(MetadataImage.empty(), config.node_id, config.broker_configs),
+    )
 
 
-def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
-    """This node's registration.
+def registration(
+    config: NodeConfig, incarnation_id: Uuid, previous_epoch: int | None = None
+) -> RegisterBroker:
+    """This node's registration. `previous_epoch` is what `last_run` says; it matters to others
+    only.
 
     On its own, a listener without an advertised address has an empty host there, and clients are
     told the address at which they reached us. One of several must be found by those who reached
@@ -43,8 +54,10 @@ def registration(config: NodeConfig, incarnation_id: Uuid) -> RegisterBroker:
             *_workers(config),
         ),
         rack=config.broker_configs.get("broker.rack"),
+        features=SUPPORTED_FEATURES,
         log_dirs=(uuid.UUID(config.directory_id).bytes,) if config.directory_id else (),
         starts_fenced=config.is_of_several,
+        previous_broker_epoch=previous_epoch if config.is_of_several else None,
     )
 
 
@@ -63,8 +76,8 @@ def _workers(config: NodeConfig) -> tuple[Listener, ...]:
 def _host_for_others(config: NodeConfig, listener: ListenerConfig) -> str:
     if not config.is_of_several:
         return ""
-    if listener.host not in ("", "0.0.0.0", "::"):
+    if not is_everywhere(listener.host):
         return listener.host
     own = config.own_peer
-    assert own is not None, "one of several is among its peers"
+    assert own is not None, "one of several listens for the others"
     return own.host

@@ -4,20 +4,30 @@ Made when this member's own first entry has been committed: then everything befo
 image, and nothing that comes after it is anybody else's. Its controller has seen every decision,
 committed or not; dropped with the leadership, it takes what was not committed along. Whoever
 applies the log asks `committed` for the image that was made when an entry was decided, so that
-nothing is computed twice.
+nothing is computed twice. A change of who votes is an entry like any other, with nothing in it for
+the image.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cluster.controller.commands import Command, encode_reply
+from cluster.controller.commands import (
+    AddRaftVoter,
+    Command,
+    RemoveRaftVoter,
+    VotersReply,
+    encode_reply,
+)
 from cluster.controller.controller import Controller
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import Record, encode_records
-from cluster.raft.configuration import Refusal
+from cluster.raft.configuration import MembershipChange, Refusal, RemoveVoter
 from cluster.raft.messages import Entry
+from cluster.raft.ready import Proposal
+from node.controller.membership import Headers, change_for, why_not
 from node.controller.raft_driver import RaftDriver
+from protocol.errors import ApiError
 
 
 class Decided(NamedTuple):
@@ -32,7 +42,7 @@ class NoRoomError(Exception):
 
 
 class NotNowError(Exception):
-    """The quorum takes nothing at the moment: the command is to be handed in again."""
+    """The quorum does not take it at the moment, and why: it is to be handed in again."""
 
 
 class Decisions:
@@ -47,11 +57,14 @@ class Decisions:
         node_id: int,
         static: Mapping[str, str],
         has_room: Callable[[int], bool],
+        headers: Headers,
     ) -> None:
+        """`headers` is what the members have said of themselves."""
         self.term = term
         self.controller = Controller(image, node_id=node_id, static=static)
         self._driver = driver
         self._has_room = has_room
+        self._headers = headers
         self._decided: deque[tuple[int, MetadataImage]] = deque()
 
     @property
@@ -64,6 +77,8 @@ class Decisions:
 
         Raises ApiError if it is refused; NoRoomError or NotNowError, and nothing has happened.
         """
+        if isinstance(command, AddRaftVoter | RemoveRaftVoter):
+            return self._change_voters(command)
         result = self.controller.handle(command, now_ms)
         self.propose(result.records, makes_room=makes_room)
         return Decided(encode_reply(result.reply), self.index)
@@ -84,7 +99,44 @@ class Decisions:
             raise NoRoomError
         proposal = self._driver.propose(data)
         if isinstance(proposal, Refusal):
-            raise NotNowError(proposal)
+            raise NotNowError(f"the quorum takes nothing: {proposal}")
+        self._take_in(proposal, records)
+
+    def change_membership(self, change: MembershipChange) -> Refusal | None:
+        """Make the next configuration the log's next entry, unless that is refused."""
+        proposal = self._driver.change_membership(change)
+        if isinstance(proposal, Refusal):
+            return proposal
+        self._take_in(proposal, ())
+        return None
+
+    def _change_voters(self, command: AddRaftVoter | RemoveRaftVoter) -> Decided:
+        change = change_for(command, self._driver.node.configuration, self._headers)
+        if self._is_to_leave_first(change):
+            raise NotNowError("the leader lets another lead before it loses its vote")
+        refusal = self.change_membership(change)
+        if refusal is not None:
+            reason = why_not(refusal, command)
+            if isinstance(reason, ApiError):
+                raise reason
+            raise NotNowError(reason)
+        is_waiting = isinstance(command, RemoveRaftVoter) or command.waits
+        reply = encode_reply(VotersReply(command.voter_id))
+        return Decided(reply, self.index if is_waiting else 0)
+
+    def _is_to_leave_first(self, change: MembershipChange) -> bool:
+        """A leader whose vote is to be taken lets the best of the others lead, who takes it: nobody
+        waits for an election then, and whoever asked is answered by who has done it."""
+        node = self._driver.node
+        if not isinstance(change, RemoveVoter) or change.member_id != node.own_id:
+            return False
+        others = [voter for voter in node.configuration.voter_ids if voter != node.own_id]
+        leadership = node.leadership
+        if leadership is not None and leadership.transfer_to is None:
+            self._driver.hand_over(others)
+        return bool(others)
+
+    def _take_in(self, proposal: Proposal, records: Sequence[Record]) -> None:
         # Decisions name the entry they will be, as a broker's epoch does.
         assert proposal.index == self.index + 1, "an entry came between"
         self.controller.replay(records, proposal.index)

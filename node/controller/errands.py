@@ -30,6 +30,7 @@ from cluster.controller.commands import (
     IncrementalAlterConfigs,
     decode_command,
 )
+from cluster.raft.configuration import node_id_of
 from node.bus.messages import Submit, Submitted
 from node.bus.peer_messages import Carried, ControlMessage, Forward
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
@@ -90,12 +91,13 @@ class Errands:
     def __init__(
         self,
         *,
-        node_id: int,
+        own_id: int,
         send: Callable[[int, ControlMessage], None],
         tell: Callable[[bytes, Submitted], None],
     ) -> None:
-        """`send` speaks to another node, `tell` to a process of this one."""
-        self._node_id = node_id
+        """Members of the quorum are known by their ids there. `send` speaks to another member,
+        `tell` to a process of this node."""
+        self._own_id = own_id
         self._send = send
         self._tell = tell
         self._errands: dict[int, _Errand] = {}
@@ -129,20 +131,20 @@ class Errands:
         errand.waits_for_followers = False
         self._take(errand, now_ms)
 
-    def submit_peers(self, node_id: int, incarnation: int, message: Forward, now_ms: int) -> None:
+    def submit_peers(self, member: int, incarnation: int, message: Forward, now_ms: int) -> None:
         """A command that another node's controller has forwarded."""
-        name = (node_id, incarnation, message.request_id)
+        name = (member, incarnation, message.request_id)
         if name in self._of_peers:
             return  # it was sent again; the answer is on its way
         if self._decisions is None:
-            self._send(node_id, Carried(message.request_id, ErrorCode.NOT_CONTROLLER))
+            self._send(member, Carried(message.request_id, ErrorCode.NOT_CONTROLLER))
             return
         self._of_peers.add(name)
 
         def answer(carried: Carried) -> None:
             self._of_peers.discard(name)
             self._send(
-                node_id,
+                member,
                 Carried(
                     message.request_id,
                     carried.error_code,
@@ -193,9 +195,9 @@ class Errands:
                     errand, Carried(0, ErrorCode.KAFKA_STORAGE_ERROR, error_message=NO_ROOM)
                 )
 
-    def reconnected(self, node_id: int, now_ms: int) -> None:
-        """What was on its way to that node may be lost."""
-        if node_id == self._leader_id:
+    def reconnected(self, member: int, now_ms: int) -> None:
+        """What was on its way to that member may be lost."""
+        if member == self._leader_id:
             for errand in list(self._errands.values()):
                 if errand.state is _State.FORWARDED:
                     self._route(errand, now_ms)
@@ -216,7 +218,7 @@ class Errands:
     def _route(self, errand: _Errand, now_ms: int) -> None:
         if self._decisions is not None:
             self._decide(errand, self._decisions, now_ms)
-        elif self._leader_id is not None and self._leader_id != self._node_id:
+        elif self._leader_id is not None and self._leader_id != self._own_id:
             errand.state = _State.FORWARDED
             errand.next_ms = now_ms + RESEND_MS
             timeout_ms = max(1, errand.deadline_ms - now_ms)
@@ -229,7 +231,7 @@ class Errands:
             command: Command = decode_command(errand.command)
         except ValueError as error:
             # A newer node's, or nonsense.
-            text = f"node {self._node_id} does not know this command: {error}"
+            text = f"node {node_id_of(self._own_id)} does not know this command: {error}"
             self._finish(errand, Carried(0, ErrorCode.UNSUPPORTED_VERSION, error_message=text))
             return
         try:

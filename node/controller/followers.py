@@ -7,7 +7,7 @@ place in the log everywhere.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import zmq
 
@@ -66,9 +66,13 @@ class Followers:
         """Who follows now."""
         return {follower.name for follower in self._followers.values()}
 
-    def reached(self, image: MetadataImage) -> int:
-        """The offset up to which everybody has carried the metadata out."""
-        return min((follower.offset for follower in self._followers.values()), default=image.offset)
+    def reached(self, image: MetadataImage, silent: Set[str] = frozenset()) -> int:
+        """The offset up to which everybody has carried the metadata out, but those who are silent:
+        a node that has one leads nothing, and need not keep others waiting."""
+        return min(
+            (f.offset for f in self._followers.values() if f.name not in silent),
+            default=image.offset,
+        )
 
     def follow(self, identity: bytes, message: Follow, image: MetadataImage) -> None:
         """A process has (re)connected: tell it what it misses."""

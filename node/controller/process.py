@@ -14,13 +14,13 @@ import os
 import random
 import sys
 import time
-import uuid
-from collections.abc import Callable
+from collections.abc import Set
 from pathlib import Path
 
 import msgspec
 import zmq
 
+from cluster.controller.state import is_active
 from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import (
@@ -30,37 +30,53 @@ from cluster.metadata.records import (
     decode_records,
     encode_records,
 )
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.snapshot import image_records
-from cluster.raft.messages import Entry, Message
+from cluster.raft.configuration import is_founder, node_id_of
+from cluster.raft.messages import (
+    AppendRequest,
+    Entry,
+    FollowRequest,
+    Message,
+    SnapshotChunk,
+    TimeoutNow,
+    VoteRequest,
+)
 from cluster.raft.ready import Role, Standing
 from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     DescribeQuorum,
     Follow,
+    StillThere,
     Submit,
     ToController,
     Unreachable,
 )
 from node.bus.peer_messages import (
-    PEER_VERSION,
+    Acquaint,
     AskQuorum,
     Carried,
-    ControlMessage,
     Forward,
     PeerHeader,
     PeerMessage,
+    Refused,
     TellQuorum,
 )
-from node.bus.peers import PeerAddress, PeerBus
 from node.config import NodeConfig
+from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
 from node.controller.bootstrap import bootstrap_records
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
-from node.controller.founders import check_founders
-from node.controller.presence import Presence
+from node.controller.founders import become_joined, part_of
+from node.controller.last_run import boot_id, note_run, previous_epoch
+from node.controller.liveness import PATIENCE_SESSIONS, Liveness
+from node.controller.lost_peers import LostPeers
+from node.controller.membership import overdue_update, why_refused
+from node.controller.presence import Presence, incarnation_of
 from node.controller.quorum_view import QuorumView
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
 from node.observability import ChildLink, configure_logging
@@ -71,14 +87,13 @@ log = logging.getLogger(__name__)
 SNAPSHOT_ENTRIES = 20_000
 """Entries after which the log is replaced by a snapshot of the image."""
 _IDLE_POLL_MS = 1_000
-_DOUBT_S = 1.5
-"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
-is well, and it is the way between us that is not."""
-_SUCCESSION_MS = 150
-"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
 _RESIGN_AGAIN_MS = 10_000
 """After having stood back for lack of room. All disks may be full; then it is of no use."""
-_INCARNATION_NAME = "incarnation"
+_HAND_OVER_AGAIN_MS = 1_000
+"""After which a node that wants to stop and still leads the quorum asks again that another does."""
+_TELL_AGAIN_MS = 5_000
+_OF_LEADERS = (AppendRequest, SnapshotChunk, VoteRequest, TimeoutNow)
+"""What somebody says who leads or wants to."""
 
 
 class ControllerProcess:
@@ -88,28 +103,36 @@ class ControllerProcess:
         self._config = config
         self._supervisor = supervisor
         self._log = MetadataLog.open(config.metadata_folder)
-        voter_ids = [peer.node_id for peer in config.peers] or [config.node_id]
-        check_founders(self._log, voter_ids, own_id=config.node_id)
+        part = part_of(self._log, config)
+        self._own_id = part.own_id
         self._image = self._load_snapshot()
         self._snapshot_index = self._published = self._image.offset
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
-        self._doubted: tuple[int, ...] = ()
         self._is_resigning = False
         self._resign_again_ms = 0
-        self._succession: tuple[int, int] | None = None
-        incarnation = _incarnation(config)
-        self._peers = _peer_bus(config, self._why_refused)
+        self._hand_over_ms = 0
+        self._has_released = False
+        self._has_vote = True
+        """As it was told last."""
+        self._told_ms = self._forget_ms = 0
+        incarnation = incarnation_of(config)
+        self._poller = zmq.Poller()
+        self._acquaintances = Acquaintances(
+            config, part.own_id, refuses=self._why_refused, watch=self._watch
+        )
+        self._peers = self._acquaintances.bus
         self._driver = RaftDriver(
             self._log,
-            own_id=config.node_id,
-            voter_ids=voter_ids,
-            send=self._send_raft,
+            own_id=part.own_id,
+            voter_ids=part.voter_ids,
+            send=lambda message: self._acquaintances.send(message.to, message),
             jitter_ms=lambda: random.randint(0, RaftSettings().election_timeout_ms),
             now_ms=_clock_ms(),
             may_spend=_gives_room,
         )
+        self._lost = LostPeers(self._driver, part.own_id)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._followers = Followers(
             self._context,
@@ -118,15 +141,16 @@ class ControllerProcess:
             sets_back=not config.is_of_several,
         )
         self._errands = Errands(
-            node_id=config.node_id,
-            send=self._send_control,
+            own_id=part.own_id,
+            send=self._acquaintances.send,
             tell=lambda identity, submitted: self._followers.send(identity, [submitted]),
         )
         self._quorum = QuorumView(
             self._driver,
-            send=self._send_control,
+            send=self._acquaintances.send,
             tell=lambda identity, answer: self._followers.send(identity, [answer]),
             wall_ms=_wall_ms,
+            headers=self._acquaintances,
         )
         self._presence = Presence(
             config,
@@ -134,19 +158,24 @@ class ControllerProcess:
             lambda command, timeout_ms, answer: self._errands.submit_own(
                 command, _clock_ms() + timeout_ms, answer, _clock_ms()
             ),
+            previous_epoch=previous_epoch(config.data_folder, boot_id(), config.durability),
+            on_registered=lambda epoch: note_run(config.data_folder, epoch, boot_id()),
         )
         self._decode = msgspec.msgpack.Decoder(list[ToController]).decode
         self._expected = {f"worker-{index}" for index in range(config.worker_count)} | {
             f"router-{index}" for index in range(config.router_count)
         }
+        self._liveness: Liveness | None = None
+        if config.is_of_several:
+            settings = broker_settings(self._image, config.node_id, config.broker_configs)
+            patience_ms = PATIENCE_SESSIONS * settings.broker_session_timeout_ms
+            self._liveness = Liveness(self._expected, patience_ms=patience_ms)
         self._register_metrics()
-        self._poller = zmq.Poller()
         self._poller.register(self._followers.socket, zmq.POLLIN)
         self._poller.register(self._driver.fileno(), zmq.POLLIN)
         for socket in supervisor.sockets:
             self._poller.register(socket, zmq.POLLIN)
-        for peer_socket in () if self._peers is None else self._peers.sockets:
-            self._poller.register(peer_socket, zmq.POLLIN)
+        self._acquaintances.follow(self._driver.node.configuration)
 
     @property
     def image(self) -> MetadataImage:
@@ -158,6 +187,8 @@ class ControllerProcess:
         self._carry_on(waits=True)
         while not self._supervisor.poll():
             ready = dict(self._poller.poll(self._timeout_ms()))
+            if self._supervisor.is_leaving:
+                self._leave_in_order(_clock_ms())
             self._hear()
             if not ready and self._driver.is_idle:
                 self._log.keep_reserve()
@@ -171,11 +202,23 @@ class ControllerProcess:
             self._errands.next_deadline_ms(),
             self._presence.next_deadline_ms(),
             self._quorum.next_deadline_ms(),
-            None if self._succession is None else self._succession[0],
+            self._lost.next_deadline_ms(),
+            None if (asked := self._asked()) is None else asked.next_deadline_ms(),
             None if self._decisions is None else self._decisions.controller.next_deadline_ms(),
         ]
         due_ms = min((due for due in deadlines if due is not None), default=now_ms + _IDLE_POLL_MS)
         return max(0, min(_IDLE_POLL_MS, due_ms - now_ms))
+
+    def _leave_in_order(self, now_ms: int) -> None:
+        """The node wants to stop: others lead, the quorum first and then its partitions."""
+        self._presence.leave(now_ms)
+        if self._driver.is_leader and now_ms >= self._hand_over_ms:
+            self._hand_over_ms = now_ms + _HAND_OVER_AGAIN_MS
+            staying = {b.broker_id for b in self._image.brokers.values() if is_active(b)}
+            voters = self._driver.node.configuration.voter_ids
+            successor = self._driver.hand_over([v for v in voters if node_id_of(v) in staying])
+            if successor is not None:
+                log.info("node %d is asked to lead the quorum", node_id_of(successor))
 
     def _leave(self) -> None:
         self._driver.resign()
@@ -209,63 +252,77 @@ class ControllerProcess:
         """Take in what this node's processes and the peers have said."""
         now_ms = _clock_ms()
         self._driver.tick(now_ms)
-        self._succeed_if_due(now_ms)
+        self._lost.succeed_if_due(now_ms)
         for identity, payload in drain_with_identity(self._followers.socket):
             for message in self._decode(payload):
                 if type(message) is Submit:
-                    deadline_ms = now_ms + message.deadline_ms - _wall_ms()
-                    self._errands.submit(identity, message, deadline_ms, now_ms)
+                    self._errands.submit(identity, message, message.deadline_ms, now_ms)
                 elif type(message) is Applied:
                     self._followers.applied(identity, message)
                 elif type(message) is Follow:
                     self._followers.follow(identity, message, self._image)
+                    self._is_there(message.process)
+                elif type(message) is StillThere:
+                    self._is_there(message.process)
                 elif type(message) is DescribeQuorum:
                     self._quorum.describe(identity, message.request_id, now_ms)
         if self._peers is not None:
-            for node_id in self._peers.look():
-                self._errands.reconnected(node_id, now_ms)
-            self._doubt(self._peers)
-            for node_id in self._peers.take_gone():
-                self._succeed_later(node_id, now_ms)
+            for member in self._peers.look():
+                self._lost.came_back(member)
+                self._errands.reconnected(member, now_ms)
+            self._lost.doubt(
+                self._peers.broken_since, lambda nodes: self._followers.tell(Unreachable(nodes))
+            )
+            for member in self._peers.take_gone():
+                suspect = self._lost.went(member, now_ms)
+                if suspect is not None and self._decisions is not None:
+                    self._decisions.controller.suspect(suspect, now_ms)
             for header, messages in self._peers.receive():
+                self._acquaintances.meet(header, now_ms)
                 for peer_message in messages:
                     self._hear_peer(header, peer_message, now_ms)
+            if now_ms >= self._forget_ms:
+                self._forget_ms = now_ms + FORGOTTEN_MS // 3
+                self._acquaintances.forget(self._image.brokers, now_ms)
+            if self._peers.is_replaced:
+                self._peers.is_replaced = False
+                self._come_back_as_another()
 
-    def _doubt(self, peers: PeerBus) -> None:
-        """Tell this node's processes which nodes have just become unreachable."""
-        now = time.monotonic()
-        doubted = tuple(
-            sorted(n for n, since in peers.broken_since.items() if now - since < _DOUBT_S)
-        )
-        if doubted != self._doubted:
-            self._doubted = doubted
-            self._followers.tell(Unreachable(doubted))
-
-    def _succeed_later(self, node_id: int, now_ms: int) -> None:
-        """A peer's process has ended. If it led, the others stand one after the other: who comes
-        first finds nobody in its way."""
-        voters = [v for v in self._driver.node.configuration.voter_ids if v != node_id]
-        if node_id == self._driver.node.leader_id and self._config.node_id in voters:
-            place = (voters.index(self._config.node_id) + node_id) % len(voters)
-            self._succession = (now_ms + place * _SUCCESSION_MS, node_id)
-
-    def _succeed_if_due(self, now_ms: int) -> None:
-        if self._succession is not None and now_ms >= self._succession[0]:
-            _, node_id = self._succession
-            self._succession = None
-            self._driver.succeed(node_id)
+    def _is_there(self, process: str) -> None:
+        if self._liveness is not None:
+            self._liveness.heard(process)
 
     def _hear_peer(self, header: PeerHeader, message: PeerMessage, now_ms: int) -> None:
         if isinstance(message, Forward):
-            self._errands.submit_peers(header.node_id, header.incarnation, message, now_ms)
+            self._errands.submit_peers(header.member, header.incarnation, message, now_ms)
         elif isinstance(message, Carried):
             self._errands.carried(message, now_ms)
         elif isinstance(message, AskQuorum):
-            self._quorum.asked(header.node_id, message)
+            self._quorum.asked(header.member, message)
         elif isinstance(message, TellQuorum):
             self._quorum.told(message)
-        elif message.sender == header.node_id:
-            self._driver.step(message)
+        elif isinstance(message, Acquaint):
+            self._acquaintances.hear_of(message, now_ms)
+        elif message.sender == header.member:
+            self._step(message, now_ms)
+
+    def _step(self, message: Message, now_ms: int) -> None:
+        if self._driver.is_alone and isinstance(message, _OF_LEADERS):
+            # Nobody can lead the only voter, for it has to have agreed. Whoever thinks so knows a
+            # log that is not on this disk any more.
+            if now_ms >= self._told_ms:
+                self._told_ms = now_ms + _TELL_AGAIN_MS
+                log.error(
+                    "node %d has a cluster of this id with other voters, but this node's metadata"
+                    " were decided by it alone: was its disk wiped? stop it, remove %s, set join",
+                    node_id_of(message.sender),
+                    self._config.data,
+                )
+            return
+        if isinstance(message, FollowRequest):
+            # It may have to reach others that it has not heard of.
+            self._acquaintances.introduce(message.sender)
+        self._driver.step(message)
 
     def _carry_on(self, *, waits: bool = False) -> None:
         """Persist, send, apply, publish, answer: until nothing more follows from it."""
@@ -273,6 +330,7 @@ class ControllerProcess:
             self._driver.tick(_clock_ms())
         if self._decisions is not None:
             self._tick_decisions(self._decisions)
+            self._write_down(self._decisions)
         has_news = True
         while has_news:
             events = self._driver.pump(waits=waits)
@@ -292,13 +350,19 @@ class ControllerProcess:
 
     def _present(self, now_ms: int) -> None:
         presence = self._presence
-        # Once: a process that dies and comes back does not make the node leave.
+        # Once: a process that dies and comes back soon does not make the node leave.
         self._is_complete |= self._expected <= self._followers.names
+        self._ask_who_is_there(now_ms)
         presence.tick(
             now_ms,
-            offset=self._followers.reached(self._image),
-            is_complete=self._is_complete,
+            offset=self._reached(),
+            is_complete=self._is_complete and self._silent() == set(),
         )
+        released_at = presence.released_at
+        is_free = released_at is not None and self._reached() >= released_at
+        if is_free and not self._has_released:
+            self._has_released = True
+            self._supervisor.released()
         broker = presence.broker(self._image)
         if broker is None and presence.is_refused and not self._config.is_of_several:
             # On a full disk an earlier start's registration does: clients shall be able to read.
@@ -310,8 +374,24 @@ class ControllerProcess:
             self._supervisor.ready()
 
     def _answer(self, now_ms: int) -> None:
-        self._errands.settle(self._image.offset, self._followers.reached(self._image), now_ms)
+        self._errands.settle(self._image.offset, self._reached(), now_ms)
         self._quorum.settle(now_ms)
+
+    def _ask_who_is_there(self, now_ms: int) -> None:
+        asked = self._asked()
+        if asked is not None and asked.look(now_ms):
+            self._followers.tell(AreYouThere())
+
+    def _asked(self) -> Liveness | None:
+        """Before this node is registered nobody is told anything, and nobody could answer."""
+        return self._liveness if self._followers.is_serving else None
+
+    def _silent(self) -> Set[str]:
+        return frozenset() if self._liveness is None else self._liveness.silent
+
+    def _reached(self) -> int:
+        """The offset up to which the processes of this node have carried the metadata out."""
+        return self._followers.reached(self._image, self._silent())
 
     def _tick_decisions(self, decisions: Decisions) -> None:
         try:
@@ -319,6 +399,16 @@ class ControllerProcess:
         except (NoRoomError, NotNowError) as error:
             log.warning("what is due by time has to wait: %r", error)
             decisions.controller.lead(_clock_ms())
+
+    def _write_down(self, decisions: Decisions) -> None:
+        """Where voters listen, and with which data folder they vote, if the log says otherwise."""
+        if not self._acquaintances.has_news:
+            return
+        update = overdue_update(self._driver.node.configuration, self._acquaintances.headers)
+        if update is None:
+            self._acquaintances.has_news = False
+        else:
+            decisions.change_membership(update)  # if it is refused, there is another turn
 
     # -- what the driver says ----------------------------------------------------------------------
 
@@ -331,6 +421,7 @@ class ControllerProcess:
                 self._published = self._image.offset
             case Installed(index, content):
                 self._image = _image_of(content, index)
+                self._acquaintances.follow(self._driver.node.configuration)
                 self._snapshot_index = index
                 self._published = index
                 self._followers.replace(self._image)
@@ -342,6 +433,9 @@ class ControllerProcess:
     def _apply(self, entry: Entry) -> None:
         if entry.index <= self._image.offset:
             return  # told again by a core that began anew
+        if entry.is_configuration:
+            self._acquaintances.follow(self._driver.node.configuration)
+            self._tell_of_vote()
         image = None if self._decisions is None else self._decisions.committed(entry)
         if image is None:
             delta = MetadataDelta(self._image)
@@ -361,7 +455,9 @@ class ControllerProcess:
             self._decisions = None
         now_ms = _clock_ms()
         if self._config.is_of_several:
-            log.info("%s in term %d, leader %s", standing.role, standing.term, standing.leader_id)
+            leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
+            log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
+            self._tell_of_vote()
         self._errands.lead_by(standing.leader_id, self._decisions, now_ms)
 
     def _lead_if_due(self) -> None:
@@ -376,13 +472,17 @@ class ControllerProcess:
             node_id=self._config.node_id,
             static=self._config.broker_configs,
             has_room=self._has_room,
+            headers=self._acquaintances,
         )
+        self._acquaintances.has_news = True
         if not self._image.cluster_id:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
+            for gone, since_ms in self._lost.suspects:
+                decisions.controller.suspect(gone, since_ms)
         self._decisions = decisions
-        self._errands.lead_by(self._config.node_id, decisions, _clock_ms())
+        self._errands.lead_by(self._own_id, decisions, _clock_ms())
 
     def _has_room(self, byte_count: int) -> bool:
         """Whether the log takes so much more. If not, another node shall lead: its disk may."""
@@ -411,30 +511,46 @@ class ControllerProcess:
 
     # -- peers -------------------------------------------------------------------------------------
 
-    def _send_raft(self, message: Message) -> None:
-        if self._peers is None:
-            return
-        if message.to >= 0:
-            self._peers.send(message.to, message)
-            return
-        for peer in self._config.peers:
-            self._peers.send(peer.node_id, message)
+    def _watch(self, socket: "zmq.Socket[bytes]", is_new: bool) -> None:
+        if is_new:
+            self._poller.register(socket, zmq.POLLIN)
+        else:
+            self._poller.unregister(socket)
 
-    def _send_control(self, node_id: int, message: ControlMessage) -> None:
-        if self._peers is not None:
-            self._peers.send(node_id, message)
-
-    def _why_refused(self, header: PeerHeader) -> str | None:
-        """A node whose disk was wiped has forgotten how it voted and what it promised."""
-        broker = self._image.brokers.get(header.node_id)
-        if broker is None or not broker.log_dirs or not header.directory_id:
-            return None
-        if header.directory_id in (str(uuid.UUID(bytes=known)) for known in broker.log_dirs):
-            return None
-        return (
-            f"node {header.node_id} has come back with another data folder and cannot vote as what"
-            " it was: bring its old folder back, or unregister it and add it as a new node"
+    def _why_refused(self, header: PeerHeader) -> Refused | None:
+        raft_log = self._driver.node.log
+        return why_refused(
+            header,
+            raft_log.configuration_at(raft_log.committed_index),
+            is_recorded=raft_log.is_configuration_recorded,
+            brokers=self._image.brokers,
         )
+
+    def _come_back_as_another(self) -> None:
+        """The quorum has no founder of our id any more, or one with another data folder: from the
+        next start on, which is now, this node is a replica without a vote."""
+        node = self._driver.node
+        is_in_doubt = self._driver.is_alone and node.log.last_index > 0
+        if not is_founder(self._own_id) or is_in_doubt or not self._driver.is_idle:
+            return
+        become_joined(self._log)
+        log.warning(
+            "this node votes no more as what it was: it comes back without a vote; see above"
+        )
+        self._leave()
+        raise SystemExit(0)
+
+    def _tell_of_vote(self) -> None:
+        """Say that there is no vote, and what gives one: after a start, or when it was taken."""
+        node = self._driver.node
+        if not node.configuration.voters or node.leader_id is None:
+            return
+        had_vote, self._has_vote = self._has_vote, node.configuration.is_voter(self._own_id)
+        if had_vote and not self._has_vote:
+            log.warning(
+                "this node follows the metadata without a vote; odradek node add %d gives it one",
+                self._config.node_id,
+            )
 
 
 def _image_of(content: bytes, index: int) -> MetadataImage:
@@ -450,45 +566,6 @@ def _gives_room(entry: Entry) -> bool:
         return True
     records = decode_records(entry.data)
     return any(isinstance(r, TopicDeleted | ConfigChanged | BrokerChanged) for r in records)
-
-
-def _peer_bus(config: NodeConfig, refuses: Callable[[PeerHeader], str | None]) -> PeerBus | None:
-    if not config.is_of_several:
-        return None
-    return PeerBus(
-        header=PeerHeader(
-            PEER_VERSION,
-            config.cluster_id,
-            config.node_id,
-            config.directory_id,
-            time.time_ns(),
-            config.store_count,
-        ),
-        listen=PeerAddress(config.peer_host, config.peer_port),
-        others={
-            peer.node_id: PeerAddress(peer.host, peer.port)
-            for peer in config.peers
-            if peer.node_id != config.node_id
-        },
-        secret=config.cluster_secret,
-        refuses=refuses,
-    )
-
-
-def _incarnation(config: NodeConfig) -> bytes:
-    """New with every start of the node. One of several keeps it when this process alone is started
-    anew: it need not be fenced for that."""
-    if not config.is_of_several:
-        return uuid.uuid4().bytes
-    path = config.run_folder / _INCARNATION_NAME
-    try:
-        known = path.read_bytes()
-    except FileNotFoundError:
-        known = b""
-    if len(known) != 16:
-        known = uuid.uuid4().bytes
-        path.write_bytes(known)
-    return known
 
 
 def _clock_ms() -> int:

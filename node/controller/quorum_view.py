@@ -7,8 +7,10 @@ in time, the answer is that nobody knows.
 import time
 from collections.abc import Callable
 
+from cluster.raft.configuration import node_id_of
 from node.bus.messages import QuorumDescribed, QuorumState, ReplicaStanding
 from node.bus.peer_messages import AskQuorum, ControlMessage, TellQuorum
+from node.controller.membership import Headers, Place, place_in, place_of
 from node.controller.raft_driver import RaftDriver
 
 PATIENCE_MS = 1_500
@@ -35,11 +37,13 @@ class QuorumView:
         send: Callable[[int, ControlMessage], None],
         tell: Callable[[bytes, QuorumDescribed], None],
         wall_ms: Callable[[], int],
+        headers: Headers,
     ) -> None:
         self._driver = driver
         self._send = send
         self._tell = tell
         self._wall_ms = wall_ms
+        self._headers = headers
         self._questions: dict[int, _Question] = {}
         self._next_key = time.time_ns()
 
@@ -48,9 +52,9 @@ class QuorumView:
         self._next_key += 1
         self._questions[self._next_key] = _Question(identity, request_id, now_ms)
 
-    def asked(self, node_id: int, message: AskQuorum) -> None:
+    def asked(self, member: int, message: AskQuorum) -> None:
         """Another node asks."""
-        self._send(node_id, TellQuorum(message.request_id, self.state()))
+        self._send(member, TellQuorum(message.request_id, self.state()))
 
     def told(self, message: TellQuorum) -> None:
         """The leader's answer, or that of somebody who leads no more."""
@@ -87,21 +91,40 @@ class QuorumView:
             return None
         now_ms = self._wall_ms()
         last_index = node.log.last_index
-        own = ReplicaStanding(node.own_id, last_index, now_ms, now_ms)
-        standings = {node.own_id: own}
+        standings = {node.own_id: self._standing(node.own_id, last_index, now_ms, now_ms)}
         for member, progress in leadership.peers.items():
             heard_ms = now_ms - self._driver.age_ms(progress.heard_ms)
             has_all = progress.match_index >= node.log.committed_index
-            standings[member] = ReplicaStanding(
+            standings[member] = self._standing(
                 member, progress.match_index, heard_ms, heard_ms if has_all else -1
             )
         voters = node.configuration.voter_ids
         return QuorumState(
-            leader_id=node.own_id,
+            leader_id=node_id_of(node.own_id),
             term=node.term,
             high_watermark=node.log.committed_index,
             voters=tuple(standings[member] for member in voters if member in standings),
             observers=tuple(s for member, s in standings.items() if member not in voters),
+        )
+
+    def _standing(
+        self, member: int, end: int, fetched_ms: int, caught_up_ms: int
+    ) -> ReplicaStanding:
+        header = self._headers.header_of(member)
+        voter = self._driver.node.configuration.find(member)
+        place: Place | None = None
+        if voter is not None:
+            place = place_of(voter)
+        if place is None:
+            place = Place() if header is None else place_in(header)
+        return ReplicaStanding(
+            node_id_of(member),
+            end,
+            fetched_ms,
+            caught_up_ms,
+            place.directory_id,
+            place.host,
+            place.port,
         )
 
     def _finish(self, key: int, state: QuorumState | None) -> None:

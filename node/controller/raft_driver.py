@@ -14,11 +14,12 @@ again and again, and does not follow meanwhile. A leader steps down and begins a
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
 from cluster.raft.configuration import (
     Configuration,
+    MembershipChange,
     Refusal,
     configuration_of,
     decode_configuration,
@@ -101,7 +102,8 @@ class RaftDriver:
         may_spend: Callable[[Entry], bool] = lambda _entry: False,
         settings: RaftSettings | None = None,
     ) -> None:
-        """`voter_ids` count for as long as the log names none. `may_spend` says of an entry that
+        """`voter_ids` count for as long as the log names none; there are none in a member that
+        joins. `may_spend` says of an entry that
         was received whether the room that is kept back for a full disk may be used for it.
         """
         self._log = metadata_log
@@ -142,7 +144,7 @@ class RaftDriver:
 
     @property
     def is_alone(self) -> bool:
-        """Whether this member is the only one that votes."""
+        """Whether this member is the only one that votes, as far as its log knows."""
         return self._node.configuration.voter_ids == (self._own_id,)
 
     @property
@@ -188,6 +190,11 @@ class RaftDriver:
         self._is_asked = True
         return self._node.propose(data)
 
+    def change_membership(self, change: MembershipChange) -> Proposal | Refusal:
+        """Append the next configuration, if this member leads. `pump` carries it on."""
+        self._is_asked = True
+        return self._node.propose_membership_change(change, self._now_ms)
+
     def step(self, message: Message) -> None:
         """Take in what a peer has said. Never raises, whatever it says."""
         self._node.step(message, self._now_ms)
@@ -202,6 +209,21 @@ class RaftDriver:
             if self._persisting is not None:
                 self._give(self._persisting)
         self._node.tick(self._now_ms)
+
+    def hand_over(self, candidates: Collection[int]) -> int | None:
+        """Ask the voter among these that has most of the log to take over, once it has all of it
+        (thesis 3.10). Whom; None if this member does not lead or there is none.
+
+        Until the other leads, or an election timeout has passed, nothing is taken in here.
+        """
+        leadership = self._node.leadership
+        if leadership is None:
+            return None
+        successor = leadership.best_successor(candidates)
+        if successor is not None:
+            self._is_asked = True
+            self._node.transfer_leadership(successor, self._now_ms)
+        return successor
 
     def resign(self) -> None:
         """Ask the best other voter to take over, if this member leads."""

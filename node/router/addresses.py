@@ -6,10 +6,10 @@ machines with several names; that can only be said of this node. A broker withou
 client is not shown to it at all: clients take an empty host for an address and never come back.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import NamedTuple, Protocol
 
-from cluster.metadata.image import BrokerImage, MetadataImage
+from cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
 from node.config import WORKER_LISTENER
 
 
@@ -38,6 +38,15 @@ def address_of(broker: BrokerImage, caller: Caller, node_id: int) -> tuple[str, 
     if broker.broker_id == node_id:
         return caller.local_host, caller.local_port
     return None
+
+
+def leader_for_clients(partition: PartitionImage, unreachable: Container[int]) -> int:
+    """The leader to tell, NO_LEADER if there is none or it has just been lost sight of.
+
+    A client that is told of a dead leader takes it for known and asks again in a second at best;
+    one that is told of none asks again at once, until there is a new one.
+    """
+    return NO_LEADER if partition.leader in unreachable else partition.leader
 
 
 def endpoints_of(

@@ -19,13 +19,16 @@ from cluster.metadata.image import MetadataImage
 from node.bus.endpoint import Link, descriptor, drain, encode
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     DescribeQuorum,
     Follow,
     FromController,
     QuorumDescribed,
     QuorumState,
+    StillThere,
     Submit,
     Submitted,
+    ToController,
     Unreachable,
 )
 from node.bus.metadata_feed import apply_metadata
@@ -142,7 +145,7 @@ class ControllerLink:
             self._unsent.clear()
         self._receive()
 
-    def _send(self, messages: "list[Follow | Applied | Submit | DescribeQuorum]") -> bool:
+    def _send(self, messages: "list[ToController]") -> bool:
         try:
             self._link.socket.send(encode(messages), zmq.NOBLOCK)
         except zmq.Again:
@@ -160,6 +163,9 @@ class ControllerLink:
                     continue
                 if isinstance(message, Unreachable):
                     self.unreachable = frozenset(message.node_ids)
+                    continue
+                if isinstance(message, AreYouThere):
+                    self._send([StillThere(self._process)])
                     continue
                 image = apply_metadata(self.image, message)
                 if image is None:

@@ -254,7 +254,12 @@ class Coordinators:
         settings = self._broker_settings()
         services = self._services
         name = self._kind.topic_name
-        broker_count = sum(not broker.is_fenced for broker in services.image.brokers.values())
+        image, static = services.image, services.static_configs
+        broker_count = sum(
+            not broker.is_fenced
+            and not broker_settings(image, broker.broker_id, static).cordoned_log_dirs
+            for broker in image.brokers.values()
+        )
         plan = self._kind.topic_plan(settings)
         topic = NewTopic(
             name,

@@ -79,6 +79,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offsets.handle_offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: configs.handle_describe_configs,
     ApiKey.ALTER_CONFIGS: configs.handle_alter_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: log_dirs.handle_alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: log_dirs.handle_describe_log_dirs,
     ApiKey.CREATE_PARTITIONS: topics.handle_create_partitions,
     ApiKey.DELETE_GROUPS: groups.handle_delete_groups,
@@ -96,6 +97,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.LIST_TRANSACTIONS: transactions.handle_list_transactions,
     ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
+    ApiKey.ADD_RAFT_VOTER: cluster.handle_add_raft_voter,
+    ApiKey.REMOVE_RAFT_VOTER: cluster.handle_remove_raft_voter,
 }
 
 

@@ -233,10 +233,12 @@ class Fanout:
             block,
         )
 
-    def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
-        """Move a partition's log start."""
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        """Move a partition's log start; its live replicas may take `timeout_ms` to follow."""
         self._next_id = request_id = self._next_id + 1
-        return self._request(store, DeleteRecords(request_id, store, number, offset))
+        return self._request(store, DeleteRecords(request_id, store, number, offset, timeout_ms))
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         """Who has been writing to a partition."""

@@ -2,9 +2,10 @@
 message.
 
 The stores are opened read-only when they are first asked for; a worker may still be creating them
-then. A place is remembered per (topic id, partition); topic ids are never reused, so that it cannot
-go stale while the topic lives. Files that a worker has dropped are let go of within seconds, also
-by a router that nobody asks for anything: until then the disk does not have their room back.
+then. Where a partition lies is asked of the reader each time, which remembers it as long as the
+store's catalog does not change: a replica that moves away and comes back lies elsewhere in its
+store then. Files that a worker has dropped are let go of within seconds, also by a router that
+nobody asks for anything: until then the disk does not have their room back.
 """
 
 import asyncio
@@ -33,7 +34,6 @@ class Logs:
         self.folder = stores_folder
         self._store_count = store_count
         self._readers: dict[int, StoreReader] = {}
-        self._places: dict[tuple[bytes, int], Place] = {}
         self._timer: asyncio.TimerHandle | None = None
         with suppress(RuntimeError):
             self._let_go_again(asyncio.get_running_loop())
@@ -58,21 +58,12 @@ class Logs:
         any number that no partition has."""
         if partition < 0:
             return None
-        key = (topic_id, partition)
-        place = self._places.get(key)
-        if place is None:
-            store = store_index(topic_id, partition, self._store_count)
-            reader = self.reader(store)
-            number = reader.number_of(topic_id, partition) if reader is not None else None
-            if number is None:
-                return None
-            place = self._places[key] = (store, number)
-        return place
-
-    def forget_topic(self, topic_id: bytes, partition_count: int) -> None:
-        """Drop what is remembered of a deleted topic."""
-        for partition in range(partition_count):
-            self._places.pop((topic_id, partition), None)
+        store = store_index(topic_id, partition, self._store_count)
+        reader = self._readers.get(store) or self.reader(store)
+        if reader is None:
+            return None
+        number = reader.number_of(topic_id, partition)
+        return None if number is None else (store, number)
 
     def set_watch(self, store: int, number: int) -> None:
         """Ask the worker for a notice when this partition next moves."""
@@ -98,4 +89,3 @@ class Logs:
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
-        self._places.clear()

@@ -98,7 +98,7 @@ class RouterProcess:
             address=ipc_address(config.run_folder, "controller"),
             process=name,
             incarnation=incarnation,
-            now_ms=now_ms,
+            now_ms=steady_ms,
             on_image=self._on_image,
         )
         self._services = Services(
@@ -214,9 +214,6 @@ class RouterProcess:
         services.image = new
         if old.configs is not new.configs or old.offset == 0:
             self._apply_settings(self._settings())
-        for topic_id, topic in old.topics_by_id.items():
-            if topic_id not in new.topics_by_id:
-                services.logs.forget_topic(topic_id, len(topic.partitions))
         services.coordinators.on_image(old, new)
         services.transactions.on_image(old, new)
         self._neighbours.on_image(new)
@@ -237,6 +234,11 @@ class RouterProcess:
         wire.connections_max = settings.max_connections
         wire.connections_per_ip_max = settings.max_connections_per_ip
         wire.connections_idle_ms_max = settings.connections_max_idle_ms
+
+
+def steady_ms() -> int:
+    """A clock that nobody sets, the same in all processes of the machine, in milliseconds."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def now_ms() -> int:

@@ -24,10 +24,12 @@ from cluster.replication.leader import Proposal
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     Follow,
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    StillThere,
     Submitted,
     ToController,
 )
@@ -71,12 +73,16 @@ class WorkerProcess:
         self._index = index
         self._supervisor = supervisor
         self._incarnation = time.time_ns()
+        # Replication's time is the wall clock at the start plus what the steady clock has counted
+        # since: a clock that is set makes nobody lag.
+        self._clock_offset_ms = _now_ms() - _steady_ms()
         self._name = f"worker-{index}"
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._decode_metadata = msgspec.msgpack.Decoder(list[FromController]).decode
         self._image = MetadataImage.empty()
         self._is_stopping = False
         self._has_followed = False
+        self._is_ready = False
         self._retry_ms = NEVER
         self._partitions = Partitions(
             folder=config.stores_folder,
@@ -118,7 +124,7 @@ class WorkerProcess:
             watch=self._watch,
             propose=self._propose,
             relay=self._routers.relay,
-            now_ms=_now_ms(),
+            now_ms=self._even_ms(),
         )
         self._routers.on_relayed = self._replication.bring_back
         for socket in (
@@ -167,6 +173,9 @@ class WorkerProcess:
             self._replication.close()
             self._partitions.close()
             log.info("stores are closed")
+
+    def _even_ms(self) -> int:
+        return self._clock_offset_ms + _steady_ms()
 
     def _watch(self, socket: "zmq.Socket[bytes]") -> None:
         self._poller.register(socket, zmq.POLLIN)
@@ -223,11 +232,11 @@ class WorkerProcess:
             if replication.is_active or self._is_asked_in_vain:
                 self._is_asked_in_vain = False
                 # Other nodes wait for us as routers do, and in the same turn.
-                now_ms = _now_ms()
-                requests += replication.receive(now_ms)
+                even_ms = self._even_ms()
+                requests += replication.receive(even_ms)
                 if requests:
-                    self._turns.run(requests, now_ms)
-                replication.after_turn(now_ms)
+                    self._turns.run(requests, _now_ms())
+                replication.after_turn(even_ms)
                 self._routers.send_replies()
             elif requests:
                 self._turns.run(requests, _now_ms())
@@ -237,12 +246,12 @@ class WorkerProcess:
 
     def _look_around(self) -> None:
         """Everything but requests; sleeps when nothing at all is due."""
-        now_ms = _now_ms()
+        now_ms, even_ms = _now_ms(), self._even_ms()
         self._housekeeping.run_slice(now_ms)
-        self._replication.tick(now_ms)
+        self._replication.tick(even_ms)
         wait_ms = min(self._housekeeping.next_ms(now_ms) - now_ms, _IDLE_POLL_MS)
         if self._replication.is_active:
-            wait_ms = min(wait_ms, self._replication.next_ms(now_ms) - now_ms)
+            wait_ms = min(wait_ms, self._replication.next_ms(even_ms) - even_ms)
         if not self._routers.fall_asleep():
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
@@ -257,12 +266,13 @@ class WorkerProcess:
             return
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
-        for proposal, code in self._proposals.expired(now_ms):
-            self._replication.settled(proposal, code, now_ms)
+        self._tell_if_ready()
+        for proposal, code in self._proposals.expired(_steady_ms()):
+            self._replication.settled(proposal, code, even_ms)
         if self._controller.take_connected():
             self._follow()
         self._receive_metadata()
-        if now_ms >= self._retry_ms:
+        if even_ms >= self._retry_ms:
             self._follow_image()
         if self._supervisor.poll():
             self._is_stopping = True
@@ -275,7 +285,7 @@ class WorkerProcess:
         )
 
     def _propose(self, proposals: Sequence[Proposal]) -> None:
-        self._proposals.send(proposals, self._image, _now_ms())
+        self._proposals.send(proposals, self._image, _steady_ms())
 
     def _tell_controller(self, message: "ToController") -> None:
         try:
@@ -295,28 +305,35 @@ class WorkerProcess:
                         image = applied
                 elif isinstance(message, Submitted):
                     for proposal, code in self._proposals.answered(message):
-                        self._replication.settled(proposal, code, _now_ms())
+                        self._replication.settled(proposal, code, self._even_ms())
+                elif isinstance(message, AreYouThere):
+                    self._tell_controller(StillThere(self._name))
         if image is not self._image:
             self._image = image
             self._follow_image()
 
     def _follow_image(self) -> None:
         """Bring the stores in step with the newest image; on a full disk again a second later."""
-        is_first = not self._has_followed
         try:
             vanished = self._partitions.follow(self._image)
         except StorageError as error:
             log.error("the stores cannot follow the metadata: %s; trying again", error)
-            self._retry_ms = _now_ms() + _RETRY_MS
+            self._retry_ms = self._even_ms() + _RETRY_MS
             return
         self._retry_ms = NEVER
         self._has_followed = True
-        self._replication.follow(self._image, _now_ms())
+        self._replication.follow(self._image, self._even_ms())
         for store, number in vanished:
             self._turns.notify(store, (number,))
         self._routers.send_replies()
         self._tell_controller(Applied(self._name, self._image.offset))
-        if is_first:
+        self._tell_if_ready()
+
+    def _tell_if_ready(self) -> None:
+        """Tell the supervisor once: the stores are open, and every router sends its requests here
+        and not to the worker that was before."""
+        if not self._is_ready and self._has_followed and self._routers.are_open:
+            self._is_ready = True
             self._supervisor.ready()
 
 
@@ -337,6 +354,10 @@ def _lag_max_ms(config: NodeConfig) -> int:
 
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
 
 
 def main() -> None:

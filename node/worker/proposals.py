@@ -30,7 +30,8 @@ class _Sent(NamedTuple):
 
 
 class Proposals:
-    """Those of one worker. `tell(message)` brings a message to the controller, if it can."""
+    """Those of one worker. `tell(message)` brings a message to the controller, if it can. Times are
+    of the machine's steady clock, in milliseconds."""
 
     def __init__(self, node_id: int, tell: Callable[[Submit], None]) -> None:
         self._node_id = node_id

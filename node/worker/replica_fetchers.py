@@ -121,6 +121,7 @@ class ReplicaFetchers:
                 leader_epoch=replicated.image.leader_epoch,
                 fetch_offset=state.log_end_offset,
                 last_epoch=last_epoch(state),
+                log_start_offset=state.log_start_offset,
                 is_throttled=is_throttled,
             )
             before = self._followed.get(place)
@@ -257,9 +258,11 @@ class ReplicaFetchers:
         if place is not None:
             state = self._log(place)
             conversation.reached(followed, state.log_end_offset, last_epoch(state))
+            conversation.started(followed, state.log_start_offset)
 
     def _believe(self, watermarks: list[Watermarks]) -> None:
         starts: dict[int, dict[int, int]] = {}
+        moved: list[Followed] = []
         for followed, high_watermark, log_start_offset in watermarks:
             place = self._places.get(followed)
             if place is None:
@@ -272,11 +275,15 @@ class ReplicaFetchers:
             start = min(log_start_offset, state.high_watermark)
             if start > state.log_start_offset:
                 starts.setdefault(store, {})[number] = start
+                moved.append(followed)
         for store, numbers in starts.items():
             try:
                 self._partitions.stores[store].move_log_starts(numbers)
             except StorageError as error:
                 log.warning("log starts could not follow their leaders': %s", error)
+        for followed in moved:
+            place = self._places[followed]
+            self._followed[place][0].started(followed, self._log(place).log_start_offset)
 
     # -- conversations -----------------------------------------------------------------------------
 

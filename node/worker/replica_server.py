@@ -4,6 +4,8 @@ A follower node has one session for each store, which remembers what it follows 
 request is answered when there are records for it, an error or a divergence; when a high watermark
 has moved and nothing else came within a few milliseconds; or when its wait is over. What one answer
 brought of a partition is followed by nothing more of it until the follower says how far it is now.
+A follower that knows of a leader epoch before we do is not sent away: it is looked at again when we
+know, because whoever writes waits for it meanwhile.
 
 Nothing is looked at but what has changed: a partition is marked when its follower moved or its log
 grew. Batches are read as consumers' are, without being looked into.
@@ -44,6 +46,12 @@ _HEAD = bytes(PAYLOAD_HEAD)
 Leaders = Mapping[Place, LeaderPartition[Held]]
 
 
+class OnStarted(Protocol):
+    """Hears where a follower's log starts."""
+
+    def __call__(self, place: Place, broker_id: int, log_start_offset: int) -> None: ...
+
+
 class OnOutcome(Protocol):
     """Hears what a follower's progress brought."""
 
@@ -55,6 +63,7 @@ class _Served:
 
     __slots__ = (
         "handle",
+        "is_early",
         "is_waiting",
         "last_epoch",
         "leader_epoch",
@@ -73,6 +82,8 @@ class _Served:
         """The high watermark that the follower was told last."""
         self.is_waiting = False
         """For the follower to say how far it is: it was told something that moves it."""
+        self.is_early = False
+        """Its leader epoch has not begun here; then it is waiting as well."""
 
 
 class _Session:
@@ -111,6 +122,7 @@ class ReplicaServer:
         cluster_id: str,
         node_id: int,
         on_outcome: OnOutcome,
+        on_started: OnStarted,
         open_reader: Callable[[int], StoreReader],
         budget: TokenBudget,
     ) -> None:
@@ -120,6 +132,7 @@ class ReplicaServer:
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._on_outcome = on_outcome
+        self._on_started = on_started
         self._open_reader = open_reader
         self._readers: dict[int, StoreReader] = {}
         self._budget = budget
@@ -147,17 +160,28 @@ class ReplicaServer:
     def moved(self, place: Place, now_ms: int) -> None:
         """The high watermark of this partition, or its log start, is another now."""
         for session, served in self._by_place.get(place, ()):
-            self._note_news(session, served, now_ms)
+            if not served.is_early:
+                self._note_news(session, served, now_ms)
 
     def renounce(self, place: Place) -> None:
         """This partition is not led here any more, or in another epoch: its followers must ask
-        anew."""
-        for session, served in self._by_place.pop(place, ()):
+        anew, but for those who have done so already."""
+        served_here = self._by_place.pop(place, [])
+        early = [(session, served) for session, served in served_here if served.is_early]
+        if early:
+            self._by_place[place] = early
+        for session, served in served_here:
             session.ready.pop(served.handle, None)
             session.news.pop(served.handle, None)
             if not served.is_waiting:
                 served.is_waiting = True
                 session.told[served.handle] = self._error(served, place)
+
+    def heed(self, place: Place, now_ms: int) -> None:
+        """There is another state of this partition: is it what early followers wait for?"""
+        for session, served in list(self._by_place.get(place, ())):
+            if served.is_early:
+                self._reached(session, served, now_ms)
 
     def answer(self, now_ms: int) -> None:
         """Answer those to whom there is something to say, or whose wait is over."""
@@ -223,7 +247,12 @@ class ReplicaServer:
             served = session.served[wanted.handle] = _Served(wanted, place)
             if place is not None:
                 self._by_place.setdefault(place, []).append((session, served))
+            self._started(session, served, wanted.log_start_offset)
             self._reached(session, served, now_ms)
+        for handle, log_start_offset in fetch.log_starts:
+            told = session.served.get(handle)
+            if told is not None:
+                self._started(session, told, log_start_offset)
         for reached in fetch.reached:
             known_served = session.served.get(reached.handle)
             if known_served is not None:
@@ -232,13 +261,23 @@ class ReplicaServer:
                 self._reached(session, known_served, now_ms)
         session.parked = _Parked(fetch, now_ms + fetch.wait_ms_max)
 
+    def _started(self, session: _Session, served: _Served, log_start_offset: int) -> None:
+        place = served.place
+        if place is None or place not in self._leaders:
+            return
+        image = self._leaders[place].replica.image
+        if not check_leader(image, self._node_id, served.leader_epoch):
+            self._on_started(place, session.contact.broker_id, log_start_offset)
+
     def _reached(self, session: _Session, served: _Served, now_ms: int) -> None:
         """The follower of this partition is at `served.offset`: is that on our log, and what does
         it bring?"""
         told = self._check(served)
         served.is_waiting = told is not None
+        served.is_early = told is not None and told.error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
         if told is not None:
-            session.told[served.handle] = told
+            if not served.is_early:
+                session.told[served.handle] = told
             return
         place = served.place
         assert place is not None
@@ -328,12 +367,14 @@ class ReplicaServer:
             is_throttled = self._is_throttled(place, session, leader)
             if is_throttled and not self._budget.available(now_ms):
                 continue
+            # One batch may overdraw the budget, not a whole answer: replicas then move evenly.
+            allowance = self._budget.allowance(now_ms) if is_throttled else None
             end = leader.replica.log_end_offset
             try:
                 result = self._reader(place[0]).read(
                     place[1],
                     served.offset,
-                    max_bytes=left,
+                    max_bytes=left if allowance is None else min(left, allowance),
                     end_offset=end,
                     min_one_batch=not batches,
                 )

@@ -20,16 +20,18 @@ from typing import NamedTuple
 import zmq
 
 from cluster.metadata.image import MetadataImage
+from cluster.replication.deletions import Deleted, Deletions
 from cluster.replication.leader import LAG_MAX_MS, LeaderPartition, Outcome, Proposal, Released
 from cluster.replication.partition import PartitionReplica
 from cluster.replication.throttle import TokenBudget
-from node.bus.messages import Failed
+from node.bus.messages import Failed, RecordsDeleted
 from node.bus.replica_link import CurveKeys, bind_replicas, send_relayed
 from node.worker.partitions import Partitions, Place, Replicated
 from node.worker.replica_fetchers import Addresses, ReplicaFetchers
 from node.worker.replica_server import ReplicaServer
-from node.worker.turns import Held, Request, RouterState, Turns
+from node.worker.turns import Held, HeldDeletion, Request, RouterState, Turns
 from protocol.errors import ErrorCode
+from storage.environment import StorageError
 from storage.layout import store_folder
 from storage.reader import StoreReader
 
@@ -79,6 +81,11 @@ class Replication:
         self._leaders: dict[Place, LeaderPartition[Held]] = {}
         self._waiting: set[Place] = set()
         """Partitions that hold answers back."""
+        self._deletions: dict[Place, Deletions[HeldDeletion]] = {}
+        self._alive: frozenset[int] = frozenset()
+        """The brokers that are not fenced."""
+        self._ineligible: set[int] = set()
+        """The brokers that are fenced or about to stop: they come into no ISR (KIP-903)."""
         self._now_ms = now_ms
         self._tick_ms = now_ms
         self._lag_check_ms = now_ms
@@ -93,6 +100,7 @@ class Replication:
                 cluster_id=cluster_id,
                 node_id=node_id,
                 on_outcome=self._take,
+                on_started=self._started,
                 open_reader=lambda store: StoreReader(store_folder(stores_folder, store)),
                 budget=self._leader_budget,
             )
@@ -139,6 +147,10 @@ class Replication:
 
     def follow(self, image: MetadataImage, now_ms: int) -> None:
         """Act upon what `Partitions.follow` has found changed."""
+        self._alive = frozenset(
+            broker.broker_id for broker in image.brokers.values() if not broker.is_fenced
+        )
+        self._know_ineligible(image, now_ms)
         changed = self._partitions.changed
         if not changed:
             return
@@ -149,12 +161,26 @@ class Replication:
                 self._lead(place, replicated, now_ms)
             else:
                 self._resign(place)
+            if self._server is not None:
+                self._server.heed(place, now_ms)
         self._fetchers.follow(changed, image)
         changed.clear()
         if self._server is not None:
             self._server.answer(now_ms)
         self._fetchers.ask(now_ms)
         self._send_proposals()
+
+    def _know_ineligible(self, image: MetadataImage, now_ms: int) -> None:
+        ineligible = {
+            broker.broker_id
+            for broker in image.brokers.values()
+            if broker.is_fenced or broker.is_in_controlled_shutdown
+        }
+        if self._ineligible - ineligible:
+            # Who serves again may have caught up already.
+            self._lag_check_ms = now_ms
+        self._ineligible.clear()
+        self._ineligible |= ineligible
 
     def receive(self, now_ms: int) -> list[tuple[RouterState, Request]]:
         """What came from other nodes; what of it the next turn must append. `after_turn` must
@@ -179,6 +205,9 @@ class Replication:
                 self._server.grown(grown)
         for held in self._turns.take_held():
             self._hold(held, now_ms)
+        self._tell_starts(now_ms)
+        for deletion in self._turns.take_deletions():
+            self._wait_for_followers(deletion, now_ms)
         self._fetchers.after_turn(now_ms)
         if self._server is not None:
             self._server.answer(now_ms)
@@ -198,13 +227,18 @@ class Replication:
         for place in places:
             leader = self._leaders[place]
             self._take(place, leader.check(now_ms))
+        for place, deletions in list(self._deletions.items()):
+            # The last that was waited for may be alive no more.
+            self._settle_deletions(place)
+            self._answer_deletions(place, deletions.expired(now_ms, self._low_watermark(place)))
         self._send_proposals()
 
     def next_ms(self, now_ms: int) -> int:
         """When to come back if nothing else happens."""
         if not self.is_active:
             return _NEVER
-        due = self._tick_ms if self._waiting else self._lag_check_ms
+        is_waited_for = self._waiting or self._deletions
+        due = self._tick_ms if is_waited_for else self._lag_check_ms
         due = min(due, self._fetchers.next_ms(now_ms))
         return min(due, self._server.next_ms(now_ms)) if self._server is not None else due
 
@@ -263,6 +297,7 @@ class Replication:
             epoch_start_offset=epoch_start,
             now_ms=now_ms,
             lag_max_ms=self._lag_max_ms,
+            ineligible=self._ineligible,
         )
         if replica.high_watermark > state.high_watermark:
             self._take(place, Outcome(has_moved=True))
@@ -272,6 +307,9 @@ class Replication:
         if leader is not None:
             self._waiting.discard(place)
             self._release(leader.resign())
+            deletions = self._deletions.get(place)
+            if deletions is not None:
+                self._answer_deletions(place, deletions.resigned())
             if self._server is not None:
                 self._server.renounce(place)
 
@@ -307,6 +345,54 @@ class Replication:
         for held, code in released:
             reply = held.reply
             held.router.replies.append(reply if not code else Failed(reply.request_id, code))
+
+    # -- deleting ----------------------------------------------------------------------------------
+
+    def _tell_starts(self, now_ms: int) -> None:
+        """Logs start elsewhere, by deletion or by retention: followers are told."""
+        for index, store in self._partitions.stores.items():
+            for number in store.take_moved_starts():
+                if self._server is not None and (index, number) in self._leaders:
+                    self._server.moved((index, number), now_ms)
+
+    def _wait_for_followers(self, deletion: HeldDeletion, now_ms: int) -> None:
+        place = deletion.store, deletion.number
+        deletions = self._deletions.setdefault(place, Deletions())
+        deletions.park(deletion, deletion.offset, now_ms + max(0, deletion.timeout_ms))
+        if place in self._leaders:
+            self._settle_deletions(place)
+        else:
+            self._answer_deletions(place, deletions.resigned())
+
+    def _started(self, place: Place, broker_id: int, log_start_offset: int) -> None:
+        """A follower's log starts there. If it is in sync and its start lies ahead of ours, it took
+        it over from a leader before us: then this is our start as well, so that none is ahead."""
+        leader = self._leaders[place]
+        leader.started(broker_id, log_start_offset)
+        store, number = self._partitions.stores[place[0]], place[1]
+        start = min(log_start_offset, leader.high_watermark)
+        is_ahead = start > store.partitions()[number].log_start_offset
+        if is_ahead and broker_id in leader.replica.image.in_sync_replicas:
+            try:
+                store.move_log_starts({number: start})
+            except StorageError as error:
+                log.warning("a log start could not follow a former leader's: %s", error)
+        if place in self._deletions:
+            self._settle_deletions(place)
+
+    def _low_watermark(self, place: Place) -> int:
+        state = self._partitions.stores[place[0]].partitions()[place[1]]
+        return self._leaders[place].low_watermark(state.log_start_offset, self._alive)
+
+    def _settle_deletions(self, place: Place) -> None:
+        self._answer_deletions(place, self._deletions[place].reached(self._low_watermark(place)))
+
+    def _answer_deletions(self, place: Place, done: Iterable[Deleted[HeldDeletion]]) -> None:
+        for deletion, code, low_watermark in done:
+            answer = RecordsDeleted(deletion.request_id, code, low_watermark)
+            deletion.router.replies.append(answer)
+        if place in self._deletions and not self._deletions[place]:
+            del self._deletions[place]
 
     def _send_proposals(self) -> None:
         if self._proposals:

@@ -83,6 +83,11 @@ class RouterLinks:
             yield router.link.socket
             yield router.link.monitor
 
+    @property
+    def are_open(self) -> bool:
+        """Whether every router has answered our greeting: none writes to a former worker's ring."""
+        return all(router.requests is not None for router in self._routers)
+
     def read(self) -> list[tuple[RouterState, Request]]:
         """The requests that the rings hold, a bounded number of messages at a time."""
         requests: list[tuple[RouterState, Request]] = []

@@ -92,6 +92,18 @@ class Held(NamedTuple):
     router: "RouterState"
 
 
+class HeldDeletion(NamedTuple):
+    """The answer to a deletion that waits until the other replicas' logs start at or above
+    `offset`, `timeout_ms` at most."""
+
+    store: int
+    number: int
+    offset: int
+    timeout_ms: int
+    request_id: int
+    router: "RouterState"
+
+
 @dataclass(slots=True)
 class RouterState:
     """One router as the worker knows it: its arena, and what it is owed at the end of the turn."""
@@ -157,6 +169,15 @@ class Turns:
             for lane in lanes:
                 lane.held = []
         return held
+
+    def take_deletions(self) -> list[HeldDeletion]:
+        """The deletions that wait for followers, since this was last asked; none is made twice."""
+        lanes = self._lane, self._helped_lane
+        deletions = self._lane.deletions + self._helped_lane.deletions
+        if deletions:
+            for lane in lanes:
+                lane.deletions = []
+        return deletions
 
     def take_grown(self) -> set[Place]:
         """The replicated partitions that have grown since this was last asked."""
@@ -229,6 +250,7 @@ class _Lane:
         self._broadcast = broadcast
         self._open: dict[int, _Open] = {}
         self.held: list[Held] = []
+        self.deletions: list[HeldDeletion] = []
         self.grown: set[Place] = set()
         self.appended_bytes = 0
         self.appended_count = 0
@@ -429,16 +451,26 @@ class _Lane:
         if request.store in self._open:
             # The high watermark that -1 stands for includes what came before in this turn.
             self._commit(request.store)
-        code, low_watermark = (
-            self._partitions.admission(request.store, request.number).refusal,
-            -1,
-        )
+        admission = self._partitions.admission(request.store, request.number)
+        code, low_watermark = admission.refusal, -1
         if not code:
             try:
                 code, low_watermark = store.delete_records(request.number, request.offset)
             except StorageError:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
-        router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
+        if admission.is_replicated and not code:
+            self.deletions.append(
+                HeldDeletion(
+                    request.store,
+                    request.number,
+                    low_watermark,
+                    request.timeout_ms,
+                    request.request_id,
+                    router,
+                )
+            )
+        else:
+            router.replies.append(RecordsDeleted(request.request_id, code, low_watermark))
         self.notify(request.store, (request.number,))
 
     def _describe_producers(

@@ -23,6 +23,15 @@ from protocol.messages.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -35,6 +44,10 @@ from tests.support.wire import WireClient
 NOT_THERE = 9_999
 """The id of no broker."""
 ELECT_LEADERS = range(3)
+UP, SAFE_DOWN, UNSAFE_DOWN = 1, 2, 3
+ELR = "eligible.leader.replicas.version"
+BROKER = 4
+"""The type of a broker's configs."""
 
 
 def elect(
@@ -164,6 +177,7 @@ def test_a_feature_that_nobody_knows_is_not_updated(wire: WireClient, version: i
     answer = wire.ask(request, version, UpdateFeaturesResponse)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert answer.error_message
+    assert answer.results == [], "the update as a whole has failed"
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -172,6 +186,65 @@ def test_a_level_beyond_what_is_understood_is_refused(wire: WireClient, version:
     request = UpdateFeaturesRequest(feature_updates=[key], validate_only=True)
     answer = wire.ask(request, version, UpdateFeaturesResponse)
     assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("feature", "change", "kind", "is_possible"),
+    [
+        ("metadata.version", 0, UP, True),
+        ("metadata.version", 0, SAFE_DOWN, True),
+        ("metadata.version", 0, 0, False),
+        ("metadata.version", 0, 7, False),
+        ("metadata.version", -1, UP, False),
+        ("metadata.version", -30, SAFE_DOWN, False),
+        (ELR, 0, UP, True),
+        (ELR, 0, SAFE_DOWN, True),
+        (ELR, 1, UP, False),
+        (ELR, -1, UP, False),
+        (ELR, -1, SAFE_DOWN, True),
+        (ELR, -1, UNSAFE_DOWN, True),
+        (ELR, -2, SAFE_DOWN, False),
+        ("kraft.version", 0, UP, True),
+        ("kraft.version", -1, SAFE_DOWN, False),
+        ("kraft.version", -1, UNSAFE_DOWN, False),
+    ],
+)
+def test_what_levels_can_become_is_validated_by_the_kind_of_update(
+    wire: WireClient, version: int, feature: str, change: int, kind: int, is_possible: bool
+) -> None:
+    """KIP-584: "Can't downgrade ... without setting the upgrade type"; from the finalized level."""
+    asked = ApiVersionsRequest(client_software_name="odradek", client_software_version="1")
+    told = wire.ask(asked, 4, ApiVersionsResponse).finalized_features
+    level = next(found.max_version_level for found in told if found.name == feature)
+    key = FeatureUpdateKey(feature=feature, max_version_level=level + change, upgrade_type=kind)
+    request = UpdateFeaturesRequest(feature_updates=[key], validate_only=True)
+    answer = wire.ask(request, version, UpdateFeaturesResponse)
+    assert answer.error_code == (
+        ErrorCode.NONE if is_possible else ErrorCode.INVALID_UPDATE_VERSION
+    )
+    names = [result.feature for result in answer.results]
+    assert names == ([feature] if is_possible and version == 1 else [])
+
+
+def test_with_eligible_leaders_min_insync_replicas_is_the_clusters(wire: WireClient) -> None:
+    """KIP-966: a new cluster has a default of its own, which may be changed and not removed."""
+    removal = IncrementalAlterableConfig(name="min.insync.replicas", config_operation=1, value=None)
+    resource = IncrementalAlterConfigsResource(
+        resource_type=BROKER, resource_name="", configs=[removal]
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    answer = wire.ask(request, 1, IncrementalAlterConfigsResponse)
+    assert [found.error_code for found in answer.responses] == [ErrorCode.INVALID_CONFIG]
+    wanted = DescribeConfigsResource(
+        resource_type=BROKER, resource_name="", configuration_keys=["min.insync.replicas"]
+    )
+    described = wire.ask(
+        DescribeConfigsRequest(resources=[wanted]), 4, DescribeConfigsResponse
+    ).results[0]
+    assert [(found.name, found.value) for found in described.configs] == [
+        ("min.insync.replicas", "1")
+    ]
 
 
 @pytest.mark.parametrize("version", [3, 4])

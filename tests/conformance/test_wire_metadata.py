@@ -1,5 +1,5 @@
-"""Metadata (3), DescribeCluster (60), DescribeTopicPartitions (75), DescribeLogDirs (35) and
-DescribeQuorum (55): what a client can learn of the cluster.
+"""Metadata (3), DescribeCluster (60), DescribeTopicPartitions (75), DescribeLogDirs (35),
+AlterReplicaLogDirs (34) and DescribeQuorum (55): what a client can learn of the cluster.
 """
 
 import pytest
@@ -7,6 +7,10 @@ import pytest
 from cluster.metadata.image import ConfigResourceType
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -257,6 +261,40 @@ def test_log_directories_have_the_names_that_the_configuration_has(wire: WireCli
     (described,) = wire.ask(request, 4, DescribeConfigsResponse).results
     answer = wire.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
     assert described.configs[0].value == ",".join(result.log_dir for result in answer.results)
+
+
+@pytest.mark.parametrize("version", range(1, 3))
+def test_a_replica_can_be_moved_to_where_it_is_and_to_no_unknown_place(
+    wire: WireClient, cluster: Cluster, version: int
+) -> None:
+    """B.11: "LOG_DIR_NOT_FOUND (57) [...]". The place is looked at before the partition."""
+    topic, nowhere = cluster.new_topic(2), unique("nowhere")
+    (result,) = wire.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse).results
+    wanted = {result.log_dir: {topic: [0, 7], nowhere: [0]}, "/no/such/place": {topic: [1]}}
+    request = AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDir(
+                path=path,
+                topics=[
+                    AlterReplicaLogDirTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            )
+            for path, topics in wanted.items()
+        ]
+    )
+    answer = wire.ask(request, version, AlterReplicaLogDirsResponse)
+    codes = {
+        (moved.topic_name, partition.partition_index): partition.error_code
+        for moved in answer.results
+        for partition in moved.partitions
+    }
+    assert codes == {
+        (topic, 0): ErrorCode.NONE,
+        (topic, 1): ErrorCode.LOG_DIR_NOT_FOUND,
+        (topic, 7): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        (nowhere, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 
 
 @pytest.mark.parametrize("version", range(3))

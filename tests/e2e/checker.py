@@ -54,12 +54,14 @@ class History:
     """Errors that an application was told."""
     readings: list[Reading] = field(default_factory=list)
     log: Log = field(default_factory=dict)
+    aborted: set[Value] = field(default_factory=set)
+    """What was written in transactions that were aborted; readers read what is committed."""
 
 
 def anomalies(history: History) -> list[str]:
     """What must not be, in sentences; some examples of each kind."""
     found: list[str] = []
-    for kind in (_told, _lost, _doubled, _invented, _reordered, _holes, _misread, _leaps, _resumed):
+    for kind in _KINDS:
         sentences = kind(history)
         found += islice(sentences, SHOWN_OF_A_KIND)
         more = sum(1 for _ in sentences)
@@ -122,10 +124,29 @@ def _misread(history: History) -> Iterator[str]:
     for reading in history.readings:
         log = dict(history.log.get(reading.partition, ()))
         for offset, value in reading.records:
-            if log.get(offset) != value:
+            there = log.get(offset)
+            if there is None:
+                yield (
+                    f"vanished: {reading.consumer} read {value} at"
+                    f" {Position(reading.partition, offset)}, where nothing is"
+                )
+            elif there != value:
                 yield (
                     f"inconsistent: {reading.consumer} read {value} at"
-                    f" {Position(reading.partition, offset)}, where {log.get(offset)} is"
+                    f" {Position(reading.partition, offset)}, where {there} is"
+                )
+
+
+def _aborted(history: History) -> Iterator[str]:
+    """KIP-98: what a transaction wrote that was aborted is never seen by who reads committed."""
+    if not history.aborted:
+        return
+    for reading in history.readings:
+        for offset, value in reading.records:
+            if value in history.aborted:
+                yield (
+                    f"aborted: {reading.consumer} read {value} at"
+                    f" {Position(reading.partition, offset)}, whose transaction was aborted"
                 )
 
 
@@ -135,7 +156,7 @@ def _leaps(history: History) -> Iterator[str]:
 
 
 def _steps(who: str, records: Iterable[tuple[int, Value]]) -> Iterator[str]:
-    """Offsets must count up by one: there are neither transactions nor compaction here."""
+    """Offsets must count up by one: nothing that takes an offset is hidden from readers here."""
     for (before, _), (offset, _) in pairwise(records):
         if offset != before + 1:
             yield f"{'skipped' if offset > before else 'went back'}: {who}, {before} to {offset}"
@@ -165,3 +186,17 @@ def _resumed(history: History) -> Iterator[str]:
     for partition, records in history.log.items():
         if history.readings and records and reached[partition] <= records[-1][0]:
             yield f"unread: partition {partition} from {reached[partition]} on"
+
+
+_KINDS = (
+    _told,
+    _lost,
+    _doubled,
+    _invented,
+    _reordered,
+    _holes,
+    _misread,
+    _aborted,
+    _leaps,
+    _resumed,
+)

@@ -5,15 +5,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from node.cli.cluster import METADATA_TOPIC
+from node.cli.quorum import quorum_request
 from node.embedded import EmbeddedBroker
 from node.local_cluster import Layout, LocalCluster, LocalNode, keep
 from protocol.messages.cluster import (
-    DescribeQuorumRequest,
-    DescribeQuorumRequestPartitionData,
-    DescribeQuorumRequestTopicData,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     DescribeQuorumResponse,
     DescribeQuorumResponsePartitionData,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from protocol.messages.metadata import (
     DescribeClusterRequest,
@@ -23,7 +24,14 @@ from protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from protocol.messages.topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from protocol.types import Uuid
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
@@ -54,6 +62,10 @@ class Cluster:
         with ThreadPoolExecutor(len(self.nodes)) as pool:
             list(pool.map(lambda n: self.nodes[n].start(), node_ids or self.nodes))
 
+    def join(self, node_id: int) -> EmbeddedBroker:
+        """One more node; it is not started yet."""
+        return self.local.join(LocalNode(node_id, free_port(), free_pair()))
+
     def others(self, *node_ids: int) -> list[int]:
         return [n for n in self.nodes if n not in node_ids]
 
@@ -64,12 +76,8 @@ class Cluster:
     # -- the quorum --------------------------------------------------------------------------------
 
     def quorum(self, at: int) -> DescribeQuorumResponsePartitionData:
-        topic = DescribeQuorumRequestTopicData(
-            topic_name=METADATA_TOPIC,
-            partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
-        )
-        request = DescribeQuorumRequest(topics=[topic])
-        return self.nodes[at].ask(request, DescribeQuorumResponse).topics[0].partitions[0]
+        answer = self.nodes[at].ask(quorum_request(), DescribeQuorumResponse)
+        return answer.topics[0].partitions[0]
 
     def leader(self, at: int | None = None) -> int:
         """Who leads the quorum, once somebody does: the active controller. Metadata may name any
@@ -97,6 +105,51 @@ class Cluster:
         topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
         return self.nodes[at].ask(request, CreateTopicsResponse).topics[0].error_code
+
+    def create_at(
+        self, name: str, replicas: list[list[int]], configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic whose partitions have these replicas, the leader first; returns when all
+        nodes know it and all replicas are in sync."""
+        topic = CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=[
+                CreatableReplicaAssignment(partition_index=index, broker_ids=brokers)
+                for index, brokers in enumerate(replicas)
+            ],
+            configs=[
+                CreatableTopicConfig(name=key, value=value)
+                for key, value in (configs or {}).items()
+            ],
+        )
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_TIMEOUT_MS)
+        (created,) = self.nodes[replicas[0][0]].ask(request, CreateTopicsResponse).topics
+        assert not created.error_code, created.error_message
+        running = [n for n, node in self.nodes.items() if node.is_running]
+        wait_until(
+            lambda: all(len(self.partitions(name, n)) == len(replicas) for n in running),
+            what=f"all nodes have {name}",
+        )
+        self.wait_until_whole(name)
+
+    def reassign(self, name: str, replicas: Mapping[int, list[int] | None]) -> None:
+        """Have partitions of a topic move to these replicas (none: where they are); it begins."""
+        partitions = [
+            ReassignablePartition(partition_index=index, replicas=brokers)
+            for index, brokers in replicas.items()
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            topics=[ReassignableTopic(name=name, partitions=partitions)]
+        )
+        answer = self.nodes[self.any()].ask(request, AlterPartitionReassignmentsResponse)
+        assert not answer.error_code, answer.error_message
+        assert not any(p.error_code for topic in answer.responses for p in topic.partitions)
+
+    def topic_id(self, name: str) -> Uuid:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=name)])
+        return self.nodes[self.any()].ask(request, MetadataResponse).topics[0].topic_id
 
     def topics(self, at: int) -> set[str]:
         answer = self.nodes[at].ask(MetadataRequest(topics=None), MetadataResponse)

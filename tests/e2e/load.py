@@ -27,6 +27,7 @@ IN_FLIGHT_MAX = 200
 """Records of one partition without an answer; a partition that is away must not stop the others."""
 BURST = 8
 PACE_S = 0.004
+"""Between two bursts of a writer."""
 COMMIT_EVERY = 200
 KEYS = 64
 LEAVE_S = 10.0
@@ -44,9 +45,17 @@ class Writer(threading.Thread):
     """One idempotent producer: numbers its records, spreads them over all partitions."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, history: History, number: int = 0
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        history: History,
+        number: int = 0,
+        *,
+        pace_s: float = PACE_S,
     ) -> None:
         super().__init__(daemon=True)
+        self._pace_s = pace_s
         self._topic = topic
         self._history = history
         self._producer_number = number
@@ -71,7 +80,7 @@ class Writer(threading.Thread):
         while not self._stopping.is_set():
             for _ in range(BURST):
                 self._produce()
-            self._producer.poll(PACE_S)
+            self._producer.poll(self._pace_s)
         left = self._producer.flush(120)
         if left:
             self._history.complaints.append(f"{left} records were never answered")
@@ -138,6 +147,8 @@ class Reader(threading.Thread):
         group: str,
         name: str,
         history: History,
+        *,
+        rack: str = "",
     ) -> None:
         super().__init__(daemon=True, name=name)
         self._topic = topic
@@ -153,6 +164,7 @@ class Reader(threading.Thread):
             {
                 "bootstrap.servers": bootstrap,
                 "group.id": group,
+                "client.rack": rack,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "error_cb": self._on_error,

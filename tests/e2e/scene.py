@@ -1,10 +1,10 @@
 """Clients at work on one topic, while a test does something to whoever serves them."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from tests.e2e.checker import History, Log
-from tests.e2e.load import Reader, Stream, Writer, read_log
+from tests.e2e.load import PACE_S, Reader, Stream, Writer, read_log
 from tests.support.waiting import wait_until
 
 WAIT_S = 60.0
@@ -14,7 +14,7 @@ class Scene:
     """Writers to all partitions of a topic and a group that reads it. `history` is what they saw.
 
     `bootstrap` is what the writers and readers begin with; further writers that begin elsewhere may
-    be given as `aside`.
+    be given as `aside`. The readers stand in the `racks` by turns.
     """
 
     def __init__(
@@ -26,6 +26,8 @@ class Scene:
         group: str = "shippers",
         reader_count: int = 2,
         aside: Iterable[str] = (),
+        racks: Sequence[str] = ("",),
+        pace_s: float = PACE_S,
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
@@ -33,11 +35,18 @@ class Scene:
         self.partition_count = partition_count
         self.history = History()
         self.writers = [
-            Writer(address, topic, partition_count, self.history, number)
+            Writer(address, topic, partition_count, self.history, number, pace_s=pace_s)
             for number, address in enumerate((bootstrap, *aside))
         ]
         self.readers = [
-            Reader(bootstrap, topic, group, f"reader-{number}", self.history)
+            Reader(
+                bootstrap,
+                topic,
+                group,
+                f"reader-{number}",
+                self.history,
+                rack=racks[number % len(racks)],
+            )
             for number in range(reader_count)
         ]
 
@@ -48,13 +57,14 @@ class Scene:
         wait_until(self._is_everything_assigned, timeout_s=WAIT_S, what="the group has settled")
         self.wait_for_progress()
 
-    def wait_for_progress(self, timeout_s: float = WAIT_S) -> None:
+    def wait_for_progress(self, timeout_s: float = WAIT_S, *, without: Container[int] = ()) -> None:
         """Return when each writer's record of after now is in each partition, and the group has
-        read it."""
+        read it: each but some."""
         marks = [writer.next_number for writer in self.writers]
+        streams = [stream for stream in self._streams() if stream.producer not in without]
 
         def has_progress(newest: Callable[[Stream], int]) -> bool:
-            return all(newest(stream) >= marks[stream.producer] for stream in self._streams())
+            return all(newest(stream) >= marks[stream.producer] for stream in streams)
 
         wait_until(
             lambda: has_progress(self._written),
@@ -92,6 +102,10 @@ class Scene:
         for reader in self.readers:
             reader.stop()
         self.history.log = self.log()
+
+    def unacknowledged(self) -> int:
+        """Records that were sent and never acknowledged."""
+        return len(self.history.sent) - len(self.history.acknowledged)
 
     def log(self) -> Log:
         """What the topic holds."""

@@ -65,6 +65,20 @@ def misread(history: History) -> None:
     history.readings[1].records[2] = (2, Value(7, 7))
 
 
+def vanish(history: History) -> None:
+    """The last record of partition 1 was read by one, and by nobody else any more."""
+    value = Value(0, 10)
+    history.sent[value] = 1
+    history.readings[1].records.append((5, value))
+
+
+def abort(history: History) -> None:
+    """It is not acknowledged, for its transaction was not, and yet it was read."""
+    value = history.readings[1].records[-1][1]
+    history.aborted.add(value)
+    del history.acknowledged[value]
+
+
 def skip(history: History) -> None:
     del history.readings[1].records[2]
 
@@ -98,6 +112,8 @@ def complain(history: History) -> None:
         (invent, "invented: "),
         (reorder, "reordered: "),
         (misread, "inconsistent: "),
+        (vanish, "vanished: "),
+        (abort, "aborted: "),
         (skip, "skipped: "),
         (go_back, "went back: "),
         (begin_late, "unread: "),

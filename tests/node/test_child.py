@@ -74,6 +74,23 @@ def test_a_child_is_ready_when_it_says_so(nursery: Nursery) -> None:
     nursery.until(child, State.ENDED)
 
 
+def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> None:
+    script = f"{READY}\nwhile not link.is_leaving: link.poll()\nlink.released()"
+    child = nursery.child(f"{script}\nwhile not link.poll(): pass")
+    assert not child.leave(), "it does not run yet"
+    child.start(time.monotonic())
+    nursery.until(child, State.READY)
+    assert not child.has_released
+    assert child.leave()
+
+    def has_released() -> bool:
+        nursery.turn()
+        return child.has_released
+
+    wait_until(has_released)
+    assert child.state is State.READY
+
+
 def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: Nursery) -> None:
     patience = Patience(restart_first=1.0, restart_max=5.0, stable=100.0)
     child = nursery.child("", patience)

@@ -14,6 +14,7 @@ from node.local_cluster import (
     Layout,
     LocalCluster,
     LocalNode,
+    grown,
     keep,
     lay_out,
     layout_of,
@@ -47,6 +48,33 @@ def test_a_layout_is_found_again_and_its_secret_is_its_owner_s(tmp_path: Path) -
     assert mode == 0o600
     assert len((folder / SECRET_NAME).read_text()) >= 32
     assert lay_out(3, 9092).cluster_id != layout.cluster_id
+
+
+def test_a_layout_grows_at_its_end_and_keeps_its_founders_and_its_secret(tmp_path: Path) -> None:
+    layout = lay_out(1, 9092)
+    keep(tmp_path, layout)
+    secret = (tmp_path / SECRET_NAME).read_text()
+    more = grown(grown(layout, 2), 4)
+    keep(tmp_path, more)
+    assert layout_of(tmp_path) == more
+    assert (tmp_path / SECRET_NAME).read_text() == secret
+    assert more.nodes == lay_out(4, 9092).nodes
+    assert (more.founders, more.joined) == (more.nodes[:1], more.nodes[1:])
+    assert (layout.founders, layout.joined) == (layout.nodes, ())
+
+
+def test_nodes_that_came_later_join_the_others_and_are_no_peers(tmp_path: Path) -> None:
+    keep(tmp_path, layout := grown(lay_out(1, 9092), 2))
+    nodes = LocalCluster(tmp_path, layout)
+    added = nodes.join(LocalNode(2, 9094, 10200))
+    first, second = nodes.nodes[0].settings, nodes.nodes[1].settings
+    assert first["peers"] == f"0@127.0.0.1:{layout.nodes[0].peer_port}"
+    assert second["join"] == f"127.0.0.1:{layout.nodes[0].peer_port}"
+    assert second["peer.listen"] == f"127.0.0.1:{layout.nodes[1].peer_port}"
+    assert {"peers", "join"} - first.keys() == {"join"}
+    assert added.settings["join"].count(",") == 1
+    assert nodes.layout.founders == layout.founders
+    assert nodes.bootstrap_servers.endswith(":9094")
 
 
 def test_a_broken_layout_is_said_to_be_broken(tmp_path: Path) -> None:

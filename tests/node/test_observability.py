@@ -22,8 +22,10 @@ from node.observability import (
     FloodFilter,
     FromChild,
     JsonFormatter,
+    Leave,
     Metrics,
     Ready,
+    Released,
     Report,
     Sample,
     Stop,
@@ -185,6 +187,18 @@ def test_a_child_is_told_to_stop(pair: tuple[socket.socket, ChildLink]) -> None:
     ours.send(encode_link(Stop()))
     assert poll_until_told(link)
     assert link.poll()
+
+
+def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
+    pair: tuple[socket.socket, ChildLink],
+) -> None:
+    ours, link = pair
+    before = link.is_leaving
+    ours.send(encode_link(Leave()))
+    assert not link.poll(), "leaving is not stopping"
+    assert (before, link.is_leaving) == (False, True)
+    link.released()
+    assert heard(ours) == [Beat(), Released()]
 
 
 def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, ChildLink]) -> None:

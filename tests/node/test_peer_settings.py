@@ -6,7 +6,15 @@ import pytest
 
 from node.config import NodeConfig, load
 from node.config_sources import ConfigFault
-from node.peer_settings import PeerConfig, is_loopback, parse_peers, parse_secret
+from node.peer_settings import (
+    PeerConfig,
+    SeedConfig,
+    is_everywhere,
+    is_loopback,
+    parse_join,
+    parse_peers,
+    parse_secret,
+)
 
 THREE = "2@127.0.0.1:9392,0@127.0.0.1:9192,1@127.0.0.1:9292"
 SECRET = "sixteen characters and more"
@@ -78,6 +86,58 @@ def test_listening_on_every_address_takes_a_secret() -> None:
 def test_the_others_must_be_able_to_tell_clients_our_port() -> None:
     told = fault_of(peers=THREE, listeners="127.0.0.1:0")
     assert "listeners: with peers every listener needs a port" in told
+
+
+def test_who_joins_is_told_addresses_and_says_where_it_is_found() -> None:
+    config = configured(
+        node_id="3",
+        join="a.example:9192, [::1]:9292",
+        peer_listen="d.example:9192",
+        cluster_secret=SECRET,
+    )
+    assert config.join == (SeedConfig("a.example", 9192), SeedConfig("::1", 9292))
+    assert config.own_peer == PeerConfig(3, "d.example", 9192)
+    assert config.is_of_several
+    assert config.needs_cluster_id
+
+
+def test_a_node_on_its_own_may_be_joined_when_it_listens() -> None:
+    config = configured(peer_listen="127.0.0.1:9192")
+    assert config.own_peer == PeerConfig(0, "127.0.0.1", 9192)
+    assert (config.is_of_several, config.needs_cluster_id) == (True, False)
+
+
+def test_a_node_may_be_found_elsewhere_than_it_listens() -> None:
+    config = configured(
+        peer_listen="0.0.0.0:9192", peer_advertised="pod-0.example:29192", cluster_secret=SECRET
+    )
+    assert config.own_peer == PeerConfig(0, "pod-0.example", 29192)
+    assert (config.peer_host, config.peer_port) == ("0.0.0.0", 9192)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"join": "127.0.0.1:9192"}, "the others must find this node as well; set peer.listen"),
+        ({"join": "127.0.0.1"}, "must be host:port of a node of the cluster"),
+        ({"join": ","}, "must name a node of the cluster"),
+        ({"join": "127.0.0.1:9192", "peers": THREE}, "leave one of them out"),
+        ({"peer_listen": "0.0.0.0:9192", "cluster_secret": SECRET}, "set peer.advertised"),
+        ({"peer_listen": "10.0.0.1:9192"}, "set cluster.secret"),
+        ({"peer_listen": "127.0.0.1:9192", "join": "a.example:9192"}, "set cluster.secret"),
+        ({"peer_listen": "127.0.0.1:9092"}, "port 9092 is a listener's"),
+        ({"peer_listen": "127.0.0.1:0"}, "a port of its own"),
+        ({"peer_listen": "127.0.0.1:9192", "listeners": "127.0.0.1:0"}, "in place of 0"),
+    ],
+)
+def test_what_is_wrong_with_joining_is_told(options: dict[str, str], told: str) -> None:
+    assert told in fault_of(**options)
+
+
+def test_an_address_to_join_by_is_named_once() -> None:
+    assert parse_join("a:1,b:2,a:1") == (SeedConfig("a", 1), SeedConfig("b", 2))
+    assert is_everywhere("0.0.0.0")
+    assert not is_everywhere("127.0.0.1")
 
 
 def test_a_secret_may_stand_in_a_file_or_in_the_environment(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.ports import free_port
+from node.controller.last_run import LOST, boot_id, note_run, previous_epoch
+from storage.settings import Durability
+from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 
 SCRIPT = Path(__file__).parents[1] / "support" / "stand_in_node.py"
@@ -38,8 +40,11 @@ class Node:
         self,
         *children: tuple[str, str, int],
         patience: dict[str, float] | None = None,
+        is_of_several: bool = False,
         **options: str,
     ) -> "Node":
+        if is_of_several:
+            options = of_several() | options
         spec = {
             "options": {
                 "data": str(self.data),
@@ -152,6 +157,68 @@ def test_on_sigterm_routers_end_first_then_workers_then_the_controller(node: Nod
     ]
     assert not (node.data / "node.json").exists()
     assert not (node.folder / "run").exists()
+
+
+@pytest.mark.parametrize("behaviour", ["works", "does not stop"])
+def test_the_folder_says_whether_all_workers_have_closed_their_stores(
+    node: Node, behaviour: str
+) -> None:
+    worker = ("worker-0", behaviour, 1)
+    node.start(CONTROLLER, worker, ROUTER, patience={"stop": 0.5}).wait_ready()
+    note_run(node.data, 17, "of a former start of the system")
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    said = previous_epoch(node.data, boot_id(), Durability.INTERVAL)
+    assert said == (17 if behaviour == "works" else LOST)
+
+
+def of_several() -> dict[str, str]:
+    return {
+        "peers": f"0@127.0.0.1:{free_pair()},1@127.0.0.1:{free_pair()}",
+        "cluster_id": "cluster-of-the-test",
+        "listeners": f"PLAINTEXT://127.0.0.1:{free_port()}",
+    }
+
+
+def test_a_node_of_several_lets_others_take_over_before_anything_stops(node: Node) -> None:
+    node.start(("controller", "releases", 2), WORKER, ROUTER, is_of_several=True).wait_ready()
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert node.events("controller leaves|stops") == [
+        "controller leaves",
+        "router-0 stops",
+        "worker-0 stops",
+        "controller stops",
+    ]
+    assert "not taken over" not in node.logged()
+
+
+def test_others_that_do_not_take_over_are_waited_for_in_bounded_time(node: Node) -> None:
+    node.start(is_of_several=True, controlled_shutdown_timeout_ms="300").wait_ready()
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert "have not taken over all that is led here in 0.3 s" in node.logged()
+    assert node.events("controller ends")
+
+
+def test_a_second_signal_waits_for_nobody_to_take_over(node: Node) -> None:
+    node.start(is_of_several=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
+    node.signal(signal.SIGTERM)
+    wait_until(lambda: node.events("controller leaves"))
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert not node.events("stops")
+
+
+def test_a_controller_that_dies_while_others_take_over_is_told_again(node: Node) -> None:
+    node.start(is_of_several=True, controlled_shutdown_timeout_ms="3600000").wait_ready()
+    pid = node.pid("controller")
+    node.signal(signal.SIGTERM)
+    wait_until(lambda: node.events("controller leaves"))
+    (node.data / "controller.behaviour").write_text("releases")
+    os.kill(pid, signal.SIGKILL)
+    assert node.exit_code() == 0
+    assert len(node.events("controller leaves")) == 2
 
 
 def test_a_process_that_does_not_stop_is_killed_in_bounded_time(node: Node) -> None:

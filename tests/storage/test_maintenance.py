@@ -15,6 +15,7 @@ from storage.compaction import scratch_path
 from storage.layout import segment_ids, segment_path
 from storage.reader import StoreReader
 from storage.settings import LogSettings, StoreOptions
+from storage.status import Role
 from storage.store import Store
 from storage.validation import AppendOrigin
 from tests.support.stores import (
@@ -99,6 +100,20 @@ def test_new_settings_count_at_the_next_check(tmp_path: Path) -> None:
     drain(store, NOW_MS + 10_000)
     assert log_starts(store) == [0]
     store.set_settings(number, LogSettings(retention_ms=1))
+    drain(store, NOW_MS + 20_000)
+    assert log_starts(store) == [2]
+    store.close()
+
+
+def test_a_follower_keeps_what_its_leader_keeps(tmp_path: Path) -> None:
+    store = open_store(tmp_path, OPTIONS)
+    number = create(store, retention_ms=1)
+    append_now(store, number, batch_of(2))
+    store.set_leader_epoch(number, 1, Role.FOLLOWER)
+    assert store.maintenance(NOW_MS) is None
+    drain(store, NOW_MS + 10_000)
+    assert log_starts(store) == [0]
+    store.set_leader_epoch(number, 2, Role.LEADER)
     drain(store, NOW_MS + 20_000)
     assert log_starts(store) == [2]
     store.close()

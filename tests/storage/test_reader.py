@@ -349,6 +349,9 @@ def test_a_reader_answers_epochs_as_the_owner_does(store: Store, reader: StoreRe
         assert reader.end_offset_for_epoch(number, epoch) == owner
     assert [reader.epoch_at(number, offset) for offset in (0, 2, 3, 4, 7, 8)] == [0, 0, 2, 5, 5, 6]
     assert reader.end_offset_for_epoch(77, 0) == (-1, -1)
+    starts = dict(store.partitions()[number].epochs.entries)
+    for epoch in range(9):
+        assert reader.epoch_start(number, epoch) == starts.get(epoch, 8)
 
 
 def abort(producer: int) -> bytes:

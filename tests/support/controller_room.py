@@ -17,6 +17,7 @@ from cluster.controller.commands import (
     CreateTopics,
     HeartbeatReply,
     IncrementalAlterConfigs,
+    MembershipCommand,
     NewTopic,
     RegisterBroker,
     ResourceOperations,
@@ -116,7 +117,9 @@ class ControllerRoom:
 
     def do(self, command: Command) -> CommandReply:
         before = self.image
-        result = self.controller.handle(decode_command(encode_command(command)), self.now_ms)
+        sent = decode_command(encode_command(command))
+        assert not isinstance(sent, MembershipCommand)
+        result = self.controller.handle(sent, self.now_ms)
         assert self.image is before, "a command must not change the state"
         self._take(result.records)
         return decode_reply(encode_reply(result.reply))

@@ -36,7 +36,7 @@ def request(
     partition_max_bytes: int = 1 << 20,
     current_leader_epoch: int = -1,
     last_fetched_epoch: int = -1,
-    **options: int,
+    **options: int | str,
 ) -> FetchRequest:
     """A request of one topic: partition to offset. It does not wait unless told to."""
     partitions = [
@@ -51,10 +51,10 @@ def request(
     ]
     number = NUMBERS.get(topic, 99)
     topics = [FetchTopic(topic=topic, topic_id=topic_id(number), partitions=partitions)]
-    asked: dict[str, int] = {"min_bytes": 1, "session_epoch": -1, **options}
+    asked: dict[str, int | str] = {"min_bytes": 1, "session_epoch": -1, **options}
     return FetchRequest(
         topics=topics if partitions else [],
-        **asked,  # type: ignore[arg-type]  # ints all of them
+        **asked,  # type: ignore[arg-type]  # numbers, and the rack
     )
 
 
@@ -71,8 +71,10 @@ def fetch(room: RouterRoom, asked: FetchRequest, version: int = NEWEST) -> dict[
     return answers(room.call(handle_fetch, asked, version))
 
 
-def one(room: RouterRoom, offset: int, version: int = NEWEST, **options: int) -> PartitionData:
-    return fetch(room, request({0: offset}, **options), version)[0]  # type: ignore[arg-type]  # ints
+def one(
+    room: RouterRoom, offset: int, version: int = NEWEST, **options: int | str
+) -> PartitionData:
+    return fetch(room, request({0: offset}, **options), version)[0]  # type: ignore[arg-type]  # what a request has
 
 
 def bytes_of(data: PartitionData) -> bytes:

@@ -18,6 +18,9 @@ Configuration:
   Loggers:
     Root: {level: WARN, AppenderRef: {ref: ERR}}
 """
+DEBUG = """\
+    Logger: [{name: %s, level: DEBUG}]
+"""
 
 
 @cache
@@ -39,16 +42,22 @@ def why_no_java_tools() -> str:
 
 
 def run_java_tool(
-    tool: str, *arguments: str, directory: Path, stdin: str = "", timeout_s: float = 120.0
+    tool: str,
+    *arguments: str,
+    directory: Path,
+    stdin: str = "",
+    timeout_s: float = 120.0,
+    debug: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run a Kafka tool by its class, e.g. `org.apache.kafka.tools.TopicCommand`.
 
-    `directory` takes the logging configuration; use the test's tmp_path.
+    `directory` takes the logging configuration; use the test's tmp_path. `debug` is a package
+    whose log is wanted on stderr.
     """
     jars = kafka_jars()
     assert jars is not None, why_no_java_tools()
     log4j = directory / "log4j2.yaml"
-    log4j.write_text(LOG4J)
+    log4j.write_text(LOG4J + (DEBUG % debug if debug else ""))
     return subprocess.run(
         [
             "java",

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from uuid import UUID
 
-from cluster.raft.messages import Entry, Message
+from cluster.raft.configuration import node_id_of
+from cluster.raft.messages import EVERYBODY, Entry, Message
 from cluster.raft.settings import RaftSettings
+from node.bus.peer_messages import PEER_VERSION, PeerHeader
 from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
 from storage.metadata_log import MetadataLog
 
@@ -16,13 +19,14 @@ class Member:
     """One driver, its log, and all that it has said to its owner."""
 
     def __init__(self, room: "RaftRoom", node_id: int) -> None:
+        """One of the room's voters, or one that joins: then the log has to tell it who votes."""
         self.room = room
         self.node_id = node_id
         self.log = MetadataLog.open(room.folder / str(node_id))
         self.driver = RaftDriver(
             self.log,
             own_id=node_id,
-            voter_ids=room.voter_ids,
+            voter_ids=room.voter_ids if node_id in room.voter_ids else (),
             send=room.sent.append,
             # The lower its id, the earlier a member stands.
             jitter_ms=lambda: 100 * node_id,
@@ -61,6 +65,23 @@ class Member:
     def close(self) -> None:
         self.driver.close()
         self.log.close()
+
+
+class Hearsay:
+    """What members have said of themselves, by their ids."""
+
+    def __init__(self, *headers: PeerHeader) -> None:
+        self.headers = {header.member: header for header in headers}
+
+    def header_of(self, member: int) -> PeerHeader | None:
+        return self.headers.get(member)
+
+
+def header(member: int, directory: int = 0, *, host: str = "a", port: int = 9192) -> PeerHeader:
+    """What a member says of itself."""
+    text = str(UUID(int=directory)) if directory else ""
+    node_id = node_id_of(member)
+    return PeerHeader(PEER_VERSION, "c", node_id, text, 1, 8, member, host, port)
 
 
 class RaftRoom:
@@ -109,8 +130,10 @@ class RaftRoom:
             self.sent.clear()  # the list itself is what drivers speak into
             for message in sent:
                 is_busy = True
-                if message.to in self.members and not {message.to, message.sender} & self.away:
-                    self.members[message.to].driver.step(message)
+                heard = self.members.keys() if message.to == EVERYBODY else {message.to}
+                for to in heard & self.members.keys():
+                    if not {to, message.sender} & self.away:
+                        self.members[to].driver.step(message)
 
     def elapse(self, ms: int) -> None:
         end_ms = self.now_ms + ms

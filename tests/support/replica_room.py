@@ -14,7 +14,7 @@ from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage, PartitionImage
 from cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicCreated
 from cluster.replication.leader import Proposal
-from node.bus.messages import AppendBytes, Appended, Failed, ToRouter
+from node.bus.messages import AppendBytes, Appended, DeleteRecords, Failed, ToRouter
 from node.bus.replica_link import CurveKeys
 from node.worker.partitions import Partitions
 from node.worker.replication import ReplicaNetwork, Replication
@@ -93,7 +93,7 @@ class RoomNode:
         self.partitions.follow(self.image)
         self.replication.follow(self.image, self.room.now_ms)
 
-    def run(self, requests: Sequence[tuple[RouterState, AppendBytes]] = ()) -> None:
+    def run(self, requests: Sequence[tuple[RouterState, AppendBytes | DeleteRecords]] = ()) -> None:
         """One round of the worker's loop."""
         now_ms = self.room.now_ms
         wanted = [*requests, *self.replication.receive(now_ms)]

@@ -17,10 +17,14 @@ from typing import Any, Generic, TypeVar, cast
 import msgspec
 
 from cluster.controller.commands import (
+    AddRaftVoter,
     AllocateProducerIds,
     Command,
     CommandReply,
+    MembershipCommand,
     ProducerIdsReply,
+    RemoveRaftVoter,
+    VotersReply,
 )
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import PartitionChanged
@@ -92,9 +96,15 @@ class DirectController:
         self.timeouts_ms: list[int] = []
         self.has_quorum = True
         self.unreachable: frozenset[int] = frozenset()
+        self.quorum: QuorumState | None = None
+        """As the test wants it; None is this node alone."""
+        self.voter_changes: list[MembershipCommand] = []
+        """Who votes is not the metadata's to say, so that nothing else happens."""
 
     async def describe_quorum(self, timeout_ms: int) -> QuorumState | None:
         self.timeouts_ms.append(timeout_ms)
+        if self.quorum is not None:
+            return self.quorum
         offset, now_ms = self._room.image.offset, self._room.services.now_ms()
         voter = ReplicaStanding(NODE_ID, offset, now_ms, now_ms)
         return QuorumState(NODE_ID, 7, offset, (voter,)) if self.has_quorum else None
@@ -103,6 +113,9 @@ class DirectController:
         self.timeouts_ms.append(timeout_ms)
         if self.failure is not None:
             raise self.failure
+        if isinstance(command, AddRaftVoter | RemoveRaftVoter):
+            self.voter_changes.append(command)
+            return VotersReply(command.voter_id)
         reply = self._room.controller.do(command)
         self._room.follow()
         return reply
@@ -165,8 +178,10 @@ class DirectFanout:
             AppendBytes(self._id(), store, number, batches, is_client, acks=acks, version=version)
         )
 
-    def delete_records(self, *, store: int, number: int, offset: int) -> Reply[Answer]:
-        return self._request(DeleteRecords(self._id(), store, number, offset))
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        return self._request(DeleteRecords(self._id(), store, number, offset, timeout_ms))
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         return self._request(DescribeProducers(self._id(), store, number))
@@ -322,7 +337,7 @@ class RouterRoom:
         offsets = []
         for batch in batches:
             router = RouterState()
-            request = AppendBytes(1, store, number, batch, is_client)
+            request = AppendBytes(1, store, number, batch, is_client, acks=1)
             self.turns.run([(router, request)], NOW_MS)
             (answer,) = router.replies
             assert isinstance(answer, Appended), answer

@@ -42,7 +42,13 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
         if behaviour != "never ready":
             ports = {listener.name: listener.port or 40_000 for listener in config.listeners}
             link.ready({"ports": ports} if name.startswith("router") else {})
+        has_left = False
         while not link.poll():
+            if link.is_leaving and not has_left:
+                has_left = True
+                note(config, f"{name} leaves")
+                if behaviour == "releases":
+                    link.released()
             if behaviour == "hangs":
                 note(config, f"{name} hangs")
                 signal.pause()

@@ -1,11 +1,12 @@
 """ElectLeaders (43, versions 0 to 2), AlterPartitionReassignments (45, 0 and 1),
-ListPartitionReassignments (46, 0), DescribeQuorum (55, 0 to 2), UpdateFeatures (57, 0 to 2) and
-UnregisterBroker (64, 0).
+ListPartitionReassignments (46, 0), DescribeQuorum (55, 0 to 2), UpdateFeatures (57, 0 to 2),
+UnregisterBroker (64, 0), AddRaftVoter (80, 0 and 1) and RemoveRaftVoter (81, 0).
 
 ElectLeaders: v1 adds unclean elections (KIP-460) and an error for the whole.
 AlterPartitionReassignments: v1 can forbid that the number of replicas changes. DescribeQuorum: v1
 adds fetch times, v2 directories, listeners and messages. UpdateFeatures: v1 adds kinds of
-downgrades and validation only (KIP-778), v2 leaves out the single features' results.
+downgrades and validation only (KIP-778), v2 leaves out the single features' results. AddRaftVoter:
+v1 can be answered before the vote is committed.
 
 Whatever node is asked: commands go to the active controller, and are answered when this node has
 carried out what they changed. For DescribeQuorum its controller asks the quorum's leader.
@@ -14,6 +15,7 @@ carried out what they changed. For DescribeQuorum its controller asks the quorum
 from collections.abc import Iterable, Sequence
 
 from cluster.controller.commands import (
+    AddRaftVoter,
     AlterPartitionReassignments,
     ElectLeaders,
     FeaturesReply,
@@ -21,6 +23,7 @@ from cluster.controller.commands import (
     PartitionReference,
     PartitionsReply,
     Reassignment,
+    RemoveRaftVoter,
     UnregisterBroker,
     UpdateFeatures,
 )
@@ -33,6 +36,8 @@ from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     DescribeQuorumRequest,
@@ -51,6 +56,8 @@ from protocol.messages.cluster import (
     PartitionResult,
     ReassignablePartitionResponse,
     ReassignableTopicResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
     ReplicaElectionResult,
     ReplicaState,
     UnregisterBrokerRequest,
@@ -62,8 +69,11 @@ from protocol.messages.cluster import (
 
 METADATA_TOPIC = "__cluster_metadata"
 """The name under which tools ask for the metadata log; it is no topic that can be read."""
-UNREGISTER_TIMEOUT_MS = 30_000
-"""The request has no timeout of its own."""
+UNREGISTER_TIMEOUT_MS = REMOVE_VOTER_TIMEOUT_MS = 30_000
+"""These requests have no timeout of their own."""
+PEER_LISTENER = "PEER"
+"""The name under which DescribeQuorum tells where a voter listens for the other nodes; no client is
+served there."""
 _TIMEOUT_MS = 3_000
 
 
@@ -236,9 +246,13 @@ async def handle_update_features(
     )
     reply = await services.controller.submit(command, request.timeout_ms)
     assert isinstance(reply, FeaturesReply)
+    if reply.error_code:
+        # All have failed: Kafka says so once, whatever the version.
+        return UpdateFeaturesResponse(
+            error_code=reply.error_code, error_message=reply.error_message
+        )
     return UpdateFeaturesResponse(
-        error_code=reply.error_code,
-        error_message=reply.error_message,
+        error_message=None,
         results=[
             UpdatableFeatureResult(
                 feature=result.name,
@@ -268,6 +282,56 @@ async def handle_unregister_broker(
     _check(Operation.ALTER, context, services)
     await services.controller.submit(UnregisterBroker(request.broker_id), UNREGISTER_TIMEOUT_MS)
     return UnregisterBrokerResponse(error_message=None)
+
+
+# -- AddRaftVoter, RemoveRaftVoter -----------------------------------------------------------
+
+
+async def handle_add_raft_voter(
+    request: AddRaftVoterRequest, context: RequestContext, services: Services
+) -> AddRaftVoterResponse:
+    """Give a node that follows the metadata a vote (KIP-853). Needs ALTER on the cluster.
+
+    INCONSISTENT_CLUSTER_ID; INVALID_REQUEST for a node or folder that cannot be; DUPLICATE_VOTER;
+    REQUEST_TIMED_OUT if the node is not there or too far behind, or the change before this one is
+    not committed in time. The listeners are not used: a node says itself where it is found.
+    """
+    _check(Operation.ALTER, context, services)
+    _check_voter(request, services)
+    command = AddRaftVoter(
+        request.voter_id, request.voter_directory_id, waits=request.ack_when_committed
+    )
+    await services.controller.submit(command, request.timeout_ms)
+    return AddRaftVoterResponse(error_message=None)
+
+
+async def handle_remove_raft_voter(
+    request: RemoveRaftVoterRequest, context: RequestContext, services: Services
+) -> RemoveRaftVoterResponse:
+    """Take a vote away, also the leader's, which hands over then (KIP-853). Needs ALTER on the
+    cluster.
+
+    INCONSISTENT_CLUSTER_ID; VOTER_NOT_FOUND; INVALID_REQUEST for the last vote; REQUEST_TIMED_OUT
+    if the change before this one is not committed in time.
+    """
+    _check(Operation.ALTER, context, services)
+    _check_voter(request, services)
+    command = RemoveRaftVoter(request.voter_id, request.voter_directory_id)
+    await services.controller.submit(command, REMOVE_VOTER_TIMEOUT_MS)
+    return RemoveRaftVoterResponse(error_message=None)
+
+
+def _check_voter(request: AddRaftVoterRequest | RemoveRaftVoterRequest, services: Services) -> None:
+    own = services.image.cluster_id
+    if request.cluster_id is not None and request.cluster_id != own:
+        raise ApiError(
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            f"the request is for the cluster {request.cluster_id}, this one is {own}",
+        )
+    if request.voter_id < 0:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"{request.voter_id} is no node's id: it must be 0 or more"
+        )
 
 
 # -- DescribeQuorum --------------------------------------------------------------------------
@@ -331,6 +395,7 @@ def _partition(
 def _replica(replica: ReplicaStanding) -> ReplicaState:
     return ReplicaState(
         replica_id=replica.node_id,
+        replica_directory_id=replica.directory_id,
         log_end_offset=replica.log_end_offset,
         last_fetch_timestamp=replica.last_fetch_ms,
         last_caught_up_timestamp=replica.last_caught_up_ms,
@@ -338,9 +403,14 @@ def _replica(replica: ReplicaStanding) -> ReplicaState:
 
 
 def _nodes(context: RequestContext, services: Services, quorum: QuorumState | None) -> list[Node]:
-    """Where the voters are for this client; those without an address for it are left out."""
+    """Where the voters are for the other nodes (KIP-853), or for this client where nobody has said
+    that yet; those without an address are left out."""
     nodes = []
     for voter in () if quorum is None else quorum.voters:
+        if voter.port:
+            listener = Listener(name=PEER_LISTENER, host=voter.host, port=voter.port)
+            nodes.append(Node(node_id=voter.node_id, listeners=[listener]))
+            continue
         broker = services.image.brokers.get(voter.node_id)
         address = address_of(broker, context, services.node_id) if broker is not None else None
         if address is not None:

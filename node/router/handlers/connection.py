@@ -40,16 +40,13 @@ async def handle_api_versions(
     if version >= 5 and is_meant_for_others:
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     image = services.image
-    broker = image.brokers.get(services.node_id)
-    # A broker that registered without a word about features has those of its release.
-    features = (broker.features if broker is not None else ()) or SUPPORTED_FEATURES
     return ApiVersionsResponse(
         api_keys=_served(services.served_apis),
         supported_features=[
             SupportedFeatureKey(
                 name=feature.name, min_version=feature.min_level, max_version=feature.max_level
             )
-            for feature in features
+            for feature in SUPPORTED_FEATURES
             if feature.min_level > 0 or version >= 4
         ],
         finalized_features_epoch=image.offset,

@@ -5,14 +5,23 @@ sessions (KIP-227); v9 leader epoch fencing (KIP-320); v11 rack and preferred re
 diverging epochs (KIP-595); v13 topic ids; v16 who leads instead (KIP-951). The router reads the
 stores itself: no worker takes part, and large batches go from the store's file to the socket
 without a copy.
+
+Consumers of v11 and later may ask followers, which serve up to the high watermark that they have
+heard of. Between that and its log's end a follower gives nothing and waits, as Kafka does; outside
+of its log it says OFFSET_OUT_OF_RANGE without any offsets: upon that clients ask the leader, where
+librdkafka would begin anew if it were told a high watermark above its offset.
 """
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
-from cluster.metadata.image import TopicImage
+from cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
+from cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from cluster.metadata.settings import broker_settings
-from node.router.addresses import endpoints_of
+from cluster.replication.partition import ANY_EPOCH, check_reader
+from cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
+from node.router.addresses import address_of, endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
@@ -35,6 +44,15 @@ _UNLIMITED = 2**31 - 1
 _ASK_THE_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
+class _Consumer(NamedTuple):
+    """Where whoever asks may read (KIP-392)."""
+
+    may_follow: bool
+    """From followers too."""
+    rack: str
+    """Where it stands, if it is to be sent to replicas there; else empty."""
+
+
 @dataclass(slots=True)
 class _Round:
     """One look at all partitions of a fetch."""
@@ -42,7 +60,8 @@ class _Round:
     answers: list[tuple[SessionPartition, PartitionData]] = field(default_factory=list)
     ends: list[tuple[StoreReader, int, int, int]] = field(default_factory=list)
     record_bytes: int = 0
-    has_error: bool = False
+    must_answer: bool = False
+    """Something is to be told at once: an error, a divergence, another replica to read from."""
     has_more: bool = False
     """Some partition gave less than it has: its segment ended, or a limit was reached."""
     holds: list[object] = field(default_factory=list)
@@ -63,13 +82,21 @@ async def handle_fetch(
     settings = broker_settings(services.image, services.node_id, services.static_configs)
     asked_bytes_max = request.max_bytes if version >= 3 else _UNLIMITED
     bytes_max = min(asked_bytes_max, settings.fetch_max_bytes)
+    state = request.replica_state
+    is_replica = request.replica_id >= 0 or (state is not None and state.replica_id >= 0)
+    consumer = _Consumer(
+        may_follow=version >= 11 and not is_replica,
+        rack=request.rack_id
+        if not is_replica and settings.replica_selector_class == RACK_AWARE_SELECTOR
+        else "",
+    )
     deadline_ms = now_ms + max(0, request.max_wait_ms)
     while True:
-        turn = _look(request, fetch, bytes_max, context, services)
+        turn = _look(request, fetch, consumer, bytes_max, context, services)
         remaining_ms = deadline_ms - services.now_ms()
         if (
             turn.record_bytes >= request.min_bytes
-            or turn.has_error
+            or turn.must_answer
             or turn.has_more
             or remaining_ms <= 0
             or not turn.ends
@@ -109,6 +136,7 @@ def _end_of(reader: StoreReader, number: int) -> int:
 def _look(
     request: FetchRequest,
     fetch: SessionFetch,
+    consumer: _Consumer,
     bytes_max: int,
     context: RequestContext,
     services: Services,
@@ -129,21 +157,30 @@ def _look(
         data = PartitionData(partition_index=wanted.partition, high_watermark=-1)
         turn.answers.append((wanted, data))
         data.error_code = _fill(
-            data, wanted, topic if may_read else None, turn, request, bytes_max, context, services
+            data,
+            wanted,
+            topic if may_read else None,
+            turn,
+            request,
+            consumer,
+            bytes_max,
+            context,
+            services,
         )
         if not may_read and not by_id:
             data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if data.error_code:
-            turn.has_error = True
+            turn.must_answer = True
             if (
                 data.error_code in _ASK_THE_LEADER
                 and topic is not None
                 and context.api_version >= 16
             ):
-                leader = topic.partitions[wanted.partition]
-                turn.leaders.add(leader.leader)
+                state = topic.partitions[wanted.partition]
+                leader = leader_for_clients(state, services.controller.unreachable)
+                turn.leaders.add(leader)
                 data.current_leader = LeaderIdAndEpoch(
-                    leader_id=leader.leader, leader_epoch=leader.leader_epoch
+                    leader_id=leader, leader_epoch=state.leader_epoch
                 )
     return turn
 
@@ -154,6 +191,7 @@ def _fill(
     topic: TopicImage | None,
     turn: _Round,
     request: FetchRequest,
+    consumer: _Consumer,
     bytes_max: int,
     context: RequestContext,
     services: Services,
@@ -164,13 +202,15 @@ def _fill(
     if not 0 <= wanted.partition < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[wanted.partition]
+    is_leader = partition.leader == services.node_id
     epoch = wanted.current_leader_epoch
-    if epoch >= 0 and epoch != partition.leader_epoch:
-        is_old = epoch < partition.leader_epoch
-        return ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH
+    if not is_leader or epoch not in (partition.leader_epoch, ANY_EPOCH):
+        refusal = check_reader(partition, services.node_id, epoch, may_follow=consumer.may_follow)
+        if refusal:
+            return refusal
     place = services.logs.locate(topic.topic_id, wanted.partition)
     reader = services.logs.reader(place[0]) if place is not None else None
-    if partition.leader != services.node_id or place is None or reader is None:
+    if place is None or reader is None:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     store, number = place
     status = reader.status
@@ -184,22 +224,29 @@ def _fill(
     offset = wanted.fetch_offset
     data.aborted_transactions = None
     if offset < data.log_start_offset:
-        return ErrorCode.OFFSET_OUT_OF_RANGE
+        return _out_of_range(data, is_leader=is_leader)
     if wanted.last_fetched_epoch >= 0:
         # Before the log's end is looked at: who has more of an epoch than we do must hear of it.
         end_epoch, end_offset = reader.end_offset_for_epoch(number, wanted.last_fetched_epoch)
         if end_epoch < 0:
-            return ErrorCode.OFFSET_OUT_OF_RANGE
+            return _out_of_range(data, is_leader=is_leader)
         if end_epoch != wanted.last_fetched_epoch or end_offset < offset:
             data.diverging_epoch = EpochEndOffset(epoch=end_epoch, end_offset=end_offset)
-            turn.has_error = True
+            turn.must_answer = True
             return ErrorCode.NONE
     if offset > status.log_end_offset(number):
-        return ErrorCode.OFFSET_OUT_OF_RANGE
+        return _out_of_range(data, is_leader=is_leader)
+    data.records = b""
+    if consumer.rack and is_leader and offset <= high_watermark:
+        data.preferred_read_replica = _nearer(
+            partition, wanted.partition, consumer, context, services
+        )
+        if data.preferred_read_replica != NO_REPLICA:
+            turn.must_answer = True
+            return ErrorCode.NONE
     is_committed_only = version >= 4 and request.isolation_level == READ_COMMITTED
     limit = min(high_watermark, last_stable_offset) if is_committed_only else high_watermark
     turn.ends.append((reader, store, number, end))
-    data.records = b""
     if is_committed_only:
         data.aborted_transactions = []
     left = bytes_max - turn.record_bytes
@@ -231,6 +278,36 @@ def _fill(
     return ErrorCode.NONE
 
 
+def _out_of_range(data: PartitionData, *, is_leader: bool) -> ErrorCode:
+    if not is_leader:
+        data.high_watermark = data.last_stable_offset = data.log_start_offset = -1
+    return ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def _nearer(
+    state: PartitionImage,
+    partition: int,
+    consumer: _Consumer,
+    context: RequestContext,
+    services: Services,
+) -> int:
+    """Who had better be asked, NO_REPLICA if nobody. Where a connection has just broken, nobody is
+    sent."""
+    unreachable = services.controller.unreachable
+
+    def is_reachable(broker: BrokerImage) -> bool:
+        has_address = address_of(broker, context, services.node_id) is not None
+        return has_address and broker.broker_id not in unreachable
+
+    return preferred_read_replica(
+        state,
+        services.image.brokers,
+        consumer.rack,
+        partition=partition,
+        is_reachable=is_reachable,
+    )
+
+
 def _convert_down(data: PartitionData, version: int, offset: int) -> ErrorCode:
     try:
         data.records = down_convert(data.records, 0 if version < 2 else 1, offset)  # type: ignore[arg-type]  # what read() gave
@@ -252,7 +329,9 @@ def _response(fetch: SessionFetch, turn: _Round, version: int) -> FetchResponse:
         if fetch.session is not None:
             is_news = has_news(
                 wanted,
-                has_records=bool(data.records) or data.diverging_epoch is not None,
+                has_records=bool(data.records)
+                or data.diverging_epoch is not None
+                or data.preferred_read_replica != NO_REPLICA,
                 error_code=data.error_code,
                 high_watermark=data.high_watermark,
                 log_start_offset=data.log_start_offset,

@@ -1,22 +1,81 @@
-"""DescribeLogDirs (35): versions 0 to 5.
+"""AlterReplicaLogDirs (34), versions 0 to 2, and DescribeLogDirs (35), versions 0 to 5 (KIP-113).
 
-v1 throttles; v2 is flexible; v3 has an error of its own; v4 the volume's size (KIP-827); v5
-cordoned directories. A node has one data folder, so it is the one log directory; a partition's size
-is that of its live batches in all segments.
+AlterReplicaLogDirs: v2 is flexible. DescribeLogDirs: v1 throttles; v2 is flexible; v3 has an error
+of its own; v4 the volume's size (KIP-827); v5 cordoned directories. A node has one data folder, so
+it is the one log directory: every replica that is here is where it can be moved to, and none is on
+its way. A partition's size is that of its live batches in all segments.
 """
 
 import shutil
 
+from cluster.metadata.image import PartitionImage
+from cluster.metadata.settings import broker_settings
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+
+async def handle_alter_replica_log_dirs(
+    request: AlterReplicaLogDirsRequest, context: RequestContext, services: Services
+) -> AlterReplicaLogDirsResponse:
+    """Whether each replica is in the directory that it shall be in. Of a partition that is named
+    with several directories the last one counts, as in Kafka."""
+    is_allowed = services.authorizer.check(
+        context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+    wanted: dict[str, dict[int, str]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            paths = wanted.setdefault(topic.name, {})
+            paths.update(dict.fromkeys(topic.partitions, directory.path))
+    results = []
+    for name, paths in wanted.items():
+        image = services.image.topics_by_name.get(name)
+        partitions = image.partitions if image is not None else ()
+        results.append(
+            AlterReplicaLogDirTopicResult(
+                topic_name=name,
+                partitions=[
+                    AlterReplicaLogDirPartitionResult(
+                        partition_index=index,
+                        error_code=_move(
+                            path,
+                            partitions[index] if 0 <= index < len(partitions) else None,
+                            services,
+                        )
+                        if is_allowed
+                        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+                    )
+                    for index, path in paths.items()
+                ],
+            )
+        )
+    return AlterReplicaLogDirsResponse(results=results)
+
+
+def _move(path: str, partition: PartitionImage | None, services: Services) -> ErrorCode:
+    if path != _log_dir(services):
+        return ErrorCode.LOG_DIR_NOT_FOUND
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if services.node_id not in partition.replicas:
+        return ErrorCode.REPLICA_NOT_AVAILABLE
+    return ErrorCode.NONE
+
+
+def _log_dir(services: Services) -> str:
+    return str(services.logs.folder.parent)  # the data folder, which log.dirs names
 
 
 async def handle_describe_log_dirs(
@@ -55,15 +114,21 @@ async def handle_describe_log_dirs(
                 )
         if partitions:
             topics.append(DescribeLogDirsTopic(name=name, partitions=partitions))
-    folder = services.logs.folder.parent  # the data folder, which log.dirs names
-    usage = shutil.disk_usage(folder)
+    folder = _log_dir(services)
+    try:
+        usage = shutil.disk_usage(folder)
+    except OSError:
+        result = DescribeLogDirsResult(log_dir=folder, error_code=ErrorCode.KAFKA_STORAGE_ERROR)
+        return DescribeLogDirsResponse(results=[result])
+    settings = broker_settings(services.image, services.node_id, services.static_configs)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
-                log_dir=str(folder),
+                log_dir=folder,
                 topics=topics,
                 total_bytes=usage.total,
                 usable_bytes=usage.free,
+                is_cordoned=bool(settings.cordoned_log_dirs),
             )
         ]
     )

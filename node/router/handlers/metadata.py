@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
 from cluster.metadata.image import (
-    NO_LEADER,
     BrokerImage,
     MetadataImage,
     PartitionImage,
@@ -20,7 +19,7 @@ from cluster.metadata.image import (
 )
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
-from node.router.addresses import address_of
+from node.router.addresses import address_of, leader_for_clients
 from node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.handlers.topics import fresh_topic_id, may_create
@@ -187,7 +186,7 @@ def _topic(
                 offline_replicas=_offline(partition, brokers),
             )
             for index, partition in enumerate(topic.partitions)
-            for leader in (_leader(partition, services),)
+            for leader in (leader_for_clients(partition, services.controller.unreachable),)
         ],
         topic_authorized_operations=_operations(topic.name, request, context, services),
     )
@@ -238,16 +237,6 @@ async def _create_missing(
 
 
 # -- what both kinds of answer say of a partition --------------------------------------------
-
-
-def _leader(partition: PartitionImage, services: Services) -> int:
-    """The leader to tell, NO_LEADER if there is none or it has just been lost sight of.
-
-    A client that is told of a dead leader takes it for known and asks again in a second at best;
-    one that is told of none asks again at once, until there is a new one.
-    """
-    unreachable = services.controller.unreachable
-    return NO_LEADER if partition.leader in unreachable else partition.leader
 
 
 def _offline(partition: PartitionImage, brokers: Mapping[int, BrokerImage]) -> list[int]:
@@ -341,7 +330,7 @@ def _described(
                 offline_replicas=_offline(partition, image.brokers),
             )
             for index, partition in enumerate(topic.partitions[first:end], first)
-            for leader in (_leader(partition, services),)
+            for leader in (leader_for_clients(partition, services.controller.unreachable),)
         ],
         topic_authorized_operations=services.authorizer.authorized_operations(
             context, ResourceType.TOPIC, topic.name

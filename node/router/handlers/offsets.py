@@ -1,7 +1,8 @@
 """ListOffsets (2), versions 0 to 11, and OffsetForLeaderEpoch (23), versions 0 to 4.
 
 ListOffsets: v0 lists segment-era offsets; v1 one offset with its timestamp; v2 isolation levels; v4
-leader epochs; v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets
+leader epochs; v5 OFFSET_NOT_AVAILABLE while a new leader does not know yet how far it is committed
+(KIP-207); v7 the offset of the largest timestamp (KIP-734); v8 and v9 local and tiered offsets
 (KIP-405, 1005); v11 earliest pending upload. Nothing is tiered here, so the local start is the
 start. OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest epoch at or below the
 asked one. Both are read from the stores by the router itself.
@@ -32,6 +33,10 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_REPLICA_ID = -2
+"""Whoever names it is answered by any replica, and with the end of its log: as in Kafka, for those
+who want to see how far followers are."""
 _SINCE_VERSION = {
     LATEST: 0,
     EARLIEST: 0,
@@ -83,13 +88,25 @@ def _list(
     services: Services,
 ) -> ErrorCode:
     version = context.api_version
-    located = _locate(topic, wanted.partition_index, wanted.current_leader_epoch, services)
+    located = _locate(
+        topic,
+        wanted.partition_index,
+        wanted.current_leader_epoch,
+        services,
+        is_any_replica=request.replica_id == DEBUGGING_REPLICA_ID,
+    )
     if isinstance(located, ErrorCode):
         return located
     partition, reader, number = located
     status = reader.status
+    is_for_client = request.replica_id == CONSUMER_REPLICA_ID
     is_committed_only = version >= 2 and request.isolation_level == _READ_COMMITTED
-    end = status.last_stable_offset(number) if is_committed_only else status.high_watermark(number)
+    if not is_for_client:
+        end = status.log_end_offset(number)
+    elif is_committed_only:
+        end = status.last_stable_offset(number)
+    else:
+        end = status.high_watermark(number)
     start = status.log_start_offset(number)
     timestamp = wanted.timestamp
     if version == 0:
@@ -99,6 +116,8 @@ def _list(
     answer.leader_epoch = partition.leader_epoch
     match timestamp:
         case -1:
+            if is_for_client and _is_end_unknown(partition, reader, number):
+                return _not_available(answer, version)
             answer.offset = end
         case -2 | -4:
             answer.offset = start
@@ -114,10 +133,27 @@ def _list(
                 else reader.offset_for_timestamp(number, timestamp, end_offset=end)
             )
             if found is None:
+                if is_for_client and _is_end_unknown(partition, reader, number):
+                    # What is asked for may stand where nobody may look yet.
+                    return _not_available(answer, version)
                 answer.leader_epoch = -1
             else:
                 answer.offset, answer.timestamp, answer.leader_epoch = found
     return ErrorCode.NONE
+
+
+def _is_end_unknown(partition: PartitionImage, reader: StoreReader, number: int) -> bool:
+    """Whether this leader was elected lately and has not heard from the others how much of what
+    its predecessors wrote is committed: an end answered now might lie before one answered then."""
+    high_watermark = reader.status.high_watermark(number)
+    if high_watermark == reader.status.log_end_offset(number):
+        return False
+    return high_watermark < reader.epoch_start(number, partition.leader_epoch)
+
+
+def _not_available(answer: ListOffsetsPartitionResponse, version: int) -> ErrorCode:
+    answer.leader_epoch = -1
+    return ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def _list_old(
@@ -141,13 +177,19 @@ def _list_old(
 
 
 def _locate(
-    topic: TopicImage | None, index: int, current_leader_epoch: int, services: Services
+    topic: TopicImage | None,
+    index: int,
+    current_leader_epoch: int,
+    services: Services,
+    *,
+    is_any_replica: bool = False,
 ) -> tuple[PartitionImage, StoreReader, int] | ErrorCode:
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     partition = topic.partitions[index]
     refusal = check_leader(partition, services.node_id, current_leader_epoch)
-    if refusal:
+    is_here = is_any_replica and services.node_id in partition.replicas
+    if refusal and not (is_here and refusal is ErrorCode.NOT_LEADER_OR_FOLLOWER):
         return refusal
     place = services.logs.locate(topic.topic_id, index)
     reader = services.logs.reader(place[0]) if place is not None else None

@@ -16,7 +16,7 @@ from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import INTERNAL_TOPICS
 from node.bus.messages import NO_GUARD, Appended
 from node.bus.reply import Reply
-from node.router.addresses import endpoints_of
+from node.router.addresses import endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.enlistment import ENLISTS_SINCE, Producer
@@ -229,9 +229,10 @@ def _name_leaders(
             )
             if topic is not None and partition.index < len(topic.partitions):
                 state = topic.partitions[partition.index]
-                leaders.add(state.leader)
+                leader = leader_for_clients(state, services.controller.unreachable)
+                leaders.add(leader)
                 partition.current_leader = LeaderIdAndEpoch(
-                    leader_id=state.leader, leader_epoch=state.leader_epoch
+                    leader_id=leader, leader_epoch=state.leader_epoch
                 )
     return [
         NodeEndpoint(node_id=node_id, host=host, port=port, rack=rack)

@@ -22,6 +22,7 @@ from cluster.controller.commands import (
 )
 from cluster.metadata.config_description import describe_topic
 from cluster.metadata.settings import topic_settings
+from cluster.metadata.topic_names import INTERNAL_TOPICS
 from node.bus.messages import RecordsDeleted
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
@@ -305,7 +306,10 @@ async def handle_delete_records(
             else:
                 store, number = place
                 reply = services.fanout.delete_records(
-                    store=store, number=number, offset=wanted.offset
+                    store=store,
+                    number=number,
+                    offset=wanted.offset,
+                    timeout_ms=request.timeout_ms,
                 )
                 asked.append((answer, reply))
             answers.append(answer)
@@ -324,6 +328,8 @@ def _place_to_delete(
     """The store and number of the partition, or why nothing can be deleted from it."""
     if not services.authorizer.check(context, Operation.DELETE, ResourceType.TOPIC, name):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if name in INTERNAL_TOPICS:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
     topic = services.image.topics_by_name.get(name)
     index = wanted.partition_index
     if topic is None or not 0 <= index < len(topic.partitions):

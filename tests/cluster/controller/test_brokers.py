@@ -4,8 +4,13 @@ import pytest
 
 from cluster.controller.commands import (
     AllocateProducerIds,
+    AlterPartition,
     BrokerHeartbeat,
     BrokerReply,
+    InSyncChange,
+    InSyncReplica,
+    InSyncReply,
+    InSyncResult,
     ProducerIdsReply,
     RegisterBroker,
     UnregisterBroker,
@@ -18,7 +23,7 @@ from cluster.metadata.image import (
     Listener,
     PartitionImage,
 )
-from cluster.metadata.records import FeatureLevelChanged, ProducerIdsAllocated
+from cluster.metadata.records import BrokerChanged, FeatureLevelChanged, ProducerIdsAllocated
 from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import FEATURES, ControllerRoom, topic_id
 
@@ -304,6 +309,19 @@ def test_a_broker_that_sends_no_heartbeats_any_more_is_not_waited_for() -> None:
     assert 1 not in room.fenced()
 
 
+def test_a_new_controller_waits_for_the_node_of_the_last_one_half_as_long() -> None:
+    room = cluster(1, 2, 3)
+    room.place("t", 1, PartitionImage((1, 2), (1, 2), 1))
+    room.now_ms += 100
+    room.lead()
+    room.controller.suspect(1, room.now_ms - 100)
+    room.pass_time(300, 2, 3)
+    assert room.fenced() == set()
+    room.pass_time(100, 2, 3)
+    assert room.fenced() == {1}
+    assert room.partition("t").leader == 2
+
+
 def test_who_is_fenced_or_gone_is_not_looked_at_all_the_time() -> None:
     room = cluster(1, 2)
     room.do(UnregisterBroker(2))
@@ -359,13 +377,94 @@ def test_the_only_holder_of_a_partition_may_leave_and_leads_it_when_it_is_back()
     room = cluster(1, 2)
     room.place("t", 1, PartitionImage((1,), (1,), 1))
     room.beat(2)
-    room.beat(1, wants_shut_down=True)
-    assert (room.partition("t").leader, room.partition("t").in_sync_replicas) == (NO_LEADER, (1,))
+    assert not room.beat(1, wants_shut_down=True).should_shut_down
+    assert room.partition("t").leader == 1, "it serves as long as it is there"
     room.beat(2)
     assert room.beat(1, wants_shut_down=True).should_shut_down
+    assert (room.partition("t").leader, room.partition("t").in_sync_replicas) == (NO_LEADER, (1,))
     room.start(1, incarnation=7)
     room.beat(1)
     assert room.partition("t").leader == 1
+
+
+def asks_for_in_sync(room: ControllerRoom, leader: int, *in_sync: int) -> InSyncResult:
+    """The leader of partition t-0 wants another ISR."""
+    now = room.partition("t")
+    members = tuple(InSyncReplica(broker) for broker in in_sync)
+    change = InSyncChange(topic_id(1), 0, now.leader_epoch, now.partition_epoch, members)
+    epoch = room.image.brokers[leader].broker_epoch
+    reply = room.do(AlterPartition(leader, epoch, (change,)))
+    assert isinstance(reply, InSyncReply)
+    return reply.results[0]
+
+
+def test_a_leader_waits_for_a_replica_that_is_catching_up() -> None:
+    room = cluster(1, 2)
+    room.place("t", 1, PartitionImage((1, 2), (1,), 1))
+    for _ in range(3):
+        room.beat(2)
+        assert not room.beat(1, wants_shut_down=True).should_shut_down
+    assert room.partition("t").leader == 1
+    result = asks_for_in_sync(room, 1, 1, 2)
+    assert result.error_code == ErrorCode.NEW_LEADER_ELECTED
+    assert room.partition("t").leader == 2
+    assert not room.beat(1, wants_shut_down=True).should_shut_down, "2 does not know yet"
+    assert room.partition("t").in_sync_replicas == (2,)
+    room.beat(2)
+    assert room.beat(1, wants_shut_down=True).should_shut_down
+
+
+def test_a_leader_that_waits_may_put_laggards_out_and_stays() -> None:
+    room = cluster(1, 2)
+    room.place("t", 1, PartitionImage((1, 2), (1,), 1))
+    room.beat(1, wants_shut_down=True)
+    room.put("t", PartitionImage((1, 2), (1, 2), 1, 0, 5))
+    room.write(BrokerChanged(2, True, False))
+    assert not asks_for_in_sync(room, 1, 1).error_code
+    assert (room.partition("t").leader, room.partition("t").in_sync_replicas) == (1, (1,))
+
+
+def test_who_leaves_an_isr_that_is_just_large_enough_waits_for_the_third() -> None:
+    room = cluster(1, 2, 3)
+    room.place("t", 1, PartitionImage((2, 1, 3), (2, 1), 2))
+    room.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
+    for broker in (2, 3):
+        room.beat(broker)
+    assert not room.beat(1, wants_shut_down=True).should_shut_down
+    assert room.partition("t").in_sync_replicas == (2, 1)
+    assert not asks_for_in_sync(room, 2, 2, 1, 3).error_code
+    room.beat(1, wants_shut_down=True)
+    assert room.partition("t").in_sync_replicas == (2, 3)
+    for broker in (2, 3):
+        room.beat(broker)
+    assert room.beat(1, wants_shut_down=True).should_shut_down
+
+
+def test_who_leaves_does_not_wait_for_a_replica_that_is_away() -> None:
+    room = cluster(1, 2, 3)
+    room.place("t", 1, PartitionImage((1, 2, 3), (1, 2), 1))
+    room.set_config(ConfigResourceType.TOPIC, "t", min_insync_replicas="2")
+    room.do(UnregisterBroker(3))
+    room.beat(2)
+    room.beat(1, wants_shut_down=True)
+    assert (room.partition("t").leader, room.partition("t").in_sync_replicas) == (2, (2,))
+    room.beat(2)
+    assert room.beat(1, wants_shut_down=True).should_shut_down
+
+
+def test_who_leaves_gets_nothing_new() -> None:
+    room = cluster(1, 2)
+    room.place("t", 1, PartitionImage((1, 2), (1,), 1))
+    room.place("u", 2, PartitionImage((2, 1), (2,), 2))
+    room.beat(1, wants_shut_down=True)
+    now = room.partition("u")
+    members = (InSyncReplica(2), InSyncReplica(1))
+    change = InSyncChange(topic_id(2), 0, now.leader_epoch, now.partition_epoch, members)
+    reply = room.do(AlterPartition(2, room.image.brokers[2].broker_epoch, (change,)))
+    assert isinstance(reply, InSyncReply)
+    assert reply.results[0].error_code == ErrorCode.INELIGIBLE_REPLICA
+    room.do(UnregisterBroker(2))
+    assert room.partition("u").leader == NO_LEADER
 
 
 def test_a_successor_need_not_wait_for_the_one_that_leaves() -> None:
@@ -407,6 +506,14 @@ def test_an_unregistered_broker_is_gone_and_others_lead() -> None:
     assert caught.value.code is ErrorCode.BROKER_ID_NOT_REGISTERED
     room.start(1, incarnation=7)
     assert 1 in room.restarted().brokers
+
+
+def test_who_comes_after_a_drained_broker_under_its_id_takes_replicas() -> None:
+    room = cluster(1, 2)
+    room.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*", fetch_max_bytes="2000")
+    room.do(UnregisterBroker(1))
+    kept = room.image.configs.of(ConfigResourceType.BROKER, "1")
+    assert dict(kept) == {"fetch.max.bytes": "2000"}
 
 
 def test_the_last_broker_is_not_unregistered() -> None:

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from cluster.controller.commands import (
+    AddRaftVoter,
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
@@ -35,6 +36,7 @@ from cluster.controller.commands import (
     ProducerIdsReply,
     Reassignment,
     RegisterBroker,
+    RemoveRaftVoter,
     ReplicaAssignment,
     ResourceConfigs,
     ResourceOperations,
@@ -45,6 +47,7 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UnregisteredReply,
     UpdateFeatures,
+    VotersReply,
     decode_command,
     decode_reply,
     encode_command,
@@ -70,6 +73,8 @@ COMMANDS: list[Command] = [
     AlterPartition(1, 2, (InSyncChange(ID, 3, 4, 5, (InSyncReplica(6, 7), InSyncReplica(8))),)),
     ElectLeaders(0, None),
     ElectLeaders(1, (PartitionReference("t", 1),)),
+    AddRaftVoter(4, ID, waits=False),
+    RemoveRaftVoter(4, ID),
     AlterPartitionReassignments((Reassignment("t", 1, (2, 3)), Reassignment("t", 2, None)), False),
     UpdateFeatures((FeatureUpdate("f", 1, 2),), True),
 ]
@@ -80,6 +85,7 @@ REPLIES: list[CommandReply] = [
     BrokerReply(7),
     HeartbeatReply(True, False, True, False, 200),
     UnregisteredReply(1),
+    VotersReply(4),
     InSyncReply((InSyncResult(ID, 1, 0, PartitionImage((1, 2), (1,), 1)), InSyncResult(ID, 2, 74))),
     PartitionsReply((PartitionResult("t", 1, 84, "no"), PartitionResult("t", 2))),
     FeaturesReply((FeatureResult("f", 96, "no"),), 95, "no"),

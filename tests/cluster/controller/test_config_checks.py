@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.controller.config_checks import check_resource, check_value
+from cluster.controller.config_checks import check_fixed, check_resource, check_value
 from cluster.controller.state import ControllerState
 from cluster.metadata.image import ConfigResourceType
 from protocol.errors import ApiError, ErrorCode
@@ -58,6 +58,8 @@ def test_what_does_not_exist_may_not(
         (BROKER, "", "message.max.bytes", "5"),
         (BROKER, "", "num.partitions", "3"),
         (BROKER, "1", "log.retention.ms", "4000"),
+        (BROKER, "1", "cordoned.log.dirs", "*"),
+        (BROKER, "1", "cordoned.log.dirs", ""),
     ],
 )
 def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, value: str) -> None:
@@ -74,6 +76,8 @@ def test_good_values_may_be_set(kind: ConfigResourceType, name: str, key: str, v
         (BROKER, "1", "node.id", "5", ErrorCode.INVALID_REQUEST, "restart"),
         (BROKER, "", "log.retention.hours", "5", ErrorCode.INVALID_REQUEST, "read-only"),
         (BROKER, "1", "num.partitions", "5", ErrorCode.INVALID_REQUEST, "same on all brokers"),
+        (BROKER, "", "cordoned.log.dirs", "*", ErrorCode.INVALID_REQUEST, "one broker"),
+        (BROKER, "1", "cordoned.log.dirs", "/data", ErrorCode.INVALID_REQUEST, "list of: *"),
         (BROKER, "", "message.max.bytes", "-5", ErrorCode.INVALID_REQUEST, "0 or more"),
         (BROKER, "", "message.max.bytes", "x", ErrorCode.INVALID_REQUEST, "whole number"),
         (GROUP, "g", "nope", "1", ErrorCode.INVALID_CONFIG, "group config"),
@@ -87,3 +91,21 @@ def test_wrong_values_are_refused_with_a_reason(
         check_value(kind, name, key, value)
     assert caught.value.code is code
     assert says in caught.value.message
+
+
+def test_the_clusters_min_insync_replicas_stays_while_there_are_eligible_leaders() -> None:
+    room = ControllerRoom()
+    room.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="2", log_retention_ms="5000")
+
+    def check(name: str, **wanted: str) -> None:
+        state = ControllerState(room.image, node_id=0, static={})
+        keys = {key.replace("_", "."): value for key, value in wanted.items()}
+        check_fixed(state, ConfigResourceType.BROKER, name, keys)
+
+    check("")
+    room.with_elr()
+    check("0")
+    check("", min_insync_replicas="1")
+    with pytest.raises(ApiError) as caught:
+        check("", log_retention_ms="5000")
+    assert caught.value.code is ErrorCode.INVALID_CONFIG

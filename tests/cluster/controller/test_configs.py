@@ -232,3 +232,15 @@ def test_random_changes_keep_to_what_a_dumb_twin_says(room: ControllerRoom, seed
         assert {k: set(v.split(",")) for k, v in have.items()} == {
             k: set(v.split(",")) for k, v in twin.items()
         }, (seed, step)
+
+
+def test_what_eligible_leaders_rest_upon_can_be_changed_but_not_deleted(
+    room: ControllerRoom,
+) -> None:
+    room.with_elr()
+    key = "min.insync.replicas"
+    assert change(room, resource("", (key, SET, "2"), kind=BROKER)) == [0]
+    assert change(room, resource("", (key, DELETE, None), kind=BROKER)) == [40]
+    assert replace(room, ResourceConfigs(BROKER, "", (("log.retention.ms", "1000"),))) == [40]
+    assert replace(room, ResourceConfigs(BROKER, "", ((key, "1"),))) == [0]
+    assert of(room, "", BROKER) == {key: "1"}

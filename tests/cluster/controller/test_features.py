@@ -3,8 +3,13 @@
 import pytest
 
 from cluster.controller.commands import FeaturesReply, FeatureUpdate, UpdateFeatures
-from cluster.metadata.features import SUPPORTED_FEATURES
-from cluster.metadata.image import NO_LEADER, FeatureRange, PartitionImage
+from cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from cluster.metadata.image import (
+    NO_LEADER,
+    ConfigResourceType,
+    FeatureRange,
+    PartitionImage,
+)
 from cluster.metadata.records import FeatureLevelChanged
 from protocol.errors import ErrorCode
 from tests.support.controller_room import ControllerRoom
@@ -65,6 +70,7 @@ def test_a_level_that_is_there_already_is_fine_and_writes_nothing() -> None:
         (FeatureUpdate("metadata.version", 26, 0), "no type"),
         (FeatureUpdate("kraft.version", 0, UNSAFE_DOWN), "cannot go down"),
         (FeatureUpdate("flying.version", 1, UP), "knows no such feature"),
+        (FeatureUpdate("", 1, UP), "knows no such feature"),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",
 )
@@ -117,20 +123,36 @@ def test_all_features_are_updated_or_none() -> None:
     assert room.image.features == {}
 
 
-@pytest.mark.parametrize(
-    "updates",
-    [
-        (
-            FeatureUpdate("eligible.leader.replicas.version", 1),
-            FeatureUpdate("eligible.leader.replicas.version", 0),
-        ),
-        (FeatureUpdate("", 1),),
-    ],
-    ids=["twice", "without a name"],
-)
-def test_a_request_that_makes_no_sense_is_refused(updates: tuple[FeatureUpdate, ...]) -> None:
-    reply = update(room_at(), *updates)
+def test_a_feature_that_is_named_twice_is_refused() -> None:
+    reply = update(room_at(), FeatureUpdate(ELR, 1), FeatureUpdate(ELR, 0))
     assert {result.error_code for result in reply.results} == {ErrorCode.INVALID_REQUEST}
+
+
+def default_min_insync(room: ControllerRoom) -> str | None:
+    return room.image.configs.of(ConfigResourceType.BROKER, "").get("min.insync.replicas")
+
+
+def test_with_eligible_leaders_the_default_of_min_insync_replicas_is_the_clusters() -> None:
+    """As in Kafka (KIP-966): else it would be that of the node that happens to decide."""
+    room = ControllerRoom(brokers=0, static={"min.insync.replicas": "2"})
+    room.start(1, features=SUPPORTED_FEATURES)
+    assert update(room, FeatureUpdate(ELR, 1), validate_only=True).error_code == 0
+    assert default_min_insync(room) is None
+    update(room, FeatureUpdate(ELR, 1))
+    assert default_min_insync(room) == "2"
+
+
+def test_a_default_that_the_cluster_has_already_stays() -> None:
+    room = room_at()
+    room.set_config(ConfigResourceType.BROKER, "", min_insync_replicas="3")
+    update(room, FeatureUpdate(ELR, 1))
+    assert default_min_insync(room) == "3"
+
+
+def test_a_new_cluster_begins_with_levels_that_the_release_supports() -> None:
+    assert set(INITIAL_LEVELS) == {feature.name for feature in SUPPORTED_FEATURES}
+    for feature in SUPPORTED_FEATURES:
+        assert feature.min_level <= INITIAL_LEVELS[feature.name] <= feature.max_level
 
 
 def test_validate_only_does_everything_but_update() -> None:

@@ -45,6 +45,24 @@ def test_a_session_is_of_one_registration() -> None:
     assert not sessions.is_alive(1, 11, 4, T)
 
 
+def test_a_suspect_has_half_a_timeout_from_then_and_is_cleared_by_being_heard_of() -> None:
+    sessions = table(1, 2, 3)
+    for broker in (1, 2, 7):
+        sessions.suspect(broker, 300, T)
+    assert sessions.expired(799, T) == []
+    assert sessions.next_check_ms(T) is not None
+    sessions.touch(2, 12, 700)
+    assert sessions.expired(800, T) == [1]
+    assert sessions.expired(1699, T) == [1, 3]
+    assert sessions.expired(1700, T) == [1, 2, 3]
+
+
+def test_suspicion_never_prolongs_a_session() -> None:
+    sessions = table(1)
+    sessions.suspect(1, 900, T)
+    assert sessions.expired(T, T) == [1]
+
+
 def test_nobody_waits_for_a_broker_that_was_dropped() -> None:
     sessions = table(1)
     sessions.drop(1)

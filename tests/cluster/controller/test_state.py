@@ -3,7 +3,7 @@
 import pytest
 
 from cluster.controller.state import ControllerState, is_active
-from cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage
+from cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage, PartitionImage
 from cluster.metadata.records import PartitionsAdded, TopicCreated, TopicDeleted
 from cluster.metadata.topic_names import collision_key
 from tests.support.controller_room import ControllerRoom
@@ -43,6 +43,13 @@ def test_active_brokers_are_those_that_are_there_and_stay() -> None:
     assert [broker.broker_id for broker in state.active_brokers()] == [0, 1, 3]
     assert not is_active(None)
     assert not is_active(BrokerImage(1, 1, is_in_controlled_shutdown=True))
+
+
+def test_a_cordoned_broker_is_known_by_its_config() -> None:
+    room = ControllerRoom(brokers=2)
+    room.set_config(ConfigResourceType.BROKER, "1", cordoned_log_dirs="*")
+    state = ControllerState(room.image, node_id=0, static={})
+    assert [state.is_cordoned(broker) for broker in (0, 1)] == [False, True]
 
 
 def test_what_records_will_make_of_the_image_is_seen_without_making_it() -> None:

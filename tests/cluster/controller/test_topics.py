@@ -169,6 +169,22 @@ def test_a_topic_is_created_while_a_broker_is_away_and_gets_its_place() -> None:
         assert partition.leader == partition.replicas[0]
 
 
+def test_cordoned_brokers_get_no_new_replicas_whether_they_are_there_or_not() -> None:
+    room = ControllerRoom(brokers=4)
+    room.set_config(BROKER, "2", cordoned_log_dirs="*")
+    room.set_config(BROKER, "3", cordoned_log_dirs="*")
+    room.fence(3)
+    assert code_of(room, new("t", 9, 2)) == ErrorCode.NONE
+    replicas = {replica for partition in room.partitions("t") for replica in partition.replicas}
+    assert replicas == {0, 1}
+    wide = NewTopic("u", topic_id(8), 1, 3)
+    result = room.create(wide)["u"]
+    assert result.error_code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "cordoned.log.dirs of 2, 3" in str(result.error_message)
+    room.set_config(BROKER, "2", cordoned_log_dirs="")
+    assert code_of(room, wide) == ErrorCode.NONE
+
+
 def test_no_topic_is_created_while_all_brokers_are_fenced() -> None:
     room = ControllerRoom(brokers=2)
     room.fence(0, 1)

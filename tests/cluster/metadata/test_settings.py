@@ -139,3 +139,5 @@ def test_faults_in_the_brokers_own_configuration_are_told_one_by_one() -> None:
         "num.partition='3' is not a key of this broker's configuration",
     ]
     assert check_static(STATIC) == []
+    (fault,) = check_static({"cordoned.log.dirs": "*"})
+    assert "while the broker runs" in fault

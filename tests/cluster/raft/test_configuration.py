@@ -15,11 +15,13 @@ from cluster.raft.configuration import (
     configuration_of,
     decode_configuration,
     encode_configuration,
+    is_founder,
     majority_of,
     majority_value,
     member_id,
     node_id_of,
 )
+from cluster.raft.validation import NUMBER_MAX
 
 
 def test_a_wiped_node_comes_back_as_another_member() -> None:
@@ -27,7 +29,16 @@ def test_a_wiped_node_comes_back_as_another_member() -> None:
     after = member_id(7, bytes(range(1, 17)))
     assert before != after
     assert node_id_of(before) == node_id_of(after) == 7
-    assert member_id(2**31 - 1, b"\xff" * 16) < 2**63
+    assert member_id(2**31 - 1, b"\xff" * 16) <= NUMBER_MAX
+
+
+def test_a_founder_is_its_node_and_nobody_else_has_such_an_id() -> None:
+    for node_id in (0, 5, 2**31 - 1):
+        assert is_founder(node_id)
+        assert node_id_of(node_id) == node_id
+        for directory_id in (bytes(16), b"\xff" * 16):
+            assert not is_founder(member_id(node_id, directory_id))
+            assert node_id_of(member_id(node_id, directory_id)) == node_id
 
 
 def test_a_voter_is_added_in_order_and_only_once() -> None:

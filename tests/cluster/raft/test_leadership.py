@@ -331,6 +331,8 @@ def test_the_best_successor_has_the_longest_log() -> None:
     stage.accepts(2, 3)
     stage.accepts(3, 5)
     assert stage.leadership.best_successor() == 3
+    assert stage.leadership.best_successor({1, 2}) == 2
+    assert stage.leadership.best_successor(()) is None
     assert Stage(bootstrap=configuration_of([1])).leadership.best_successor() is None
 
 

@@ -259,6 +259,28 @@ def test_a_new_partition_does_not_wait_for_the_request_under_way() -> None:
     assert talk.next_request(NOW_MS) is None, "two are enough"
 
 
+def test_where_a_log_starts_is_told_at_once_and_by_itself() -> None:
+    talk = conversation()
+    one = talk.follow(TOPIC, 0, leader_epoch=5, fetch_offset=10, last_epoch=4, log_start_offset=2)
+    first = asked(talk)
+    assert [wanted.log_start_offset for wanted in first.subscribed] == [2]
+    talk.started(one, 2)
+    assert talk.next_request(NOW_MS) is None, "that is known"
+    talk.started(one, 3)
+    second = asked(talk)
+    assert (second.subscribed, second.reached) == ((), ())
+    assert second.log_starts == ((one.handle, 3),)
+    answer(talk, first)
+    answer(talk, second)
+    assert asked(talk).log_starts == ()
+    # Whoever is told everything anew is told this as well.
+    talk.started(one, 4)
+    talk.connected()
+    again = asked(talk)
+    assert [wanted.log_start_offset for wanted in again.subscribed] == [4]
+    assert again.log_starts == ()
+
+
 def test_nobody_is_asked_for_nothing() -> None:
     talk = conversation()
     assert talk.is_empty

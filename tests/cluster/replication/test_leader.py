@@ -29,11 +29,17 @@ class Stage:
         self.min_isr = min_isr
         self.epoch_start = epoch_start
         self.now_ms = START_MS
+        self.ineligible: set[int] = set()
         replica = PartitionReplica(
             1, self.image, min_insync_replicas=min_isr, log_end_offset=log_end
         )
         self.leader: LeaderPartition[str] = LeaderPartition(
-            replica, TOPIC, 0, epoch_start_offset=epoch_start, now_ms=START_MS
+            replica,
+            TOPIC,
+            0,
+            epoch_start_offset=epoch_start,
+            now_ms=START_MS,
+            ineligible=self.ineligible,
         )
         self.contacts = {broker: Contact(broker, 10 + broker, START_MS) for broker in (2, 3)}
 
@@ -64,6 +70,22 @@ class Stage:
 def members(proposal: Proposal | None) -> list[int]:
     assert proposal is not None
     return [broker for broker, _ in proposal.in_sync]
+
+
+def test_the_low_watermark_is_the_smallest_start_of_all_that_live() -> None:
+    stage = Stage()
+    leader = stage.leader
+    assert leader.low_watermark(7, {1, 2, 3}) == -1, "nobody has been heard of"
+    leader.started(2, 5)
+    assert leader.low_watermark(7, {1, 2, 3}) == -1
+    assert leader.low_watermark(7, {1, 2}) == 5
+    leader.started(3, 9)
+    leader.started(4, 1)
+    assert leader.low_watermark(7, {1, 2, 3, 4}) == 5, "4 has no replica"
+    leader.started(2, 8)
+    assert leader.low_watermark(7, {1, 2, 3}) == 7
+    stage.follow(1, 2, 3, epoch=6)
+    assert leader.low_watermark(7, {1, 2, 3}) == -1, "what was heard was heard in another reign"
 
 
 def test_an_append_waits_for_all_that_are_in_sync() -> None:
@@ -111,6 +133,17 @@ def test_an_isr_below_the_minimum_is_told_after_the_append() -> None:
     outcome = stage.follow(1)
     assert outcome.released == (Released("a", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND),)
     assert stage.leader.high_watermark == 0
+
+
+def test_who_is_about_to_stop_is_not_proposed_and_holds_nothing_back() -> None:
+    stage = Stage(1, 2)
+    stage.ineligible.add(3)
+    assert stage.fetch(3, 0).proposal is None
+    stage.leader.grew(4)
+    assert stage.fetch(2, 4).has_moved
+    assert stage.check().proposal is None
+    stage.ineligible.clear()
+    assert members(stage.fetch(3, 4).proposal) == [1, 2, 3]
 
 
 def test_a_follower_that_is_silent_for_too_long_is_to_go() -> None:

@@ -9,6 +9,7 @@ from cluster.replication.partition import (
     ACKS_ALL,
     PartitionReplica,
     check_leader,
+    check_reader,
     has_enough_in_sync,
 )
 from protocol.errors import ErrorCode
@@ -49,6 +50,26 @@ def test_the_clients_epoch_is_looked_at_before_who_leads(
 
 def test_a_partition_without_leader_is_led_by_nobody() -> None:
     assert check_leader(image(leader=-1), 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("broker", "epoch", "in_sync", "code"),
+    [
+        (1, 5, (1, 2), ErrorCode.NONE),
+        (2, -1, (1, 2), ErrorCode.NONE),
+        (2, 4, (1, 2), ErrorCode.FENCED_LEADER_EPOCH),
+        (2, 6, (1, 2), ErrorCode.UNKNOWN_LEADER_EPOCH),
+        (3, 5, (1, 2), ErrorCode.OFFSET_NOT_AVAILABLE),
+        (4, 5, (1, 2), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ],
+)
+def test_consumers_may_read_from_followers_in_sync(
+    broker: int, epoch: int, in_sync: tuple[int, ...], code: ErrorCode
+) -> None:
+    assert check_reader(image(*in_sync), broker, epoch, may_follow=True) is code
+    if broker != 1 and code not in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH):
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert check_reader(image(*in_sync), broker, epoch, may_follow=False) is code
 
 
 def test_alone_the_log_end_is_the_high_watermark() -> None:

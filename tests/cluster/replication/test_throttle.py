@@ -21,6 +21,15 @@ def test_what_was_overdrawn_is_paid_by_time() -> None:
     assert budget.available(due_ms)
 
 
+def test_so_much_may_go_without_overdrawing() -> None:
+    assert TokenBudget(0).allowance(0) is None
+    budget = TokenBudget(0, 1_000)
+    assert budget.allowance(0) == 1_000
+    budget.spend(3_000, 0)
+    assert budget.allowance(1_000) == 0
+    assert budget.allowance(2_500) == 500
+
+
 def test_no_more_than_a_second_is_saved_up() -> None:
     budget = TokenBudget(0, 1_000)
     budget.spend(1_001, 100_000)

@@ -2,19 +2,27 @@
 
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
 import zmq
 
 from cluster.raft.messages import AppendRequest, Entry
-from node.bus.peer_messages import PEER_VERSION, Carried, Forward, PeerHeader, PeerMessage
-from node.bus.peers import PeerAddress, PeerBus, PeerBusError, cluster_keys
+from node.bus.peer_messages import (
+    PEER_VERSION,
+    Carried,
+    Forward,
+    PeerHeader,
+    PeerMessage,
+    Refused,
+)
+from node.bus.peers import PeerAddress, PeerBus, PeerBusError, Socket, cluster_keys
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 SECRET = "the secret of this very test"
+REFUSED = Refused("it is not wanted", is_replaced=True)
 ENTRY = AppendRequest(0, 1, 3, 4, 2, (Entry(5, 3, b"data"),), 4)
 
 
@@ -36,15 +44,26 @@ class Town:
         directory_id: str = "",
         claims: int | None = None,
         store_count: int = 8,
+        member: int | None = None,
+        watch: Callable[[Socket, bool], None] = lambda _socket, _is_new: None,
     ) -> PeerBus:
         own_id = node_id if claims is None else claims
-        header = PeerHeader(version, cluster_id, own_id, directory_id, 1, store_count)
+        header = PeerHeader(
+            version,
+            cluster_id,
+            own_id,
+            directory_id,
+            1,
+            store_count,
+            own_id if member is None else member,
+        )
         bus = PeerBus(
             header=header,
             listen=self.addresses[node_id],
             others={n: self.addresses[n] for n in peers if n != node_id},
             secret=secret,
-            refuses=lambda header: "it is not wanted" if header.directory_id == "old" else None,
+            watch=watch,
+            refuses=lambda header: REFUSED if header.directory_id == "old" else None,
         )
         self.buses.append(bus)
         return bus
@@ -265,9 +284,42 @@ def test_a_connection_that_breaks_is_known_until_it_is_there_again(town: Town) -
     assert a.broken_since == {}
 
 
-def test_a_node_that_is_no_peer_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:
-    a, stranger = town.node(0, peers=(0, 1)), town.node(2)
-    assert "not among the peers" in is_refused(stranger, a, 0, caplog)
+def test_who_knows_the_secret_is_heard_and_can_be_answered(town: Town) -> None:
+    """A node that joins: nobody was told of it."""
+    a, joining = town.node(0, peers=(0, 1)), town.node(2)
+    say(joining, a, 0, ENTRY)
+    a.connect(2, town.addresses[2])
+    say(a, joining, 2, ENTRY)
+
+
+def test_a_member_that_has_moved_is_spoken_to_where_it_is(town: Town) -> None:
+    a, b = town.node(0), town.node(1)
+    say(a, b, 1, ENTRY)
+    town.buses.remove(b)
+    b.close()
+    town.addresses[1] = PeerAddress("127.0.0.1", free_port())
+    moved = town.node(1)
+    a.connect(1, town.addresses[1])
+    say(a, moved, 1, ENTRY)
+
+
+def test_who_is_given_up_hears_nothing_more_and_its_sockets_are_told_of(town: Town) -> None:
+    watched: dict[object, bool] = {}
+    a, b = town.node(0, watch=watched.__setitem__), town.node(1)
+    say(a, b, 1, ENTRY)
+    before = set(watched)
+    a.disconnect(1)
+    assert sorted(a.others) == [2]
+    assert list(watched.values()).count(False) == 2
+    assert set(watched) == before
+    a.send(1, ENTRY)
+    a.flush()
+    assert hears(b, a) == []
+
+
+def test_a_replica_of_another_node_is_refused(town: Town, caplog: pytest.LogCaptureFixture) -> None:
+    a, liar = town.node(0), town.node(1, member=2)
+    assert "another node's replica" in is_refused(liar, a, 0, caplog)
 
 
 def test_a_second_node_of_our_own_id_is_refused(
@@ -284,7 +336,9 @@ def test_another_version_is_refused(town: Town, caplog: pytest.LogCaptureFixture
 
 def test_the_owner_may_refuse_a_peer(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     a, wiped = town.node(0), town.node(1, directory_id="old")
+    assert not wiped.is_replaced
     assert "it is not wanted" in is_refused(wiped, a, 0, caplog)
+    assert wiped.is_replaced
 
 
 def test_an_address_in_use_is_told(town: Town) -> None:

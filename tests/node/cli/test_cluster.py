@@ -12,6 +12,7 @@ import pytest
 from node.asker import Asker
 from node.child import python_command
 from node.cli.cluster import Health, controller_of, nodes_of, unsound
+from node.cli.quorum import describe_with
 from node.local_cluster import Layout, LocalNode, keep, lay_out
 from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
 from protocol.messages.metadata import (
@@ -25,6 +26,8 @@ from protocol.messages.metadata import (
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_pair, free_port, is_listening
 from tests.support.waiting import wait_until
+
+NODES = 3
 
 
 @pytest.mark.e2e
@@ -121,6 +124,14 @@ def test_a_quorum_without_a_leader_is_no_sound_one() -> None:
     assert unsound(health)
 
 
+def test_a_node_that_follows_beside_its_old_replica_is_shown_with_that_vote() -> None:
+    health = in_trouble()
+    assert health.quorum is not None
+    health.quorum.observers.append(ReplicaState(replica_id=1, log_end_offset=90))
+    rows = {row["node"]: row for row in nodes_of(health)}
+    assert (rows[1]["quorum"], rows[1]["metadata_lag"]) == ("old vote", 10)
+
+
 def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
     health = in_trouble()
     health.quorum = None
@@ -152,10 +163,46 @@ def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Pa
             process.kill()
 
 
-def test_another_number_of_nodes_than_there_were_is_refused(odradek: Run, tmp_path: Path) -> None:
+@pytest.mark.e2e
+def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) -> None:
+    port = free_range(NODES)
+    keep(tmp_path, lay_out(1, port))
+    command = python_command("node.cli.main", "cluster", "up", "--nodes", str(NODES))
+    command += ["--data", str(tmp_path), "--output", "json"]
+    for key in ("arena.bytes=32MiB", "socket.request.max.bytes=8388608", "workers=1"):
+        command += ["--set", key]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None
+            told = json.loads(process.stdout.readline())
+            assert [node["node"] for node in told["nodes"]] == [0, 1, 2]
+            with Asker("127.0.0.1", port, 10.0) as asker:
+                quorum = describe_with(asker)
+            assert quorum is not None
+            assert sorted(voter.replica_id for voter in quorum.current_voters) == [0, 1, 2]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+
+
+def free_range(count: int) -> int:
+    """The first of so many ports for clients, with those of the peers a thousand above."""
+    while True:
+        port = free_port()
+        layout = lay_out(count, port)
+        if not any(is_listening(p) for n in layout.nodes for p in (n.port, n.peer_port)):
+            return port
+
+
+def test_fewer_nodes_and_other_ports_than_there_were_are_refused(
+    odradek: Run, tmp_path: Path
+) -> None:
     keep(tmp_path, lay_out(3, 9092))
-    ran = odradek("cluster", "up", "--nodes", "5", "--data", str(tmp_path))
-    assert ran.exit_code == 1
-    assert "has 3 nodes" in ran.stderr
+    for option, value in (("--nodes", "2"), ("--port", "9000")):
+        ran = odradek("cluster", "up", option, value, "--data", str(tmp_path))
+        assert ran.exit_code == 1
+        assert "has 3 nodes from port 9092 on" in ran.stderr
     both = odradek("cluster", "up", "--temporary", "--data", str(tmp_path))
     assert both.exit_code == 2

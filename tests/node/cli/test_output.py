@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from node.cli.output import Output, Row
+from node.cli.output import Output, Row, size_text
 
 ROWS: list[Row] = [
     {"name": "a", "lag": 5, "replicas": [1, 2], "hidden": True},
@@ -63,3 +63,32 @@ def test_progress_says_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[
         advance(10)
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "")
+
+
+def test_a_transfer_is_told_in_lines_where_there_is_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Output(is_json=False).transfer("Moving", 10) as tell:
+        for done in range(11):
+            tell(done, 10, f"{done} of 10")
+    lines = capsys.readouterr().err.splitlines()
+    # The first at once, others now and then, the last in any case.
+    assert (lines[0], lines[-1]) == ("0 of 10", "10 of 10")
+    with Output(is_json=True).transfer("Moving", 10) as tell:
+        tell(1, 10, "1 of 10")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("byte_count", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (1_550_000, "1.6 MB"),
+        (999_960_000, "1.0 GB"),
+        (3 * 10**18, "3000.0 PB"),
+    ],
+)
+def test_sizes_are_told_in_powers_of_a_thousand(byte_count: int, text: str) -> None:
+    assert size_text(byte_count) == text

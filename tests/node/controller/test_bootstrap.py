@@ -3,7 +3,13 @@
 from pathlib import Path
 
 from cluster.controller.controller import Controller
-from cluster.metadata.image import BrokerImage, MetadataImage
+from cluster.metadata.features import (
+    INITIAL_LEVELS,
+    SUPPORTED_FEATURES,
+    has_eligible_leader_replicas,
+)
+from cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage
+from cluster.metadata.records import ClusterCreated
 from node.config import NodeConfig, load
 from node.controller.bootstrap import bootstrap_records, registration
 
@@ -33,6 +39,27 @@ def broker(image: MetadataImage, node_id: int = 0) -> BrokerImage:
 def test_a_new_cluster_has_the_id_of_the_configuration(tmp_path: Path) -> None:
     image = started(config_of(tmp_path))
     assert image.cluster_id == "cluster-of-the-test"
+
+
+def test_a_new_cluster_has_all_features_of_the_release_and_its_own_min_insync_replicas(
+    tmp_path: Path,
+) -> None:
+    image = started(config_of(tmp_path, min_insync_replicas="2"))
+    assert image.features == INITIAL_LEVELS
+    assert has_eligible_leader_replicas(image)
+    defaults = image.configs.of(ConfigResourceType.BROKER, "")
+    assert defaults == {"min.insync.replicas": "2"}
+    assert broker(image).features == SUPPORTED_FEATURES
+
+
+def test_a_cluster_from_before_there_were_levels_takes_its_nodes_in(tmp_path: Path) -> None:
+    config = config_of(tmp_path)
+    controller = Controller(MetadataImage.empty(), node_id=config.node_id)
+    controller.replay([ClusterCreated(config.cluster_id)], 1)
+    result = controller.handle(registration(config, b"first start 1234"), 1_000)
+    controller.replay(result.records, 2)
+    assert not broker(controller.image).is_fenced
+    assert controller.image.features == {}
 
 
 def test_a_node_that_starts_is_a_broker_that_serves(tmp_path: Path) -> None:
@@ -92,6 +119,13 @@ def test_one_of_several_can_be_found_by_those_who_reached_another(tmp_path: Path
     told = config_of(tmp_path, listeners=":1", advertised_listeners="kafka.example:443", **several)
     hosts = [registration(config, b"i" * 16).listeners[0].host for config in (on_all, on_one, told)]
     assert hosts == ["10.0.0.2", "192.168.1.2", "kafka.example"]
+
+
+def test_only_one_of_several_says_what_it_remembers_of_its_last_run(tmp_path: Path) -> None:
+    secret = "sixteen characters and more"
+    several = config_of(tmp_path, peers=PEERS, cluster_secret=secret, node_id="1")
+    told = [registration(config, b"i" * 16, 7) for config in (several, config_of(tmp_path))]
+    assert [command.previous_broker_epoch for command in told] == [7, None]
 
 
 def test_one_of_several_serves_when_it_has_been_heard_of(tmp_path: Path) -> None:

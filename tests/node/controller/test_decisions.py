@@ -6,20 +6,26 @@ from pathlib import Path
 import pytest
 
 from cluster.controller.commands import (
+    AddRaftVoter,
     CreateTopics,
     NewTopic,
     RegisterBroker,
+    RemoveRaftVoter,
     TopicsReply,
+    VotersReply,
     decode_reply,
 )
 from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import ClusterCreated
+from cluster.raft.configuration import member_id
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from protocol.errors import ApiError, ErrorCode
-from tests.support.raft_room import Member, RaftRoom
+from protocol.types import ZERO_UUID
+from tests.support.raft_room import Hearsay, Member, RaftRoom
 
 NOW_MS = 5_000
+FOLDER = bytes(range(16))
 
 
 @pytest.fixture
@@ -43,6 +49,7 @@ class Active:
             node_id=0,
             static={},
             has_room=lambda _size: self.has_room,
+            headers=Hearsay(),
         )
         self.decisions.propose([ClusterCreated("c")], makes_room=True)
         self.decisions.decide(RegisterBroker(0, b"i" * 16), NOW_MS, makes_room=True)
@@ -106,6 +113,71 @@ def test_without_room_only_what_makes_room_is_decided(room: RaftRoom) -> None:
         active.create("a")
     assert active.decisions.index == before
     assert active.create("b", makes_room=True) == ErrorCode.NONE
+
+
+def add(node_id: int, *, waits: bool = True) -> AddRaftVoter:
+    return AddRaftVoter(node_id, FOLDER, waits)
+
+
+def test_a_change_of_who_votes_is_an_entry_between_others(room: RaftRoom) -> None:
+    joined = member_id(7, FOLDER)
+    active = Active(room)
+    room.start(joined)
+    room.elapse(1_000)
+    active.create("before")
+    decided = active.decisions.decide(add(7), NOW_MS, makes_room=False)
+    active.create("after")
+    assert decided.entry_index == active.decisions.index - 1
+    reply = decode_reply(decided.reply)
+    assert isinstance(reply, VotersReply)
+    room.settle()
+    assert joined in active.leader.driver.node.configuration.voter_ids
+    assert active.leader.applied[-1].index == active.decisions.index
+
+
+def test_who_need_not_wait_for_a_vote_is_answered_at_once(room: RaftRoom) -> None:
+    active = Active(room)
+    room.start(member_id(7, FOLDER))
+    room.elapse(1_000)
+    decided = active.decisions.decide(add(7, waits=False), NOW_MS, makes_room=False)
+    assert decided.entry_index == 0
+
+
+def test_a_step_waits_for_the_one_before_and_nobody_votes_who_is_not_near(room: RaftRoom) -> None:
+    active = Active(room)
+    room.start(member_id(7, FOLDER))
+    room.elapse(1_000)
+    with pytest.raises(ApiError) as refused:
+        active.decisions.decide(add(8), NOW_MS, makes_room=False)
+    assert refused.value.code == ErrorCode.REQUEST_TIMED_OUT
+    active.decisions.decide(add(7), NOW_MS, makes_room=False)
+    other = next(n for n in room.members if n != active.leader.node_id)
+    with pytest.raises(NotNowError, match="not committed yet"):
+        active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS, makes_room=False)
+    room.settle()
+    active.decisions.decide(RemoveRaftVoter(other, ZERO_UUID), NOW_MS, makes_room=False)
+    room.settle()
+    assert other not in active.leader.driver.node.configuration.voter_ids
+
+
+def test_a_leader_that_is_to_lose_its_vote_lets_another_lead_first(room: RaftRoom) -> None:
+    active = Active(room)
+    room.elapse(200)
+    own = active.leader.node_id
+    with pytest.raises(NotNowError, match="lets another lead"):
+        active.decisions.decide(RemoveRaftVoter(own, ZERO_UUID), NOW_MS, makes_room=False)
+    room.settle()
+    assert not active.leader.driver.is_leader
+    assert own in active.leader.driver.node.configuration.voter_ids
+
+
+def test_the_only_voter_keeps_its_vote(tmp_path: Path) -> None:
+    room = RaftRoom(tmp_path, [0])
+    active = Active(room)
+    room.settle()
+    with pytest.raises(ApiError, match="the only vote"):
+        active.decisions.decide(RemoveRaftVoter(0, ZERO_UUID), NOW_MS, makes_room=False)
+    room.close()
 
 
 def test_who_leads_no_more_decides_nothing(room: RaftRoom) -> None:

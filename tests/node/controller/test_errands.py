@@ -21,7 +21,7 @@ from node.bus.peer_messages import Carried, ControlMessage, Forward
 from node.controller.decisions import Decisions
 from node.controller.errands import RESEND_MS, RETRY_MS, Errands
 from protocol.errors import ErrorCode
-from tests.support.raft_room import Member, RaftRoom
+from tests.support.raft_room import Hearsay, Member, RaftRoom
 
 FAR_MS = 1_000_000
 STALE = AllocateProducerIds(0, -5)
@@ -44,7 +44,7 @@ class Office:
         self.told: list[tuple[bytes, Submitted]] = []
         self.now_ms = 0
         self.errands = Errands(
-            node_id=0,
+            own_id=0,
             send=lambda to, message: self.sent.append((to, message)),
             tell=lambda identity, answer: self.told.append((identity, answer)),
         )
@@ -74,6 +74,7 @@ def decisions_of(member: Member, *, has_room: bool = True) -> Decisions:
         node_id=0,
         static={},
         has_room=lambda _size: has_room,
+        headers=Hearsay(),
     )
     decisions.propose([ClusterCreated("c")], makes_room=True)
     decisions.decide(RegisterBroker(0, b"i" * 16), 0, makes_room=True)

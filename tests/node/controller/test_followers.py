@@ -141,6 +141,9 @@ def test_the_slowest_process_says_how_far_the_node_is(node: Node) -> None:
     assert node.followers.reached(node.image) == 2
     node.followers.applied(b"nobody", Applied("nobody", 0))
     assert node.followers.reached(node.image) == 2
+    assert node.followers.reached(node.image, {"router-0"}) == offset, (
+        "who is silent does not count"
+    )
 
 
 def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:

@@ -1,32 +1,93 @@
-"""A node that decided alone does not become one of three by a line in a file."""
+"""As whom a node takes part: a node that decided alone does not become one of three by a line in a
+file, and one that has joined stays what it is, whatever its configuration says later."""
 
 from pathlib import Path
+from uuid import UUID
 
+import msgspec
 import pytest
 
-from node.controller.founders import check_founders
+from cluster.raft.configuration import is_founder, member_id
+from node.config import NodeConfig, load
+from node.controller.founders import Part, become_joined, part_of
 from storage.metadata_log import HardState, MetadataLog, MetadataLogError
+
+DIRECTORY = UUID(int=7 << 100)
+THREE = "0@127.0.0.1:9192,1@127.0.0.1:9292,2@127.0.0.1:9392"
+
+
+def config(*, node_id: int = 0, **options: str) -> NodeConfig:
+    keys = {key.replace("_", "."): text for key, text in options.items()}
+    loaded = load(environment={}, options={"node.id": str(node_id), **keys})
+    return msgspec.structs.replace(loaded, directory_id=str(DIRECTORY))
+
+
+JOINING = config(node_id=5, join="127.0.0.1:9192", peer_listen="127.0.0.1:9692")
+REPLICA = member_id(5, DIRECTORY.bytes)
+
+
+def part(folder: Path, configured: NodeConfig) -> Part:
+    log = MetadataLog.open(folder)
+    try:
+        return part_of(log, configured)
+    finally:
+        log.close()
 
 
 def test_a_new_log_remembers_who_was_to_vote(tmp_path: Path) -> None:
-    log = MetadataLog.open(tmp_path)
-    check_founders(log, [2, 0, 1], own_id=0)
-    log.close()
-    log = MetadataLog.open(tmp_path)
-    check_founders(log, [0, 1, 2], own_id=0)
+    for _ in range(2):
+        assert part(tmp_path, config(peers=THREE)) == Part(0, (0, 1, 2))
+    other = THREE.replace("2@", "3@")
     with pytest.raises(MetadataLogError, match=r"begun by the nodes \[0, 1, 2\]"):
-        check_founders(log, [0, 1, 3], own_id=0)
+        part(tmp_path, config(peers=other))
     with pytest.raises(MetadataLogError, match="set peers to those again"):
-        check_founders(log, [0], own_id=0)
-    log.close()
+        part(tmp_path, config())
+    with pytest.raises(MetadataLogError, match=r"join is set, but .* begun by the nodes"):
+        part(tmp_path, config(join="127.0.0.1:9292", peer_listen="127.0.0.1:9192"))
 
 
 @pytest.mark.parametrize("has_voted", [True, False], ids=["voted", "from before there was Raft"])
 def test_a_log_that_one_node_has_written_is_its_alone(tmp_path: Path, has_voted: bool) -> None:
+    assert part(tmp_path, config(node_id=5)) == Part(5, (5,))
     log = MetadataLog.open(tmp_path)
-    check_founders(log, [5], own_id=5)
     log.append([b"x"], term=1, hard_state=HardState(1, 5) if has_voted else None)
-    check_founders(log, [5], own_id=5)
-    with pytest.raises(MetadataLogError, match="decided by it alone"):
-        check_founders(log, [4, 5, 6], own_id=5)
     log.close()
+    assert part(tmp_path, config(node_id=5)) == Part(5, (5,))
+    with pytest.raises(MetadataLogError, match="decided by it alone"):
+        part(tmp_path, config(node_id=5, peers=THREE.replace("2@", "5@")))
+    with pytest.raises(MetadataLogError, match=r"join is set, but .* decided by it alone"):
+        part(tmp_path, JOINING)
+
+
+def test_a_node_on_its_own_is_what_it_was_when_others_may_join_it(tmp_path: Path) -> None:
+    assert part(tmp_path, config()) == Part(0, (0,))
+    assert part(tmp_path, config(peer_listen="127.0.0.1:9192")) == Part(0, (0,))
+
+
+def test_who_joins_names_its_data_folder_and_no_voters(tmp_path: Path) -> None:
+    assert part(tmp_path, JOINING) == Part(REPLICA, ())
+    assert not is_founder(REPLICA)
+
+
+def test_who_has_joined_stays_so_whatever_is_configured_later(tmp_path: Path) -> None:
+    part(tmp_path, JOINING)
+    listening = config(node_id=5, peer_listen="127.0.0.1:9692")
+    assert part(tmp_path, listening) == Part(REPLICA, ())
+    peers = config(node_id=5, peers=THREE.replace("2@", "5@"))
+    assert part(tmp_path, peers) == Part(REPLICA, ())
+    with pytest.raises(MetadataLogError, match="set join and peer"):
+        part(tmp_path, config(node_id=5))
+
+
+def test_a_founder_that_is_none_any_more_comes_back_as_a_replica(tmp_path: Path) -> None:
+    three = config(peers=THREE)
+    part(tmp_path, three)
+    log = MetadataLog.open(tmp_path)
+    become_joined(log)
+    log.close()
+    assert part(tmp_path, three) == Part(member_id(0, DIRECTORY.bytes), ())
+
+
+def test_a_folder_without_an_id_cannot_join(tmp_path: Path) -> None:
+    with pytest.raises(MetadataLogError, match="begin with a new data folder"):
+        part(tmp_path, msgspec.structs.replace(JOINING, directory_id=""))

@@ -16,7 +16,13 @@ from cluster.controller.commands import (
 from cluster.metadata.image import BrokerImage, MetadataImage
 from node.bus.peer_messages import Carried
 from node.config import NodeConfig, load
-from node.controller.presence import FIRST_HEARTBEAT_MS, RETRY_MS, Presence
+from node.controller.presence import (
+    FIRST_HEARTBEAT_MS,
+    GIVEN_UP_MS,
+    LEAVING_MS,
+    RETRY_MS,
+    Presence,
+)
 from protocol.errors import ErrorCode
 
 INCARNATION = b"i" * 16
@@ -31,7 +37,14 @@ class Life:
         self.asked: list[Command] = []
         self._answers: list[Callable[[Carried], None]] = []
         self.now_ms = 0
-        self.presence = Presence(self.config, INCARNATION, self._submit)
+        self.epochs: list[int] = []
+        self.presence = Presence(
+            self.config,
+            INCARNATION,
+            self._submit,
+            previous_epoch=9,
+            on_registered=self.epochs.append,
+        )
 
     def _submit(self, command: bytes, _timeout: int, answer: Callable[[Carried], None]) -> None:
         self.asked.append(decode_command(command))
@@ -41,13 +54,13 @@ class Life:
         self.now_ms += after_ms
         self.presence.tick(self.now_ms, offset=offset, is_complete=is_complete)
 
-    def answer(self, reply: CommandReply | ErrorCode) -> None:
+    def answer(self, reply: CommandReply | ErrorCode, *, offset: int = -1) -> None:
         """Answer the last question."""
         answer = self._answers.pop()
         if isinstance(reply, ErrorCode):
             answer(Carried(0, reply))
         else:
-            answer(Carried(0, ErrorCode.NONE, encode_reply(reply)))
+            answer(Carried(0, ErrorCode.NONE, encode_reply(reply), None, offset))
 
     def registered(self) -> "Life":
         self.tick()
@@ -55,12 +68,12 @@ class Life:
         return self
 
 
-def heartbeat_reply(*, is_fenced: bool = False) -> HeartbeatReply:
+def heartbeat_reply(*, is_fenced: bool = False, should_shut_down: bool = False) -> HeartbeatReply:
     return HeartbeatReply(
         is_caught_up=True,
         is_fenced=is_fenced,
         is_in_controlled_shutdown=False,
-        should_shut_down=False,
+        should_shut_down=should_shut_down,
         next_heartbeat_ms=200,
     )
 
@@ -128,12 +141,61 @@ def test_a_node_that_was_registered_anew_elsewhere_registers_itself_anew(tmp_pat
     assert isinstance(life.asked[-1], RegisterBroker)
 
 
+def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.tick(FIRST_HEARTBEAT_MS)
+    life.answer(ErrorCode.STALE_BROKER_EPOCH)
+    life.tick()
+    told = [c.previous_broker_epoch for c in life.asked if isinstance(c, RegisterBroker)]
+    assert told == [9, 17]
+    assert life.epochs == [17], "noted before anything is done under it"
+
+
 def test_a_heartbeat_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS)
     life.answer(ErrorCode.REQUEST_TIMED_OUT)
     life.tick(RETRY_MS)
     assert isinstance(life.asked[-1], BrokerHeartbeat)
+
+
+def test_a_node_that_wants_to_stop_says_so_again_and_again_until_it_may(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.tick(FIRST_HEARTBEAT_MS)
+    life.answer(heartbeat_reply())
+    life.presence.leave(life.now_ms)
+    for _ in range(2):
+        life.tick(LEAVING_MS)
+        assert life.asked[-1] == BrokerHeartbeat(0, 17, 5, wants_shut_down=True)
+        assert life.presence.released_at is None
+        life.answer(heartbeat_reply())
+    life.tick(LEAVING_MS)
+    life.answer(heartbeat_reply(is_fenced=True, should_shut_down=True), offset=33)
+    assert life.presence.released_at == 33
+    count = len(life.asked)
+    life.tick(10_000)
+    assert len(life.asked) == count, "it is gone as far as the others are concerned"
+    assert life.presence.next_deadline_ms() is None
+
+
+def test_a_node_that_is_not_registered_may_stop_at_once(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.tick()
+    life.answer(ErrorCode.DUPLICATE_BROKER_REGISTRATION)
+    life.presence.leave(life.now_ms)
+    life.tick()
+    assert life.presence.released_at == 0
+
+
+def test_a_node_that_nobody_answers_stops_when_that_has_lasted(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.presence.leave(life.now_ms)
+    while life.now_ms < GIVEN_UP_MS - RETRY_MS:
+        life.tick(RETRY_MS)
+        assert life.presence.released_at is None
+        life.answer(ErrorCode.REQUEST_TIMED_OUT)
+    life.tick(RETRY_MS)
+    assert life.presence.released_at == 0
 
 
 def test_only_this_starts_registration_counts(tmp_path: Path) -> None:

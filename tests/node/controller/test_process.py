@@ -32,6 +32,7 @@ from cluster.metadata.image import ConfigResourceType, MetadataImage
 from node.bus.endpoint import Link, drain, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     Follow,
     FromController,
     MetadataRecords,
@@ -95,7 +96,7 @@ class Follower:
                 if isinstance(message, Submitted):
                     self.answers[message.request_id] = message
                     continue
-                assert not isinstance(message, QuorumDescribed | Unreachable)
+                assert not isinstance(message, QuorumDescribed | Unreachable | AreYouThere)
                 self.heard.append(message)
                 image = apply_metadata(self.image, message)
                 assert image is not None, "entries are missing"

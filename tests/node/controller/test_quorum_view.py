@@ -2,11 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from node.bus.messages import QuorumDescribed
-from node.bus.peer_messages import AskQuorum, ControlMessage, TellQuorum
+from node.bus.peer_messages import (
+    PEER_VERSION,
+    AskQuorum,
+    ControlMessage,
+    PeerHeader,
+    TellQuorum,
+)
 from node.controller.quorum_view import PATIENCE_MS, QuorumView
 from tests.support.raft_room import Member, RaftRoom
 
@@ -31,7 +38,11 @@ class View:
             send=lambda to, message: self.sent.append((to, message)),
             tell=lambda _identity, answer: self.told.append(answer),
             wall_ms=lambda: WALL_MS,
+            headers=self,
         )
+
+    def header_of(self, member: int) -> PeerHeader | None:
+        return PeerHeader(PEER_VERSION, "c", member, str(UUID(int=7)), 1, 8, member, "a", 9192)
 
 
 def test_the_leader_knows_how_far_everybody_is(room: RaftRoom) -> None:

@@ -137,6 +137,30 @@ def test_a_resigning_leader_is_followed_without_an_election_timeout(room: RaftRo
     assert room.now_ms == before_ms
 
 
+def test_a_leader_that_hands_over_loses_nothing_and_leads_until_then(room: RaftRoom) -> None:
+    leader = room.elect()
+    late, heir = (m for m in room.members.values() if m is not leader)
+    leader.driver.propose(b"a")
+    before_ms = room.now_ms
+    assert leader.driver.hand_over({heir.node_id}) == heir.node_id
+    assert leader.driver.propose(b"b") is Refusal.TRANSFER_IN_PROGRESS
+    assert leads(leader)
+    room.settle()
+    assert leads(heir)
+    assert room.now_ms == before_ms
+    propose(room, heir, b"c")
+    assert [m.commands for m in (leader, heir, late)] == [[b"a", b"c"]] * 3
+
+
+def test_nobody_is_handed_over_to_who_is_not_wanted(room: RaftRoom) -> None:
+    leader = room.elect()
+    assert leader.driver.hand_over({leader.node_id, 77}) is None
+    other = next(m for m in room.members.values() if m is not leader)
+    assert other.driver.hand_over({leader.node_id}) is None
+    propose(room, leader, b"a")
+    assert leads(leader)
+
+
 def test_a_leader_whose_process_has_ended_is_succeeded_without_a_wait(room: RaftRoom) -> None:
     leader = room.elect()
     propose(room, leader, b"a")

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cluster.metadata.image import BrokerImage, Listener, MetadataImage
-from node.router.addresses import address_of, endpoints_of
+from cluster.metadata.image import NO_LEADER, BrokerImage, Listener, MetadataImage, PartitionImage
+from node.router.addresses import address_of, endpoints_of, leader_for_clients
 
 
 @dataclass
@@ -23,6 +23,13 @@ def test_the_advertised_address_of_the_clients_own_listener_is_told() -> None:
     both = broker(Listener("INTERNAL", "in", 1), Listener("EXTERNAL", "out", 2))
     assert address_of(both, Caller(), 1) == ("out", 2)
     assert address_of(both, Caller("INTERNAL"), 9) == ("in", 1)
+
+
+def test_a_leader_that_was_just_lost_sight_of_is_none_to_clients() -> None:
+    partition = PartitionImage((1, 2), (1, 2), 1)
+    assert leader_for_clients(partition, frozenset()) == 1
+    assert leader_for_clients(partition, frozenset({2})) == 1
+    assert leader_for_clients(partition, frozenset({1})) == NO_LEADER
 
 
 def test_what_advertises_nothing_is_where_the_client_reached_it() -> None:

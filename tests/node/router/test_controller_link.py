@@ -22,12 +22,15 @@ from cluster.metadata.records import ClusterCreated, TopicCreated, encode_record
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     DescribeQuorum,
     Follow,
+    FromController,
     MetadataRecords,
     MetadataSnapshot,
     QuorumDescribed,
     QuorumState,
+    StillThere,
     Submit,
     Submitted,
     ToController,
@@ -62,9 +65,7 @@ class Controller:
                         return message
                 await asyncio.sleep(0.002)
 
-    def says(
-        self, *messages: MetadataRecords | MetadataSnapshot | Submitted | QuorumDescribed
-    ) -> None:
+    def says(self, *messages: FromController) -> None:
         self._socket.send_multipart((ROUTER, encode(list(messages))))
 
     def close(self) -> None:
@@ -170,6 +171,15 @@ def test_metadata_is_followed_from_where_the_link_stands(play: Play) -> None:
         assert await controller.hears(Follow) == Follow("router-0", 7, 7)
         room.replace_controller()
         assert await room.controller.hears(Follow) == Follow("router-0", 7, 7)
+
+    play(scene)
+
+
+def test_who_is_asked_whether_it_is_there_says_so(play: Play) -> None:
+    async def scene(room: Room) -> None:
+        await room.controller.hears(Follow)
+        room.controller.says(AreYouThere())
+        assert await room.controller.hears(StillThere) == StillThere("router-0")
 
     play(scene)
 

@@ -478,7 +478,7 @@ def test_a_late_failure_harms_nobody_who_was_answered_in_the_same_turn(
         _request: ProduceRequest, _context: RequestContext, services: Services
     ) -> ProduceResponse:
         store, number = house.room.place("t")
-        await services.fanout.delete_records(store=store, number=number, offset=0)
+        await services.fanout.delete_records(store=store, number=number, offset=0, timeout_ms=5_000)
         return ProduceResponse(responses=None)  # type: ignore[arg-type]  # the bug
 
     handle(ApiKey.PRODUCE, broken)

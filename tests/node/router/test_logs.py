@@ -1,4 +1,4 @@
-"""A router's own look at the stores: found when there, remembered, forgotten with the topic."""
+"""A router's own look at the stores: found when there, and where it is now."""
 
 import asyncio
 from collections.abc import Iterator
@@ -90,9 +90,22 @@ def test_a_deleted_topic_is_forgotten(logs: Logs, tmp_path: Path) -> None:
     number = create(store, 0)
     assert logs.locate(TOPIC_ID, 0) is not None
     store.delete_partition(number)
-    logs.forget_topic(TOPIC_ID, 1)
     assert logs.locate(TOPIC_ID, 0) is None
-    logs.forget_topic(TOPIC_ID, 1)
+    store.close()
+
+
+def test_a_replica_that_moved_away_and_came_back_is_found_where_it_is_now(
+    logs: Logs, tmp_path: Path
+) -> None:
+    store = open_numbered(tmp_path, index_of(0))
+    before = create(store, 0)
+    assert logs.locate(TOPIC_ID, 0) == (index_of(0), before)
+    store.delete_partition(before)
+    other = create(store, STORE_COUNT)
+    now = create(store, 0)
+    assert now != before, "else this shows nothing"
+    assert logs.locate(TOPIC_ID, 0) == (index_of(0), now)
+    assert logs.locate(TOPIC_ID, STORE_COUNT) == (index_of(0), other)
     store.close()
 
 

@@ -22,10 +22,12 @@ from cluster.metadata.snapshot import image_records
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from node.bus.messages import (
     Applied,
+    AreYouThere,
     Follow,
     FromController,
     MetadataRecords,
     MetadataSnapshot,
+    StillThere,
     ToController,
 )
 from node.child import python_command
@@ -55,6 +57,7 @@ from tests.conformance.dialogue import (
     values_of,
 )
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
+from tests.support.router_by_hand import Router
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -68,7 +71,7 @@ WORKER = "worker-0"
 
 
 class House:
-    """A worker process and the controller's end of its bus."""
+    """A worker process, the controller's end of its bus and a router's."""
 
     def __init__(self, folder: Path) -> None:
         self.config = node_config(folder)
@@ -78,6 +81,7 @@ class House:
         self._config_path = self.config.run_folder / "config.json"
         self.config.save_json(self._config_path)
         self._socket = self._bind()
+        self.router = Router(self._context, self.config.run_folder)
         self.worker = self.start_worker()
         self.logs = Logs(self.config.stores_folder, self.config.store_count)
         self.image = MetadataImage.empty()
@@ -127,12 +131,19 @@ class House:
         self.say(self.snapshot())
         assert self.hear() == Applied(WORKER, self.image.offset)
 
+    def open_router(self) -> None:
+        """A router answers the worker's greeting."""
+        greeting = wait_until(self.router.hear_greeting, what="the worker greets its router")
+        assert greeting is not None
+        self.router.answer_greeting(greeting)
+
     def has_partitions(self, topic_id: bytes, count: int) -> list[bool]:
         return [self.logs.locate(topic_id, number) is not None for number in range(count)]
 
     def close(self) -> None:
         self.logs.close()
         self.worker.kill()
+        self.router.close()
         self._socket.close(0)
         self._context.term()
 
@@ -157,7 +168,7 @@ def topic(number: int, partitions: int = 3) -> tuple[Record, ...]:
     )
 
 
-def test_a_worker_says_where_it_belongs_and_is_ready_when_its_stores_are_in_step(
+def test_a_worker_is_ready_when_its_stores_are_in_step_and_its_routers_know_it(
     house: House,
 ) -> None:
     house.decide(*topic(1))
@@ -166,6 +177,7 @@ def test_a_worker_says_where_it_belongs_and_is_ready_when_its_stores_are_in_step
     assert (follow.process, follow.offset, follow.cluster_id) == (WORKER, 0, CLUSTER_ID)
     house.say(house.snapshot())
     assert house.hear() == Applied(WORKER, 2)
+    house.open_router()
     house.worker.wait_until_ready()
     assert house.has_partitions(topic_id(1), 3) == [True] * 3
     assert house.worker.metrics()["odradek_partitions"] == 3
@@ -179,9 +191,14 @@ def test_metadata_is_carried_out_when_the_worker_says_so(house: House) -> None:
     assert house.has_partitions(topic_id(2), 1) == [True]
     house.say(house.decide(TopicDeleted(topic_id(1))))
     assert house.hear() == Applied(WORKER, 4)
-    house.logs.forget_topic(topic_id(1), 3)
     assert house.has_partitions(topic_id(1), 3) == [False] * 3
     assert house.worker.metrics()["odradek_partitions"] == 1
+
+
+def test_a_worker_that_does_its_work_says_so_when_it_is_asked(house: House) -> None:
+    house.greet()
+    house.say(AreYouThere())
+    assert house.hear() == StillThere(WORKER)
 
 
 def test_a_gap_is_asked_for_and_a_new_controller_followed_from_where_the_worker_stands(
@@ -214,7 +231,6 @@ def test_a_worker_that_died_drops_what_was_deleted_meanwhile(house: House) -> No
     assert follow.offset == 0, "a new process knows nothing"
     house.say(house.snapshot())
     assert house.hear() == Applied(WORKER, 4)
-    house.logs.forget_topic(topic_id(1), 3)
     found = [house.has_partitions(topic_id(number), 3)[0] for number in (1, 2, 3)]
     assert found == [False, True, True]
 
@@ -223,6 +239,7 @@ def test_a_worker_that_is_told_to_stop_leaves_its_stores_closed(house: House) ->
     house.greet()
     house.say(house.decide(*topic(1)))
     assert house.hear() == Applied(WORKER, 2)
+    house.open_router()
     house.worker.wait_until_ready()
     assert house.worker.stop() == 0
     assert "stores are closed" in house.worker.log.read_text()

@@ -87,6 +87,12 @@ class Played:
         wait_until(self._poll_once, what="the request has arrived")
         assert next(self.link.answers(), None) is None
 
+    def hear_quiet(self) -> None:
+        """Nothing is answered."""
+        for _ in range(3):
+            self.leader.run()
+        assert next(self.link.answers(), None) is None
+
     def _poll_once(self) -> bool:
         server = self.leader.replication._server
         assert server is not None
@@ -154,13 +160,34 @@ def test_a_new_high_watermark_is_told_a_moment_later(played: Played) -> None:
     assert part_of(played.hear()).high_watermark == 1
 
 
-@pytest.mark.parametrize(
-    ("epoch", "code"),
-    [(4, ErrorCode.FENCED_LEADER_EPOCH), (6, ErrorCode.UNKNOWN_LEADER_EPOCH)],
-)
-def test_another_epoch_is_refused(played: Played, epoch: int, code: ErrorCode) -> None:
-    played.ask(is_full=True, subscribed=(played.wanted(epoch=epoch),))
-    assert part_of(played.hear()).error_code == code
+def test_an_epoch_that_is_over_is_refused(played: Played) -> None:
+    played.ask(is_full=True, subscribed=(played.wanted(epoch=4),))
+    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
+
+
+@pytest.mark.parametrize("is_leading", [True, False], ids=["leads already", "leads next"])
+def test_who_knows_of_an_epoch_before_us_waits_for_it(played: Played, is_leading: bool) -> None:
+    if not is_leading:
+        played.room.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    played.leader.append(1, batch_of(), acks=1)
+    played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
+    played.hear_nothing()
+    played.leader.append(2, batch_of(), acks=1)
+    played.room.now_ms += WATERMARK_DELAY_MS
+    assert next(played.link.answers(), None) is None, "nothing of another epoch is told"
+    played.room.change(PartitionImage((0, 1), (0, 1), 0, 7, 2))
+    played.room.now_ms += WATERMARK_DELAY_MS
+    assert part_of(played.hear()).error_code == ErrorCode.NONE
+    assert played.leader.log().high_watermark == 0
+
+
+def test_who_waits_for_an_epoch_that_another_leads_is_told_so(played: Played) -> None:
+    played.ask(is_full=True, subscribed=(played.wanted(epoch=7),))
+    played.hear_nothing()
+    played.room.change(PartitionImage((0, 1), (0, 1), 1, 6, 1))
+    played.hear_quiet()
+    played.room.change(PartitionImage((0, 1), (0, 1), 1, 8, 2))
+    assert part_of(played.hear()).error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 def test_a_partition_that_is_not_here_is_unknown(played: Played) -> None:

@@ -26,10 +26,13 @@ from cluster.replication.messages import ReplicaFetch, Subscribed
 from node.bus.arena import Arena
 from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
 from node.bus.messages import (
+    Advanced,
     Applied,
+    DeleteRecords,
     Follow,
     FromController,
     MetadataSnapshot,
+    RecordsDeleted,
     Submit,
     ToController,
 )
@@ -157,6 +160,22 @@ def test_three_replicas_and_one_that_is_away(tmp_path: Path) -> None:
     room.close()
 
 
+def test_a_node_that_is_about_to_stop_is_not_asked_back_in(room: ReplicaRoom) -> None:
+    room.decide(BrokerRegistered(1, 7, b"i" * 16, (), is_in_controlled_shutdown=True))
+    room.start(state(0, 1, 0))
+    leader, follower = room.nodes
+    leader.append(1, batch_of())
+    room.run_until(lambda: follower.log().log_end_offset == 1, "it has everything")
+    room.now_ms += 2_000
+    room.settle()
+    assert leader.proposals == []
+    room.decide(BrokerRegistered(1, 9, b"j" * 16, ()))
+    for node in room.nodes:
+        node.follow()
+    room.run_until(lambda: bool(leader.proposals), "a proposal")
+    assert {broker for broker, _ in leader.proposals[0].in_sync} == {0, 1}
+
+
 def test_too_few_in_sync_are_refused_before_and_after_the_append(tmp_path: Path) -> None:
     room = ReplicaRoom(tmp_path, min_insync_replicas="2")
     room.start(state(0, 1))
@@ -238,6 +257,115 @@ def test_a_follower_that_is_too_far_behind_begins_at_the_leaders_start(room: Rep
     assert follower.batches() == leader.batches()
     assert follower.log().log_end_offset == 26
     room.run_until(lambda: follower.log().log_start_offset == 15, "the log start follows")
+
+
+def deletion(room: ReplicaRoom, request_id: int, offset: int, timeout_ms: int = 60_000) -> None:
+    leader = room.nodes[0]
+    request = DeleteRecords(request_id, *leader.place(), offset, timeout_ms)
+    leader.run([(leader.router, request)])
+
+
+def deleted(room: ReplicaRoom, request_id: int) -> RecordsDeleted:
+    """Let the nodes run until that deletion is answered."""
+    replies = room.nodes[0].router.replies
+
+    def answers() -> list[RecordsDeleted]:
+        return [
+            each
+            for each in replies
+            if isinstance(each, RecordsDeleted) and each.request_id == request_id
+        ]
+
+    room.run_until(lambda: bool(answers()), "the deletion is answered")
+    return answers()[0]
+
+
+def starts(room: ReplicaRoom) -> list[int]:
+    return [node.log().log_start_offset for node in room.running()]
+
+
+def brokers(room: ReplicaRoom, *fenced: int) -> None:
+    """The controller tells who is alive."""
+    for node in room.nodes:
+        is_fenced = node.node_id in fenced
+        room.decide(BrokerRegistered(node.node_id, 1, bytes(16), (), is_fenced=is_fenced))
+    for node in room.running():
+        node.follow()
+
+
+def test_a_deletion_is_answered_when_the_followers_logs_start_there_too(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    brokers(room)
+    acknowledged(room, 1, batch_of(5))
+    room.settle()
+    deletion(room, 2, 3)
+    assert starts(room) == [3, 0]
+    assert not any(isinstance(reply, RecordsDeleted) for reply in room.nodes[0].router.replies)
+    assert deleted(room, 2) == RecordsDeleted(2, ErrorCode.NONE, 3)
+    assert starts(room) == [3, 3]
+    # Again there is nothing to wait for.
+    deletion(room, 3, 3)
+    assert deleted(room, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
+
+
+def test_a_deletion_does_not_wait_for_the_dead_and_not_for_ever(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    brokers(room)
+    acknowledged(room, 1, batch_of(5))
+    room.settle()
+    room.nodes[1].stop()
+    deletion(room, 2, 2, timeout_ms=1_000)
+    assert deleted(room, 2) == RecordsDeleted(2, ErrorCode.REQUEST_TIMED_OUT, 0)
+    deletion(room, 3, 3)
+    brokers(room, 1)
+    assert deleted(room, 3) == RecordsDeleted(3, ErrorCode.NONE, 3)
+
+
+def test_a_deletion_hears_that_the_lead_is_lost(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    brokers(room)
+    acknowledged(room, 1, batch_of(5))
+    room.settle()
+    room.nodes[1].stop()
+    deletion(room, 2, 2)
+    room.change(state(1, 2))
+    assert deleted(room, 2) == RecordsDeleted(2, ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+
+
+def test_what_a_former_leader_deleted_is_not_there_again(room: ReplicaRoom) -> None:
+    room.start(state(0, 1))
+    brokers(room)
+    acknowledged(room, 1, batch_of(5))
+    room.settle()
+    # The leader alone has deleted, when the other one is elected.
+    code, _ = room.nodes[0].store().delete_records(room.nodes[0].place()[1], 4)
+    assert code == ErrorCode.NONE
+    room.change(state(1, 2))
+    room.run_until(lambda: starts(room) == [4, 4], "the new leader takes its follower's start")
+
+
+def test_the_start_of_an_idle_log_reaches_the_followers(room: ReplicaRoom) -> None:
+    """As retention moves it: nobody asks, and nothing is appended."""
+    room.start(state(0, 1))
+    acknowledged(room, 1, batch_of(5))
+    room.settle()
+    number = room.nodes[0].place()[1]
+    room.nodes[0].store().move_log_starts({number: 5})
+    room.run_until(lambda: starts(room) == [5, 5], "the follower's log starts there")
+
+
+def test_the_high_watermark_of_an_idle_partition_reaches_the_followers_and_their_readers(
+    room: ReplicaRoom,
+) -> None:
+    room.start(state(0, 1))
+    follower = room.nodes[1]
+    room.settle()
+    store, number = follower.place()
+    follower.store().status.set_watch(number)
+    acknowledged(room, 1, batch_of(5))
+    # Nothing comes after it that could carry the news.
+    room.run_until(lambda: follower.log().high_watermark == 5, "the follower has heard of it")
+    assert Advanced(store, (number,)) in follower.broadcast
 
 
 def test_a_leader_that_starts_anew_is_found_again(room: ReplicaRoom) -> None:

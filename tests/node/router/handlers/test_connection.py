@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.features import SUPPORTED_FEATURES
-from cluster.metadata.records import BrokerUnregistered, FeatureLevelChanged
+from cluster.metadata.records import FeatureLevelChanged
 from node.router.handlers.connection import handle_api_versions, unsupported_api_versions
 from protocol.apis import APIS, ApiKey
 from protocol.codec import decode_response, encode_response
@@ -75,20 +74,10 @@ def test_before_version_3_software_has_no_name(room: RouterRoom) -> None:
 def test_features_whose_range_begins_at_0_are_hidden_from_version_3(room: RouterRoom) -> None:
     # KAFKA-17011
     names = [[f.name for f in ask(room, version).supported_features] for version in (3, 4)]
-    assert names == [["metadata.version"], ["metadata.version", "test.version"]]
-
-
-@pytest.mark.parametrize("is_registered", [True, False])
-def test_without_a_word_at_registration_the_features_are_those_of_the_release(
-    room: RouterRoom, is_registered: bool
-) -> None:
-    if is_registered:
-        room.controller.start(0)
-    else:
-        room.controller.write(BrokerUnregistered(0))
-    room.follow()
-    told = [(f.name, f.min_version, f.max_version) for f in ask(room).supported_features]
-    assert told == [(f.name, f.min_level, f.max_level) for f in SUPPORTED_FEATURES]
+    assert names == [
+        ["metadata.version"],
+        ["eligible.leader.replicas.version", "kraft.version", "metadata.version"],
+    ]
 
 
 def test_a_feature_that_is_off_is_not_finalized(room: RouterRoom) -> None:

@@ -7,10 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster.metadata.image import ConfigResourceType
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.log_dirs import handle_describe_log_dirs
+from node.router.handlers.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
+    AlterReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirTopic,
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -129,6 +133,16 @@ def test_the_volume_s_size_comes_from_version_4_on(room: RouterRoom, version: in
 
 
 @pytest.mark.parametrize("version", range(1, 6))
+def test_a_broker_that_takes_no_new_replicas_says_so_from_version_5_on(
+    room: RouterRoom, version: int
+) -> None:
+    assert not only(ask(room, version=version)).is_cordoned
+    room.controller.set_config(ConfigResourceType.BROKER, "0", cordoned_log_dirs="*")
+    room.follow()
+    assert only(ask(room, version=version)).is_cordoned == (version == 5)
+
+
+@pytest.mark.parametrize("version", range(1, 6))
 def test_whoever_may_not_describe_the_cluster_learns_nothing(
     room: RouterRoom, version: int
 ) -> None:
@@ -137,3 +151,72 @@ def test_whoever_may_not_describe_the_cluster_learns_nothing(
     assert response.results == []
     if version >= 3:
         assert response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_a_folder_whose_size_is_not_to_be_had_is_a_storage_error(
+    room: RouterRoom, tmp_path: Path
+) -> None:
+    room.services.logs.folder = tmp_path / "gone" / "stores"
+    result = only(ask(room, everything=True))
+    assert (result.error_code, result.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
+
+
+# -- AlterReplicaLogDirs ---------------------------------------------------------------------------
+
+
+def moved(
+    room: RouterRoom, *wanted: tuple[str, str, list[int]], version: int = 2
+) -> dict[tuple[str, int], int]:
+    """Error codes, of (directory, topic, partitions)."""
+    dirs = [
+        AlterReplicaLogDir(
+            path=path, topics=[AlterReplicaLogDirTopic(name=name, partitions=partitions)]
+        )
+        for path, name, partitions in wanted
+    ]
+    request = AlterReplicaLogDirsRequest(dirs=dirs)
+    response = room.call(handle_alter_replica_log_dirs, request, version)
+    return {
+        (topic.topic_name, partition.partition_index): partition.error_code
+        for topic in response.results
+        for partition in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_a_replica_is_where_it_can_be_and_nowhere_else(room: RouterRoom, version: int) -> None:
+    here = only(ask(room)).log_dir
+    assert moved(room, (here, "a", [0, 1]), version=version) == {("a", 0): 0, ("a", 1): 0}
+    codes = moved(room, ("/nowhere", "a", [0]), (here, "a", [1]), version=version)
+    assert codes == {("a", 0): ErrorCode.LOG_DIR_NOT_FOUND, ("a", 1): ErrorCode.NONE}
+    assert moved(room, (here, "c", [0]), (here, "b", [1]), version=version) == {
+        ("c", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ("b", 1): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert moved(room, version=version) == {}
+
+
+def test_the_directory_is_looked_at_before_the_partition_and_the_last_one_counts(
+    room: RouterRoom,
+) -> None:
+    here = only(ask(room)).log_dir
+    assert moved(room, ("/nowhere", "c", [0])) == {("c", 0): ErrorCode.LOG_DIR_NOT_FOUND}
+    assert moved(room, ("/nowhere", "a", [0]), (here, "a", [0])) == {("a", 0): ErrorCode.NONE}
+
+
+def test_a_replica_that_is_on_other_brokers_cannot_be_moved_here(tmp_path: Path) -> None:
+    room = RouterRoom(tmp_path, brokers=2)
+    room.controller.has("spread", 9, 2)
+    room.follow()
+    leaders = [partition.leader for partition in room.image.topics_by_name["spread"].partitions]
+    codes = moved(room, (only(ask(room)).log_dir, "spread", [0, 1]))
+    assert codes[("spread", leaders.index(0))] == ErrorCode.NONE
+    assert codes[("spread", leaders.index(1))] == ErrorCode.REPLICA_NOT_AVAILABLE
+    room.close()
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_whoever_may_not_alter_the_cluster_moves_nothing(room: RouterRoom, version: int) -> None:
+    room.deny(Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME)
+    codes = moved(room, ("/nowhere", "a", [0]), version=version)
+    assert codes == {("a", 0): ErrorCode.CLUSTER_AUTHORIZATION_FAILED}

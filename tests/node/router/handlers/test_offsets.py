@@ -8,6 +8,7 @@ import pytest
 from node.bus.messages import DeleteRecords
 from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.offsets import (
+    DEBUGGING_REPLICA_ID,
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
@@ -95,6 +96,74 @@ def ask(
 def delete_below(room: RouterRoom, offset: int) -> None:
     store, number = room.place("t")
     room.turns.run([(RouterState(), DeleteRecords(1, store, number, offset))], NOW_MS)
+
+
+# -- after an election -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elected(tmp_path: Path) -> Iterator[RouterRoom]:
+    """We lead since a moment: of four records of our predecessors two are known to be committed."""
+    room = RouterRoom(tmp_path, brokers=2)
+    room.controller.has("t", 1, 1, 2)
+    room.follow()
+    room.lead("t", 3)
+    room.append("t", batch_of(2, timestamp=NOW_MS), batch_of(2, timestamp=NOW_MS + 1_000))
+    commit(room, 2)
+    room.lead("t", 4, leader=1)
+    room.lead("t", 5)
+    yield room
+    room.close()
+
+
+def commit(room: RouterRoom, offset: int) -> None:
+    store, number = room.place("t")
+    room.partitions.stores[store].set_high_watermark(number, offset)
+
+
+@pytest.mark.parametrize("version", range(1, NEWEST + 1))
+def test_an_end_that_is_not_known_yet_is_not_told(elected: RouterRoom, version: int) -> None:
+    """KIP-207: it might lie before an end that the former leader has told."""
+    code = ErrorCode.OFFSET_NOT_AVAILABLE if version >= 5 else ErrorCode.LEADER_NOT_AVAILABLE
+    assert ask(elected, LATEST, version=version) == (code, -1, -1, -1)
+    assert ask(elected, NOW_MS + 1, version=version) == (code, -1, -1, -1)
+    # What is known to be committed can be told.
+    epoch = 3 if version >= 4 else -1
+    assert ask(elected, NOW_MS, version=version) == (ErrorCode.NONE, 0, NOW_MS, epoch)
+    assert ask(elected, EARLIEST, version=version)[:2] == (ErrorCode.NONE, 0)
+    commit(elected, 4)
+    assert ask(elected, LATEST, version=version)[:2] == (ErrorCode.NONE, 4)
+
+
+def test_what_a_leader_wrote_by_itself_does_not_hide_the_end(elected: RouterRoom) -> None:
+    elected.append("t", batch_of(3))
+    assert ask(elected, LATEST)[0] == ErrorCode.OFFSET_NOT_AVAILABLE
+    commit(elected, 4)
+    assert ask(elected, LATEST)[:2] == (ErrorCode.NONE, 4)
+
+
+def test_a_debugger_is_told_where_each_replicas_log_ends(elected: RouterRoom) -> None:
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=LATEST)
+    topics = [ListOffsetsTopic(name="t", partitions=[wanted])]
+    request = ListOffsetsRequest(replica_id=DEBUGGING_REPLICA_ID, topics=topics)
+
+    def told() -> tuple[int, int]:
+        (answer,) = elected.call(handle_list_offsets, request, NEWEST).topics[0].partitions
+        return answer.error_code, answer.offset
+
+    assert told() == (ErrorCode.NONE, 4)
+    elected.lead("t", 6, leader=1)
+    assert told() == (ErrorCode.NONE, 4)
+    wanted.current_leader_epoch = 5
+    assert told()[0] == ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_followers_list_no_offsets(elected: RouterRoom) -> None:
+    elected.lead("t", 6, leader=1)
+    for timestamp in (LATEST, EARLIEST, NOW_MS):
+        assert ask(elected, timestamp)[0] == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert ask(elected, LATEST, current_leader_epoch=5)[0] == ErrorCode.FENCED_LEADER_EPOCH
+    assert ask(elected, LATEST, current_leader_epoch=7)[0] == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 # -- the ends --------------------------------------------------------------------------------------

@@ -391,6 +391,12 @@ def test_a_compacted_topic_keeps_its_records(room: RouterRoom) -> None:
     assert trim(room, "t", (0, 0)) == [(0, 0, 0)]
 
 
+def test_what_coordinators_have_written_is_not_to_be_deleted(room: RouterRoom) -> None:
+    has(room, "__consumer_offsets", 1)
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert trim(room, "__consumer_offsets", (0, 0)) == [(0, code, -1)]
+
+
 def test_deleting_records_needs_delete_on_the_topic(room: RouterRoom) -> None:
     has(room, "t", 1)
     room.deny(Operation.DELETE, TOPIC, "t")

@@ -1,0 +1,474 @@
+"""Which replicas should move so that all nodes carry the same: pure, deterministic, frugal.
+
+What a plan reaches, in this order:
+
+1. Emptied nodes hold nothing, and no partition keeps a replica on a node that is gone.
+2. Racks: a replica only moves where its rack is shared no worse; one that shares a rack while
+   another rack is free for it moves there.
+3. Replica counts: no two nodes differ by more than one, as far as the racks let them. Each move is
+   from a node that has too many to one that has too few, so that there are no more of them than
+   that takes.
+4. Bytes: no two nodes differ by more than the largest partition or `byte_tolerance` of what the
+   average node holds, whichever is more, as far as that goes without touching what is above.
+5. Preferred leaders: no two nodes differ by more than one (see `leaders`).
+
+What travels: each replica that moves for the sake of counts is chosen so that its target does not
+get more than it lacks of its share of all bytes, if there is such a one; then nothing is moved that
+`Plan.needed_bytes` does not cover. Afterwards whatever can be taken back without loss is.
+
+With `levels` off nothing but emptied nodes' replicas move, to whom they level best: that is the
+drain of a node.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+from cluster.balance.leaders import level_leaders
+from cluster.balance.model import Load, Move, Node, Obstacle, Partition, Plan
+from cluster.balance.shares import Shares, wanted_of
+
+BYTE_TOLERANCE: Final = 0.1
+SWAPPED_MAX: Final = 8
+"""How many small replicas are tried in exchange for a larger one."""
+
+
+def plan_moves(
+    nodes: Sequence[Node],
+    partitions: Sequence[Partition],
+    *,
+    levels: bool = True,
+    byte_tolerance: float = BYTE_TOLERANCE,
+) -> Plan:
+    """The plan. The same for the same nodes and partitions, in whatever order they come."""
+    nodes = sorted(nodes, key=lambda node: node.node_id)
+    partitions = sorted(partitions, key=lambda partition: (partition.topic, partition.number))
+    shares = Shares(nodes, partitions)
+    planner = _Planner(shares, byte_tolerance)
+    if levels:
+        staying = {node.node_id for node in nodes if not node.is_emptied}
+        planner.evacuate(lambda node: node not in staying)
+    else:
+        emptied = {node.node_id for node in nodes if node.is_emptied}
+        planner.evacuate(lambda node: node in emptied)
+    if levels:
+        planner.spread_over_racks()
+        planner.level_counts()
+        planner.level_bytes()
+        planner.take_back()
+    movable = [
+        shares.is_movable[index] and (levels or shares.replicas[index] != wanted_of(partition))
+        for index, partition in enumerate(partitions)
+    ]
+    final = level_leaders(shares.replicas, movable, shares.members)
+    moves = [
+        move_of(partition, replicas)
+        for partition, replicas in zip(partitions, final, strict=True)
+        if replicas != wanted_of(partition)
+    ]
+    node_ids = [node.node_id for node in nodes]
+    return Plan(
+        moves=tuple(in_turns(moves)),
+        obstacles=tuple(planner.obstacles),
+        before=loads(
+            node_ids, partitions, [_present(p) for p in partitions], [p.leader for p in partitions]
+        ),
+        after=loads(node_ids, partitions, final, [replicas[0] for replicas in final]),
+        needed_bytes=needed_bytes(shares.members, partitions),
+    )
+
+
+def needed_bytes(members: Sequence[int], partitions: Sequence[Partition]) -> int:
+    """What the members lack, all together, of equal shares of all bytes."""
+    held = dict.fromkeys(members, 0)
+    total = 0
+    for partition in partitions:
+        wanted = wanted_of(partition)
+        total += partition.byte_count * len(wanted)
+        for node in wanted:
+            if node in held:
+                held[node] += partition.byte_count
+    if not members:
+        return 0
+    share = -(-total // len(members))
+    return sum(max(0, share - byte_count) for byte_count in held.values())
+
+
+def move_of(partition: Partition, after: tuple[int, ...]) -> Move:
+    """The move that gives a partition these replicas."""
+    return Move(
+        topic=partition.topic,
+        number=partition.number,
+        before=_present(partition),
+        after=after,
+        adding=tuple(node for node in after if node not in partition.replicas),
+        removing=tuple(node for node in partition.replicas if node not in after),
+        byte_count=partition.byte_count,
+    )
+
+
+def in_turns(moves: Sequence[Move]) -> Iterator[Move]:
+    """The largest first, and the nodes that receive in turn, so that none of them is waited for;
+    what copies nothing comes last."""
+    waiting: dict[tuple[int, ...], list[Move]] = {}
+    for move in sorted(moves, key=lambda move: (-move.byte_count, move.topic, move.number)):
+        waiting.setdefault(move.adding, []).append(move)
+    idle = waiting.pop((), [])
+    queues = [waiting[adding] for adding in sorted(waiting)]
+    for turn in range(max((len(queue) for queue in queues), default=0)):
+        for queue in queues:
+            if turn < len(queue):
+                yield queue[turn]
+    yield from idle
+
+
+def loads(
+    node_ids: Sequence[int],
+    partitions: Sequence[Partition],
+    assignments: Sequence[Sequence[int]],
+    leaders: Sequence[int],
+) -> tuple[Load, ...]:
+    """What each node holds with these assignments and leaders."""
+    counts = dict.fromkeys(node_ids, 0)
+    led = dict.fromkeys(node_ids, 0)
+    held = dict.fromkeys(node_ids, 0)
+    for partition, replicas, leader in zip(partitions, assignments, leaders, strict=True):
+        for node in replicas:
+            if node in counts:
+                counts[node] += 1
+                held[node] += partition.byte_count
+        if leader in led:
+            led[leader] += 1
+    return tuple(
+        Load(node_id=node, replicas=counts[node], leaders=led[node], byte_count=held[node])
+        for node in node_ids
+    )
+
+
+def _present(partition: Partition) -> tuple[int, ...]:
+    """Who has the partition now, or is on the way out."""
+    return tuple(node for node in partition.replicas if node not in partition.adding)
+
+
+class _Planner:
+    def __init__(self, shares: Shares, byte_tolerance: float) -> None:
+        self._shares = shares
+        self._partitions = shares.partitions
+        self.obstacles: list[Obstacle] = []
+        self._byte_tolerance = byte_tolerance
+        self._largest = max((p.byte_count for p in shares.partitions), default=0)
+        self._barren: set[tuple[int, int]] = set()
+        """Pairs of nodes between which nothing may go as things stand."""
+
+    # -- what has to go ----------------------------------------------------------------------------
+
+    def evacuate(self, leaves: Callable[[int], bool]) -> None:
+        """Take every replica off the nodes that `leaves` names."""
+        shares = self._shares
+        going = [
+            (index, node)
+            for index in self._by_size()
+            for node in shares.replicas[index]
+            if leaves(node)
+        ]
+        quota = _Quota(shares, len(going))
+        for index, source in going:
+            if not shares.is_movable[index]:
+                self._give_up(index, "no replica in sync is available to copy from")
+                continue
+            replicas = shares.replicas[index]
+            free = [node for node in shares.takers if node not in replicas]
+            if not free:
+                staying = sum(1 for node in replicas if not leaves(node))
+                self._give_up(
+                    index,
+                    f"it has {len(replicas)} replicas, and only {staying}"
+                    f" {'node is' if staying == 1 else 'nodes are'} left to hold one each",
+                )
+                continue
+            target = min(
+                free,
+                key=lambda node: (
+                    shares.rack_change(index, source, node),
+                    quota.is_full(node),
+                    shares.bytes[node],
+                    shares.counts[node],
+                    node,
+                ),
+            )
+            shares.move(index, source, target)
+
+    def _give_up(self, index: int, reason: str) -> None:
+        partition = self._partitions[index]
+        obstacle = Obstacle(topic=partition.topic, number=partition.number, reason=reason)
+        if obstacle not in self.obstacles[-1:]:
+            self.obstacles.append(obstacle)
+
+    # -- levelling ---------------------------------------------------------------------------------
+
+    def spread_over_racks(self) -> None:
+        """Move replicas that share a rack while there is one with fewer of the partition's."""
+        shares = self._shares
+        if len({shares.racks[node] for node in shares.takers}) < 2:
+            return
+        for index in self._by_size():
+            while shares.is_movable[index] and (found := self._to_freer_rack(index)) is not None:
+                shares.move(index, *found)
+
+    def _to_freer_rack(self, index: int) -> tuple[int, int] | None:
+        """Which replica of a partition should go where for its racks' sake."""
+        shares = self._shares
+        counts, bytes_of = shares.counts, shares.bytes
+        replicas = shares.replicas[index]
+        pairs = [
+            (source, target)
+            for source in replicas
+            if source in counts
+            for target in shares.takers
+            if target not in replicas and shares.rack_change(index, source, target) < 0
+        ]
+        return min(
+            pairs,
+            key=lambda pair: (
+                shares.rack_change(index, *pair),
+                counts[pair[1]] - counts[pair[0]],
+                bytes_of[pair[1]] - bytes_of[pair[0]],
+                pair,
+            ),
+            default=None,
+        )
+
+    def level_counts(self) -> None:
+        """From nodes with most replicas to those with fewest, over others where it must be."""
+        while (path := self._path()) is not None:
+            for source, target in pairwise(path):
+                index = self._fitting(source, target)
+                assert index is not None, "an edge of the path is there until it is used"
+                self._move(index, source, target)
+
+    def _path(self) -> list[int] | None:
+        """Nodes from one that has two more than the last, the shortest way; None if all is level
+        as far as it can be."""
+        counts = self._shares.counts
+        bytes_of = self._shares.bytes
+        sources = sorted(counts, key=lambda node: (-counts[node], -bytes_of[node], node))
+        targets = sorted(self._shares.takers, key=lambda node: (counts[node], bytes_of[node], node))
+        for source in sources:
+            for target in targets:
+                if counts[source] - counts[target] < 2:
+                    break
+                if self._is_edge(source, target):
+                    return [source, target]
+        for source in sources:
+            if not targets or counts[source] - counts[targets[0]] < 2:
+                break
+            path = self._detour(source, targets)
+            if path is not None:
+                return path
+        return None
+
+    def _detour(self, source: int, targets: Sequence[int]) -> list[int] | None:
+        """The shortest way to a node with two fewer, in breadth."""
+        counts = self._shares.counts
+        came_from = {source: source}
+        queue = [source]
+        for node in queue:
+            for target in targets:
+                if target in came_from or not self._is_edge(node, target):
+                    continue
+                came_from[target] = node
+                if counts[source] - counts[target] >= 2:
+                    path = [target]
+                    while path[-1] != source:
+                        path.append(came_from[path[-1]])
+                    return path[::-1]
+                queue.append(target)
+        return None
+
+    def _is_edge(self, source: int, target: int) -> bool:
+        if source == target or (source, target) in self._barren:
+            return False
+        if self._shares.smallest(source, target) is None:
+            self._barren.add((source, target))
+            return False
+        return True
+
+    def _fitting(self, source: int, target: int) -> int | None:
+        """What to move for the counts' sake: its part of what the target lacks in bytes."""
+        shares = self._shares
+        share = self._mean()
+        level = sum(shares.counts.values()) / len(shares.counts)
+        lacking = max(0.0, share - shares.bytes[target])
+        too_much = max(0.0, shares.bytes[source] - share)
+        still_to_come = max(1.0, level - shares.counts[target])
+        still_to_go = max(1.0, shares.counts[source] - level)
+        wanted = min(lacking / still_to_come, too_much / still_to_go)
+        return shares.best(source, target, wanted=wanted, limit=lacking)
+
+    def _move(self, index: int, source: int, target: int) -> None:
+        self._shares.move(index, source, target)
+        if self._barren:
+            touched = {source, target, *self._shares.replicas[index]}
+            self._barren = {pair for pair in self._barren if pair[0] not in touched}
+
+    def level_bytes(self) -> None:
+        """From nodes with most bytes to those with fewest: single replicas where the counts let
+        them go, else a larger one in exchange for a smaller one."""
+        for _ in range(len(self._partitions) + 100):
+            if not self._level_bytes_once():
+                return
+
+    def _level_bytes_once(self) -> bool:
+        bytes_of = self._shares.bytes
+        spread_max = self._spread_max()
+        heavy = sorted(bytes_of, key=lambda node: (-bytes_of[node], node))
+        light = sorted(self._shares.takers, key=lambda node: (bytes_of[node], node))
+        for source in heavy:
+            for target in light:
+                difference = bytes_of[source] - bytes_of[target]
+                if difference <= spread_max:
+                    break
+                if self._pour(source, target, difference):
+                    return True
+        return False
+
+    def _pour(self, source: int, target: int, difference: int) -> bool:
+        """Bring two nodes closer to each other; False if nothing does."""
+        shares = self._shares
+        if shares.counts[source] > shares.counts[target]:
+            index = shares.best(source, target, wanted=difference / 2, limit=difference - 1)
+            if index is not None and 0 < self._partitions[index].byte_count < difference:
+                self._move(index, source, target)
+                return True
+        if source not in shares.takers:
+            return False
+        best: tuple[float, int, int] | None = None
+        for tried, back in enumerate(shares.legal(target, source)):
+            if tried == SWAPPED_MAX:
+                break
+            size = self._partitions[back].byte_count
+            limit = difference + size - 1
+            there = shares.best(source, target, wanted=size + difference / 2, limit=limit)
+            if there is None:
+                continue
+            gain = self._partitions[there].byte_count - size
+            if 0 < gain < difference:
+                off = abs(gain - difference / 2) + size
+                if best is None or (off, there, back) < best:
+                    best = (off, there, back)
+        if best is None:
+            return False
+        self._move(best[1], source, target)
+        self._move(best[2], target, source)
+        return True
+
+    def take_back(self) -> None:
+        """Undo moves without which everything is as level, the largest first; then, while more is
+        copied than what the nodes lack, let smaller replicas go in place of larger ones."""
+        for index, before, now in self._moved():
+            if self._may_move(index, now, before) and self._is_level(
+                _shift(index, now, before), counts=True
+            ):
+                self._move(index, now, before)
+        lacking = needed_bytes(self._shares.members, self._partitions)
+        copied = sum(
+            self._partitions[index].byte_count
+            for index, _, now in self._moved()
+            if self._is_new(index, now)
+        )
+        for index, before, now in self._moved():
+            if copied <= lacking:
+                return
+            if self._is_new(index, now) and self._may_move(index, now, before):
+                copied -= self._exchange(index, before, now)
+
+    def _exchange(self, index: int, before: int, now: int) -> int:
+        """Let the smallest replica go that will do in place of this one; the bytes saved."""
+        shares = self._shares
+        size = self._partitions[index].byte_count
+        for tried, other in enumerate(shares.legal(before, now)):
+            saved = size - self._partitions[other].byte_count
+            if tried == SWAPPED_MAX or saved <= 0:
+                break
+            changes = _shift(index, now, before) + _shift(other, before, now)
+            if shares.cost(other, before, now) == 1 and self._is_level(changes, counts=False):
+                self._move(other, before, now)
+                self._move(index, now, before)
+                return saved
+        return 0
+
+    def _moved(self) -> list[tuple[int, int, int]]:
+        """Partition, old node and new one of every replica that the plan moves."""
+        return [
+            (index, before, now)
+            for index in self._by_size()
+            for before, now in zip(
+                wanted_of(self._partitions[index]), self._shares.replicas[index], strict=True
+            )
+            if before != now
+        ]
+
+    def _is_new(self, index: int, node: int) -> bool:
+        return node not in self._shares.original[index]
+
+    def _may_move(self, index: int, source: int, target: int) -> bool:
+        shares = self._shares
+        return (
+            source in shares.replicas[index]
+            and target in shares.takers
+            and shares.is_legal(index, source, target)
+        )
+
+    def _is_level(self, changes: Sequence[tuple[int, int, int]], *, counts: bool) -> bool:
+        """Whether all is level enough, or as level as now, with these changes (partition, node,
+        1 or -1)."""
+        shares = self._shares
+        held = dict(shares.bytes)
+        for index, node, sign in changes:
+            held[node] += sign * self._partitions[index].byte_count
+        if _spread(held) > max(self._spread_max(), _spread(shares.bytes)):
+            return False
+        if not counts:
+            return True
+        count_of = dict(shares.counts)
+        for _, node, sign in changes:
+            count_of[node] += sign
+        return _spread(count_of) <= max(1, _spread(shares.counts))
+
+    def _mean(self) -> float:
+        """The bytes of each node if all had the same."""
+        return sum(self._shares.bytes.values()) / max(1, len(self._shares.members))
+
+    def _spread_max(self) -> int:
+        """By how much two nodes may differ in bytes."""
+        return max(self._largest, int(self._byte_tolerance * self._mean()))
+
+    def _by_size(self) -> list[int]:
+        """All partitions, the largest first."""
+        partitions = self._partitions
+        return sorted(range(len(partitions)), key=lambda at: (-partitions[at].byte_count, at))
+
+
+class _Quota:
+    """How many replicas each node should end with when so many are to be given out."""
+
+    def __init__(self, shares: Shares, arriving: int) -> None:
+        self._shares = shares
+        total = sum(shares.counts[node] for node in shares.takers) + arriving
+        self._low, self._extra = divmod(total, max(1, len(shares.takers)))
+
+    def is_full(self, node: int) -> bool:
+        """Whether the node has its part: one more than the others only while that is left over."""
+        count = self._shares.counts[node]
+        if count < self._low:
+            return False
+        above = sum(1 for other in self._shares.takers if self._shares.counts[other] > self._low)
+        return count > self._low or above >= self._extra
+
+
+def _shift(index: int, source: int, target: int) -> tuple[tuple[int, int, int], ...]:
+    return (index, source, -1), (index, target, 1)
+
+
+def _spread(held: dict[int, int]) -> int:
+    return max(held.values(), default=0) - min(held.values(), default=0)

@@ -1,0 +1,140 @@
+"""How far replicas are behind their leaders, and when they will have caught up.
+
+What brokers tell of it is how many bytes of a partition each of them has (DescribeLogDirs): what a
+leader has more than a replica is still to come. It is looked at twice, a moment apart, because only
+the difference says how fast it comes. Deleted records count until their files go, so all of it is
+about. Works with any Kafka.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from node.asker import Asker, NotABroker
+from protocol.errors import ProtocolError
+from protocol.messages.cluster import (
+    DescribableLogDirTopic,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from protocol.messages.metadata import MetadataResponse
+
+APART_S = 0.5
+
+Replica = tuple[int, str, int]
+"""(node, topic, partition)"""
+Sizes = Mapping[Replica, int]
+
+
+class Lacking(NamedTuple):
+    """One partition that has replicas which are not in sync."""
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+
+
+class CatchUp(NamedTuple):
+    """The replicas of one node that are not in sync. `bytes_behind` is null where the node or a
+    leader does not say; `rest_s` also where they do not come nearer."""
+
+    node: int
+    replica_count: int
+    bytes_behind: int | None
+    rest_s: float | None
+
+
+def lacking(metadata: MetadataResponse) -> list[Lacking]:
+    """The partitions some of whose replicas are not in sync."""
+    return [
+        Lacking(topic.name or "", partition.partition_index, partition.leader_id, tuple(missing))
+        for topic in metadata.topics
+        for partition in topic.partitions
+        if (missing := sorted(set(partition.replica_nodes) - set(partition.isr_nodes)))
+    ]
+
+
+def progress(
+    metadata: MetadataResponse,
+    timeout_s: float,
+    wait: Callable[[float], None] = time.sleep,
+) -> list[CatchUp]:
+    """Of each node that has replicas to bring up; empty if there are none. Takes APART_S if any of
+    them has something to fetch."""
+    wanted = lacking(metadata)
+    if not wanted:
+        return []
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+    begin = time.monotonic()
+    before = _sizes(wanted, addresses, timeout_s)
+    if not any(gap for gap in gaps(wanted, before).values()):
+        return estimate(wanted, before, before, 1.0)
+    wait(APART_S)
+    elapsed_s = time.monotonic() - begin
+    return estimate(wanted, before, _sizes(wanted, addresses, timeout_s), elapsed_s)
+
+
+def gaps(wanted: list[Lacking], sizes: Sizes) -> dict[int, int | None]:
+    """Bytes that each node lacks in all; null where one of the sizes is not known."""
+    found: dict[int, int | None] = {}
+    for topic, partition, leader, replicas in wanted:
+        whole = sizes.get((leader, topic, partition))
+        for node in replicas:
+            has = sizes.get((node, topic, partition))
+            known = found.get(node, 0)
+            if whole is None or has is None or known is None:
+                found[node] = None
+            else:
+                found[node] = known + max(0, whole - has)
+    return found
+
+
+def estimate(wanted: list[Lacking], before: Sizes, after: Sizes, elapsed_s: float) -> list[CatchUp]:
+    """What two looks, `elapsed_s` apart, say of each node."""
+    counts: dict[int, int] = {}
+    for each in wanted:
+        for node in each.replicas:
+            counts[node] = counts.get(node, 0) + 1
+    gaps_before, gaps_after = gaps(wanted, before), gaps(wanted, after)
+    found = []
+    for node in sorted(counts):
+        was, left = gaps_before[node], gaps_after[node]
+        rest_s = None
+        if left == 0:
+            rest_s = 0.0
+        elif left is not None and was is not None and was > left:
+            rest_s = left * elapsed_s / (was - left)
+        found.append(CatchUp(node, counts[node], left, rest_s))
+    return found
+
+
+def _sizes(
+    wanted: list[Lacking], addresses: Mapping[int, tuple[str, int]], timeout_s: float
+) -> dict[Replica, int]:
+    """What every node concerned has of these partitions; nothing of one that does not answer."""
+    asked: dict[int, dict[str, list[int]]] = {}
+    for topic, partition, leader, replicas in wanted:
+        for node in (leader, *replicas):
+            asked.setdefault(node, {}).setdefault(topic, []).append(partition)
+    sizes: dict[Replica, int] = {}
+    for node, topics in asked.items():
+        if node not in addresses:
+            continue
+        request = DescribeLogDirsRequest(
+            topics=[
+                DescribableLogDirTopic(topic=name, partitions=partitions)
+                for name, partitions in topics.items()
+            ]
+        )
+        try:
+            with Asker(*addresses[node], timeout_s) as asker:
+                answer = asker.ask(request, DescribeLogDirsResponse)
+        except (OSError, NotABroker, ProtocolError):
+            continue
+        for directory in answer.results:
+            for held in directory.topics:
+                for log in held.partitions:
+                    if not log.is_future_key:
+                        sizes[node, held.name, log.partition_index] = log.partition_size
+    return sizes

@@ -1,0 +1,125 @@
+"""A plan as people and scripts read it: nodes before and after, moves, what is copied and how long
+that takes."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from cluster.balance.model import Move, Node, Plan
+from node.cli.moving import seconds_text
+from node.cli.output import Json, Row, size_text
+from node.cli.replicas import View
+
+
+def estimated_s(moves: Iterable[Move], bytes_per_s: int) -> float:
+    """How long the copies take at least: until the node is done that takes or gives the most.
+
+    A partition is copied from its first replica before.
+    """
+    taken: Counter[int] = Counter()
+    given: Counter[int] = Counter()
+    for move in moves:
+        for node in move.adding:
+            taken[node] += move.byte_count
+            given[move.before[0]] += move.byte_count
+    return max((*taken.values(), *given.values()), default=0) / bytes_per_s
+
+
+def summary(plan: Plan, begun: Sequence[Move], bytes_per_s: int | None) -> str:
+    """What a plan comes to, in one line."""
+    copied = plan.copied_bytes + sum(move.copied_bytes for move in begun)
+    moving = sum(1 for move in plan.moves if move.adding)
+    parts = [f"{moving} partitions to move", f"{size_text(copied)} to copy"]
+    if len(plan.moves) > moving:
+        parts.insert(1, f"{len(plan.moves) - moving} to get another preferred leader")
+    if begun:
+        parts.append(f"{len(begun)} under way already")
+    if bytes_per_s is not None:
+        needed_s = estimated_s((*plan.moves, *begun), bytes_per_s)
+        parts.append(f"at least {seconds_text(needed_s)} at {size_text(bytes_per_s)}/s")
+    return ", ".join(parts)
+
+
+def node_rows(nodes: Sequence[Node], plan: Plan) -> list[Row]:
+    """A line for each node: what it has and what it will have."""
+    known = {node.node_id: node for node in nodes}
+    rows: list[Row] = []
+    for before, after in zip(plan.before, plan.after, strict=True):
+        node = known[before.node_id]
+        rows.append(
+            {
+                "node": before.node_id,
+                "rack": node.rack,
+                "state": "fenced" if node.is_fenced else "serving",
+                "replicas": f"{before.replicas} -> {after.replicas}",
+                "leaders": f"{before.leaders} -> {after.leaders}",
+                "size": f"{size_text(before.byte_count)} -> {size_text(after.byte_count)}",
+            }
+        )
+    return rows
+
+
+def move_row(move: Move) -> Row:
+    """A line for one move."""
+    return {
+        "partition": f"{move.topic}-{move.number}",
+        "replicas": list(move.before),
+        "becomes": list(move.after),
+        "copies": size_text(move.copied_bytes),
+    }
+
+
+def plan_document(
+    view: View, plan: Plan, begun: Sequence[Move], bytes_per_s: int | None
+) -> dict[str, Json]:
+    """A plan as JSON."""
+    moves = (*plan.moves, *begun)
+    return {
+        "nodes": [
+            {
+                "node": before.node_id,
+                "rack": node.rack,
+                "fenced": node.is_fenced,
+                "cordoned": node.node_id in view.cordoned,
+                "replicas": before.replicas,
+                "leaders": before.leaders,
+                "bytes": before.byte_count,
+                "replicas_after": after.replicas,
+                "leaders_after": after.leaders,
+                "bytes_after": after.byte_count,
+            }
+            for before, after, node in zip(
+                plan.before,
+                plan.after,
+                sorted(view.nodes, key=lambda node: node.node_id),
+                strict=True,
+            )
+        ],
+        "moves": [_move_document(move) for move in plan.moves],
+        "under_way": [_move_document(move) for move in begun],
+        "obstacles": [
+            {"topic": each.topic, "partition": each.number, "reason": each.reason}
+            for each in plan.obstacles
+        ],
+        "copied_bytes": sum(move.copied_bytes for move in moves),
+        "needed_bytes": plan.needed_bytes,
+        "estimated_s": None if bytes_per_s is None else estimated_s(moves, bytes_per_s),
+    }
+
+
+def _move_document(move: Move) -> Json:
+    return {
+        "topic": move.topic,
+        "partition": move.number,
+        "replicas": list(move.before),
+        "becomes": list(move.after),
+        "bytes": move.byte_count,
+        "copied_bytes": move.copied_bytes,
+    }
+
+
+def some(names: Iterable[str], count_max: int = 5) -> str:
+    """The first names, and how many more there are."""
+    names = list(names)
+    shown = ", ".join(names[:count_max])
+    rest = len(names) - count_max
+    return f"{shown} and {rest} more" if rest > 0 else shown

@@ -1,0 +1,143 @@
+"""Questions to the quorum of the metadata, and changes of who votes in it (KIP-853).
+
+Any broker can be asked: it asks the quorum's leader. PLAINTEXT only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import click
+
+from node.asker import Asker, NotABroker
+from node.cli.client import Connection, split_address
+from protocol.apis import ApiKey
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    DescribeQuorumRequest,
+    DescribeQuorumRequestPartitionData,
+    DescribeQuorumRequestTopicData,
+    DescribeQuorumResponse,
+    DescribeQuorumResponsePartitionData,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+    ReplicaState,
+)
+
+METADATA_TOPIC: Final = "__cluster_metadata"
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """Who votes and who follows, as the leader knows it."""
+
+    leader_id: int
+    voters: tuple[ReplicaState, ...]
+    observers: tuple[ReplicaState, ...]
+
+    @property
+    def voter_ids(self) -> list[int]:
+        """The nodes that vote, by id."""
+        return sorted(voter.replica_id for voter in self.voters)
+
+    @property
+    def end(self) -> int:
+        """The last entry that anybody has."""
+        return max((replica.log_end_offset for replica in self.voters), default=0)
+
+    def voter(self, node_id: int) -> ReplicaState | None:
+        """The replica with which a node votes."""
+        return next((voter for voter in self.voters if voter.replica_id == node_id), None)
+
+    def observer(self, node_id: int) -> ReplicaState | None:
+        """The replica with which a node follows: the one that was heard last, if it had another."""
+        return max(
+            (observer for observer in self.observers if observer.replica_id == node_id),
+            key=lambda observer: observer.last_fetch_timestamp,
+            default=None,
+        )
+
+
+def ask_any(connection: Connection, request: object, response: type[R]) -> R:
+    """The answer of the first bootstrap broker that gives one. ClickException if none does."""
+    reasons = []
+    for address in connection.bootstrap.split(","):
+        host, port = split_address(address.strip())
+        try:
+            with Asker(host, port, connection.timeout_s) as asker:
+                return asker.ask(request, response)
+        except (OSError, NotABroker, ProtocolError) as error:
+            reasons.append(f"{host}:{port}: {error}")
+    raise click.ClickException(f"no broker answers ({'; '.join(reasons)})")
+
+
+def quorum_request() -> DescribeQuorumRequest:
+    """The question how the quorum stands."""
+    topic = DescribeQuorumRequestTopicData(
+        topic_name=METADATA_TOPIC,
+        partitions=[DescribeQuorumRequestPartitionData(partition_index=0)],
+    )
+    return DescribeQuorumRequest(topics=[topic])
+
+
+def describe_with(asker: Asker) -> DescribeQuorumResponsePartitionData | None:
+    """How one broker says that the quorum stands; None if it does not say."""
+    if not asker.serves(ApiKey.DESCRIBE_QUORUM):
+        return None
+    answer = asker.ask(quorum_request(), DescribeQuorumResponse)
+    if answer.error_code or not answer.topics:
+        return None
+    return answer.topics[0].partitions[0]
+
+
+def describe(connection: Connection) -> Quorum | None:
+    """How the quorum stands; None while it has no leader."""
+    answer = ask_any(connection, quorum_request(), DescribeQuorumResponse)
+    check(answer.error_code, answer.error_message, "the quorum is not described")
+    (partition,) = answer.topics[0].partitions
+    if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
+        return None
+    check(partition.error_code, partition.error_message, "the quorum is not described")
+    return Quorum(partition.leader_id, tuple(partition.current_voters), tuple(partition.observers))
+
+
+def add_voter(connection: Connection, replica: ReplicaState) -> AddRaftVoterResponse:
+    """Have an observer made a voter; the answer, whatever it says."""
+    request = AddRaftVoterRequest(
+        cluster_id=None,
+        timeout_ms=_within(connection),
+        voter_id=replica.replica_id,
+        voter_directory_id=replica.replica_directory_id,
+    )
+    return ask_any(connection, request, AddRaftVoterResponse)
+
+
+def remove_voter(connection: Connection, replica: ReplicaState) -> None:
+    """Have a vote taken away; ClickException if it is not."""
+    request = RemoveRaftVoterRequest(
+        cluster_id=None,
+        voter_id=replica.replica_id,
+        voter_directory_id=replica.replica_directory_id,
+    )
+    answer = ask_any(connection, request, RemoveRaftVoterResponse)
+    check(
+        answer.error_code,
+        answer.error_message,
+        f"node {replica.replica_id} keeps its vote",
+    )
+
+
+def check(error_code: int, message: str | None, what: str) -> None:
+    """ClickException, beginning with `what`, if there is an error."""
+    if error_code:
+        error = ErrorCode(error_code)
+        raise click.ClickException(f"{what}: {message or error.message} ({error.name})")
+
+
+def _within(connection: Connection) -> int:
+    """Milliseconds after which a broker is to answer, so that the answer is heard."""
+    return max(1, int(connection.timeout_s * 800))

@@ -1,0 +1,488 @@
+"""`odradek cluster rebalance` and `odradek node drain`: replicas move so that nodes carry the same.
+
+Both make a plan (cluster/balance), show it, ask, and carry it out under a throttle that is taken
+away in the end, however that comes. One invariant: when a command ends, also by Ctrl-C, none of its
+reassignments is under way and no throttle is left. If it is killed, the cluster finishes what was
+begun, and the next run, or `--cancel`, takes the throttles away.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Final, ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from cluster.balance.model import Move, Partition, Plan
+from cluster.balance.planner import plan_moves
+from cluster.balance.shares import wanted_of
+from node.cli.client import Connection, with_connection
+from node.cli.moving import (
+    Mover,
+    Outcome,
+    Standing,
+    call_off,
+    elect_preferred,
+)
+from node.cli.output import Output, size_text, with_output
+from node.cli.parameters import size
+from node.cli.plan_text import move_row, node_rows, plan_document, some, summary
+from node.cli.replicas import Name, View, describe_topics, look, reassignments
+from node.cli.session import Session
+from node.cli.throttling import Throttled, cordon, throttle, throttled_now, unthrottle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+BATCH: Final = 100
+MOVES_SHOWN: Final = 20
+DRAIN_ROUNDS: Final = 3
+"""Topics may be created on a node after the plan for its drain was made and before it is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a plan is carried out."""
+
+    throttle: int | None
+    batch: int
+    yes: bool
+    dry_run: bool
+    cancel: bool
+
+
+def rate(value: str) -> int:
+    """`50M`, `200k/s`: bytes per second."""
+    byte_count = size(value.removesuffix("/s"))
+    if byte_count == 0:
+        raise click.BadParameter("a throttle of 0 would stop everything: give 1 or more")
+    return byte_count
+
+
+def with_options(command: Callable[P, R]) -> Callable[..., R]:
+    """Give a click command what both commands take, and pass it as `options`."""
+
+    @click.option(
+        "--throttle",
+        type=rate,
+        metavar="BYTES/S",
+        help="The most that a node copies in a second, as 50M.  [default: as fast as it goes]",
+    )
+    @click.option(
+        "--batch",
+        type=click.IntRange(min=1),
+        default=BATCH,
+        show_default=True,
+        metavar="N",
+        help="How many partitions move at a time.",
+    )
+    @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+    @click.option("--dry-run", is_flag=True, help="Show the plan and change nothing.")
+    @click.option("--cancel", is_flag=True, help="Call off what is under way.")
+    @wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+        names = ("throttle", "batch", "yes", "dry_run", "cancel")
+        given = {name: kwargs.pop(name) for name in names}
+        kwargs["options"] = msgspec.convert(given, Options)
+        return command(*args, **kwargs)
+
+    return wrapper
+
+
+@click.command()
+@click.option(
+    "--topic", "topics", multiple=True, metavar="NAME", help="Only this topic. Can be repeated."
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    type=int,
+    metavar="NODE",
+    help="Empty this node and give it nothing new, as `node drain` does. Can be repeated.",
+)
+@click.option(
+    "--include",
+    multiple=True,
+    type=int,
+    metavar="NODE",
+    help="Let a node that was drained take part again. Can be repeated.",
+)
+@with_options
+@with_connection
+@with_output
+def rebalance(
+    topics: tuple[str, ...],
+    exclude: tuple[int, ...],
+    include: tuple[int, ...],
+    options: Options,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Spread replicas and leaders over the nodes, so that each carries the same.
+
+    No two nodes differ by more than one replica and one leader then, nor in bytes by more than the
+    largest partition or a tenth; replicas stay spread over racks, and no more is copied than that
+    takes. Nodes that were drained are left out until they are included. Clients notice nothing.
+
+    Works with any Kafka that has a PLAINTEXT listener at the bootstrap address. Ctrl-C calls off
+    what is under way; what has moved stays, and another run does the rest.
+    """
+    if both := set(exclude) & set(include):
+        raise click.UsageError(f"Node {min(both)} cannot be both excluded and included.")
+    with Session(connection) as session:
+        view = look(session, topics=topics)
+        _check_nodes(view, (*exclude, *include))
+        if options.cancel:
+            _cancel(session, view, output, set(topics))
+            return
+        emptied = (view.cordoned | set(exclude)) - set(include)
+        nodes = [
+            msgspec.structs.replace(node, is_emptied=node.node_id in emptied) for node in view.nodes
+        ]
+        plan = plan_moves(nodes, view.partitions)
+        work = _Work(session, view, plan, options, output, levels=True)
+        if not work.is_wanted():
+            return
+        for node_id in sorted(set(exclude) - view.cordoned):
+            _close(session, node_id, output)
+        for node_id in sorted(set(include) & view.cordoned):
+            _open(session, node_id)
+        outcome = work.carry_out()
+        _conclude(look(session, topics=topics), plan, outcome, output)
+
+
+@click.command()
+@click.argument("node_id", type=int)
+@with_options
+@with_connection
+@with_output
+def drain(node_id: int, options: Options, connection: Connection, output: Output) -> None:
+    """Move every replica off a node, so that it can be removed.
+
+    The node takes part in everything else, but is given no new replicas any more
+    (cordoned.log.dirs), until `odradek cluster rebalance --include NODE_ID`. A node that is down
+    can be drained of what others have in sync. Ctrl-C calls off what is under way; another run
+    does the rest.
+    """
+    with Session(connection) as session:
+        view = look(session)
+        _check_nodes(view, (node_id,))
+        if options.cancel:
+            _cancel(session, view, output, {p.topic for p in view.on(node_id)})
+            _open(session, node_id)
+            return
+        plan = _plan_drain(view, node_id)
+        if plan.obstacles:
+            raise click.ClickException(_impossible(node_id, plan))
+        work = _Work(session, view, plan, options, output, levels=False)
+        if not work.is_wanted():
+            if not options.dry_run and node_id not in view.cordoned:
+                _close(session, node_id, output)
+            return
+        _close(session, node_id, output)
+        total = Outcome()
+        for _ in range(DRAIN_ROUNDS):
+            outcome = work.carry_out()
+            total.done += outcome.done
+            total.gone += outcome.gone
+            total.failed = outcome.failed
+            view = look(session)
+            if not view.on(node_id) or outcome.failed:
+                break
+            plan_of_rest = _plan_drain(view, node_id)
+            work = _Work(session, view, plan_of_rest, options, output, levels=False)
+        _conclude(view, plan, total, output)
+        if left := view.on(node_id):
+            raise click.ClickException(
+                f"node {node_id} still has {len(left)} replicas, of"
+                f" {some(f'{p.topic}-{p.number}' for p in left)}; run the command again"
+            )
+
+
+def _plan_drain(view: View, node_id: int) -> Plan:
+    nodes = [
+        msgspec.structs.replace(
+            node,
+            is_emptied=node.node_id == node_id,
+            is_closed=node.node_id in view.cordoned,
+        )
+        for node in view.nodes
+    ]
+    return plan_moves(nodes, view.partitions, levels=False)
+
+
+def _impossible(node_id: int, plan: Plan) -> str:
+    reasons: dict[str, list[str]] = {}
+    for obstacle in plan.obstacles:
+        reasons.setdefault(obstacle.reason, []).append(f"{obstacle.topic}-{obstacle.number}")
+    lines = [f"{some(names)}: {reason}" for reason, names in reasons.items()]
+    return (
+        f"node {node_id} cannot be drained, nothing was changed:\n  "
+        + "\n  ".join(lines)
+        + "\nAdd a node, give these topics fewer replicas, or bring the nodes back that are away."
+    )
+
+
+class _Work:
+    """A plan on its way: shown, asked about, carried out."""
+
+    def __init__(
+        self,
+        session: Session,
+        view: View,
+        plan: Plan,
+        options: Options,
+        output: Output,
+        *,
+        levels: bool,
+    ) -> None:
+        self._levels = levels
+        self._session = session
+        self._view = view
+        self._plan = plan
+        self._options = options
+        self._output = output
+        planned = {(move.topic, move.number) for move in plan.moves}
+        self._begun = [begun_move(p) for p in view.moving if (p.topic, p.number) not in planned]
+        """What is under way already and goes where the plan wants it."""
+
+    def is_wanted(self) -> bool:
+        """Show the plan; whether there is something to do and it shall be done."""
+        output, plan = self._output, self._plan
+        if self._options.dry_run and output.is_json:
+            output.document(plan_document(self._view, plan, self._begun, self._options.throttle))
+            return False
+        self._show()
+        is_level = not (plan.moves or self._begun or self._unpreferred())
+        if is_level:
+            self._clear_leftovers()
+            output.done("Nothing to move.", plan_document(self._view, plan, [], None))
+            return False
+        if self._options.dry_run:
+            return False
+        if not self._options.yes:
+            click.confirm("Carry it out?", abort=True, err=True)
+        return True
+
+    def _show(self) -> None:
+        output, plan = self._output, self._plan
+        if output.is_json:
+            return
+        output.rows(
+            node_rows(self._view.nodes, plan),
+            ["node", "rack", "state", "replicas", "leaders", "size"],
+        )
+        if plan.moves:
+            click.echo()
+            output.rows(
+                [move_row(move) for move in plan.moves[:MOVES_SHOWN]],
+                ["partition", "replicas", "becomes", "copies"],
+            )
+        if len(plan.moves) > MOVES_SHOWN:
+            click.echo(f"... and {len(plan.moves) - MOVES_SHOWN} more")
+        click.echo("\n" + summary(plan, self._begun, self._options.throttle))
+        for obstacle in plan.obstacles:
+            output.hint(f"{obstacle.topic}-{obstacle.number} stays: {obstacle.reason}")
+
+    def carry_out(self) -> Outcome:
+        """Do it. Interrupted, it leaves nothing under way and raises Abort."""
+        moves, begun = self._plan.moves, self._begun
+        total = sum(move.copied_bytes for move in (*moves, *begun))
+        with _interruptible(), self._throttled((*moves, *begun)):
+            with self._output.transfer("Moving", total) as told:
+
+                def tell(standing: Standing) -> None:
+                    told(standing.bytes_done, standing.bytes, standing.text())
+
+                mover = Mover(
+                    self._session, moves, under_way=begun, batch=self._options.batch, tell=tell
+                )
+                try:
+                    outcome = mover.run()
+                except KeyboardInterrupt:
+                    outcome = None
+            if outcome is None:
+                self._call_off(mover)
+                raise click.Abort
+        self._elect(outcome)
+        return outcome
+
+    def _call_off(self, mover: Mover) -> None:
+        self._output.hint("\nInterrupted: what is under way is called off. Once more leaves it.")
+        self._session.hang_up()
+        stopped, kept = call_off(self._session, mover.under_way)
+        self._output.hint(
+            f"{len(mover.outcome.done)} partitions have moved, {len(stopped)} were called off."
+            " Run the command again for the rest."
+        )
+        for (topic, number), reason in kept.items():
+            self._output.hint(f"{topic}-{number} goes on moving: {reason}")
+
+    @contextmanager
+    def _throttled(self, moves: Sequence[Move]) -> Iterator[None]:
+        """Throttle the moves if that is wanted; in the end nothing is throttled."""
+        session, limit = self._session, self._options.throttle
+        self._clear_leftovers()
+        throttled = Throttled(frozenset(), frozenset())
+        try:
+            if limit is not None:
+                serving = [n.node_id for n in self._view.nodes if not n.is_fenced]
+                throttled = Throttled(frozenset(m.topic for m in moves), frozenset(serving))
+                throttle(session, moves, serving, limit)
+            yield
+        finally:
+            session.hang_up()
+            unthrottle(session, throttled)
+
+    def _clear_leftovers(self) -> None:
+        if self._options.dry_run:
+            return
+        if left := leftovers(self._session, self._view):
+            unthrottle(self._session, left)
+            self._output.hint("Throttles that an earlier run had left were taken away.")
+
+    def _unpreferred(self) -> list[Name]:
+        """Partitions led by another than the plan wants, though that one is in sync."""
+        planned = {(move.topic, move.number): move.after for move in self._plan.moves}
+        fenced = self._view.fenced
+        found = []
+        for partition in self._view.partitions:
+            name = (partition.topic, partition.number)
+            preferred = planned.get(name, wanted_of(partition))[0]
+            can_lead = name in planned or (self._levels and preferred in partition.in_sync)
+            if partition.leader not in (preferred, -1) and preferred not in fenced and can_lead:
+                found.append(name)
+        return found
+
+    def _elect(self, outcome: Outcome) -> None:
+        """Let preferred leaders lead: of what has moved, and where another leads."""
+        exist = describe_topics(self._session)
+        moved = [(move.topic, move.number) for move in outcome.done]
+        names = [n for n in dict.fromkeys((*moved, *self._unpreferred())) if n in exist]
+        unpreferred = [n for n in names if exist[n].leader_id != exist[n].replica_nodes[0]]
+        for (topic, number), reason in elect_preferred(self._session, unpreferred).items():
+            self._output.hint(f"{topic}-{number} keeps its leader: {reason}")
+
+
+def leftovers(session: Session, view: View) -> Throttled:
+    """The throttles there are, of all topics and of the brokers that serve."""
+    topics = sorted({topic for topic, _ in describe_topics(session)})
+    return throttled_now(
+        session, topics, [node.node_id for node in view.nodes if not node.is_fenced]
+    )
+
+
+def begun_move(partition: Partition) -> Move:
+    """The move that a reassignment under way is."""
+    return Move(
+        topic=partition.topic,
+        number=partition.number,
+        before=tuple(node for node in partition.replicas if node not in partition.adding),
+        after=wanted_of(partition),
+        adding=partition.adding,
+        removing=partition.removing,
+        byte_count=partition.byte_count,
+    )
+
+
+def _conclude(view: View, plan: Plan, outcome: Outcome, output: Output) -> None:
+    """Say what has become of it; exit code 1 if something failed."""
+    held: Counter[int] = Counter()
+    leads: Counter[int] = Counter()
+    byte_count: Counter[int] = Counter()
+    for partition in view.partitions:
+        leads[partition.leader] += 1
+        for node in partition.replicas:
+            held[node] += 1
+            byte_count[node] += partition.byte_count
+    copied = sum(move.copied_bytes for move in outcome.done)
+    output.done(
+        f"{len(outcome.done)} partitions moved, {size_text(copied)} copied."
+        + (f" {len(outcome.gone)} were deleted meanwhile." if outcome.gone else ""),
+        {
+            "moved": len(outcome.done),
+            "deleted": len(outcome.gone),
+            "copied_bytes": copied,
+            "needed_bytes": plan.needed_bytes,
+            "failed": [
+                {"topic": topic, "partition": number, "reason": reason}
+                for (topic, number), reason in outcome.failed.items()
+            ],
+            "nodes": [
+                {
+                    "node": node.node_id,
+                    "replicas": held[node.node_id],
+                    "leaders": leads[node.node_id],
+                    "bytes": byte_count[node.node_id],
+                }
+                for node in view.nodes
+            ],
+        },
+    )
+    if outcome.failed:
+        raise click.ClickException(
+            "; ".join(
+                f"{topic}-{number}: {reason}"
+                for (topic, number), reason in sorted(outcome.failed.items())
+            )
+        )
+
+
+def _cancel(session: Session, view: View, output: Output, topics: set[str]) -> None:
+    """Call off every reassignment, of these topics or of all, and take the throttles away."""
+    names = [name for name in reassignments(session) if not topics or name[0] in topics]
+    stopped, kept = call_off(session, names)
+    left = leftovers(session, view)
+    unthrottle(session, left)
+    output.done(
+        f"{len(stopped)} reassignments called off; throttles of {len(left.topics)} topics and"
+        f" {len(left.brokers)} nodes taken away.",
+        {
+            "called_off": [{"topic": topic, "partition": number} for topic, number in stopped],
+            "unthrottled_topics": sorted(left.topics),
+            "unthrottled_nodes": sorted(left.brokers),
+        },
+    )
+    if kept:
+        raise click.ClickException(
+            "; ".join(f"{topic}-{number}: {reason}" for (topic, number), reason in kept.items())
+        )
+
+
+def _check_nodes(view: View, node_ids: Iterable[int]) -> None:
+    known = sorted(node.node_id for node in view.nodes)
+    for node_id in node_ids:
+        if node_id not in known:
+            raise click.ClickException(
+                f"there is no node {node_id}; the cluster has {', '.join(map(str, known))}"
+            )
+
+
+def _close(session: Session, node_id: int, output: Output) -> None:
+    refusal = cordon(session, node_id, is_cordoned=True)
+    if refusal is not None:
+        output.hint(f"New topics may still be placed on node {node_id}: {refusal}")
+
+
+def _open(session: Session, node_id: int) -> None:
+    refusal = cordon(session, node_id, is_cordoned=False)
+    if refusal is not None:
+        raise click.ClickException(f"node {node_id} cannot be included: {refusal}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does, and Ctrl-C does so too where a shell had SIGINT ignored."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

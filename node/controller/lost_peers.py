@@ -1,0 +1,84 @@
+"""Peers that cannot be reached: who is doubted, who is suspected, who stands for election.
+
+event                                follows
+---------------------------------------------------------------------------------------------
+a connection breaks                  doubt: this node's processes are told, for DOUBT_S
+a peer's process ends                suspicion: an active controller waits less for its broker;
+                                     if it led the quorum, the others stand one after the other
+it is connected again                neither
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from cluster.raft.configuration import node_id_of
+from node.controller.raft_driver import RaftDriver
+
+DOUBT_S = 1.5
+"""How long a broken connection counts for more than the metadata: a node that is not fenced by then
+is well, and it is the way between us that is not."""
+SUCCESSION_MS = 150
+"""Between two who stand for election when a leader's process has ended: several rounds of votes."""
+
+
+class LostPeers:
+    """See the module's docstring. Members below zero are addresses of which nobody knows yet whose
+    they are."""
+
+    def __init__(self, driver: RaftDriver, own_id: int) -> None:
+        self._driver = driver
+        self._own_id = own_id
+        self._doubted: tuple[int, ...] = ()
+        self._gone_ms: dict[int, int] = {}
+        self._succession: tuple[int, int] | None = None
+
+    @property
+    def suspects(self) -> Iterable[tuple[int, int]]:
+        """The nodes whose controller's process has ended, and since when in milliseconds."""
+        return self._gone_ms.items()
+
+    def came_back(self, member: int) -> None:
+        """It is connected."""
+        self._gone_ms.pop(node_id_of(member), None)
+
+    def went(self, member: int, now_ms: int) -> int | None:
+        """Its process has ended. The node that is a suspect now."""
+        voters = [v for v in self._driver.node.configuration.voter_ids if v != member]
+        if member == self._driver.node.leader_id and self._own_id in voters:
+            # Who comes first finds nobody in its way.
+            place = (voters.index(self._own_id) + node_id_of(member)) % len(voters)
+            self._succession = (now_ms + place * SUCCESSION_MS, member)
+        if member < 0:
+            return None
+        self._gone_ms[node_id_of(member)] = now_ms
+        return node_id_of(member)
+
+    def next_deadline_ms(self) -> int | None:
+        """When `succeed_if_due` has something to do."""
+        return None if self._succession is None else self._succession[0]
+
+    def succeed_if_due(self, now_ms: int) -> None:
+        """Stand for election if it is our turn."""
+        if self._succession is not None and now_ms >= self._succession[0]:
+            _, member = self._succession
+            self._succession = None
+            self._driver.succeed(member)
+
+    def doubt(
+        self, broken_since: Mapping[int, float], tell: Callable[[tuple[int, ...]], None]
+    ) -> None:
+        """`tell` which nodes have just become unreachable, if they are others than before.
+        `broken_since` is by member, on the steady clock in seconds."""
+        now = time.monotonic()
+        doubted = tuple(
+            sorted(
+                {
+                    node_id_of(member)
+                    for member, since in broken_since.items()
+                    if member >= 0 and now - since < DOUBT_S
+                }
+            )
+        )
+        if doubted != self._doubted:
+            self._doubted = doubted
+            tell(doubted)

@@ -1,0 +1,83 @@
+"""Where logs start: deletion and retention move it forward, and nothing moves it back.
+
+One synced change of the catalog for all logs of a call, then readers see it. Who replicates a log
+asks which ones have moved since (`take_moved`): followers take their leader's start over, and do
+not retain by themselves, so that no replica's log starts later than its leader's.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from protocol.errors import ErrorCode
+from storage.catalog import Catalog
+from storage.partition_log import PartitionLog
+from storage.sealing import current_row
+from storage.status import LOG_START_OFFSET, StatusTable
+
+HIGH_WATERMARK = -1
+"""What DeleteRecords calls the end of what may be deleted."""
+
+
+class LogStarts:
+    """The starts of a store's logs. `before_move(log, offset)` hears of each move while the log
+    still starts where it did."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        logs: Mapping[int, PartitionLog],
+        status: StatusTable,
+        before_move: Callable[[PartitionLog, int], None],
+    ) -> None:
+        self._catalog = catalog
+        self._logs = logs
+        self._status = status
+        self._before_move = before_move
+        self._moved: set[int] = set()
+
+    def delete_records(self, number: int, offset: int) -> tuple[ErrorCode, int]:
+        """Move a log's start to `offset` (-1: the high watermark). Returns the code and the log
+        start afterwards. Raises StorageError."""
+        log = self._logs.get(number)
+        if log is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1
+        if log.settings.cleanup_compact and not log.settings.cleanup_delete:
+            return ErrorCode.POLICY_VIOLATION, -1
+        if offset == HIGH_WATERMARK:
+            offset = log.high_watermark
+        if offset < 0 or offset > log.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
+        if offset > log.log_start_offset:
+            self.move({number: offset})
+        return ErrorCode.NONE, log.log_start_offset
+
+    def move(self, starts: Mapping[int, int]) -> None:
+        """Move starts forward; offsets that are not ahead are ignored. Raises StorageError."""
+        moves = {
+            number: offset
+            for number, offset in starts.items()
+            if number in self._logs and offset > self._logs[number].log_start_offset
+        }
+        if not moves:
+            return
+        with self._catalog.change() as change:
+            for number, offset in moves.items():
+                row = current_row(self._catalog, self._logs[number])
+                change.put_partition(msgspec.structs.replace(row, log_start_offset=offset))
+        for number, offset in moves.items():
+            log = self._logs[number]
+            self._before_move(log, offset)
+            log.log_start_offset = offset
+            log.epochs.truncate_start(offset)
+            self._status.set(number, LOG_START_OFFSET, offset)
+            if log.is_replicated:
+                self._moved.add(number)
+        self._status.publish()
+
+    def take_moved(self) -> set[int]:
+        """The replicated logs whose start has moved since this was last asked."""
+        moved = self._moved
+        if moved:
+            self._moved = set()
+        return moved

@@ -1,0 +1,327 @@
+"""Plans are level, frugal and the same every time; what cannot be done is said.
+
+Small cases are held against all assignments there are, large ones against stated bounds.
+"""
+
+import itertools
+import random
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from cluster.balance.model import Node, Partition, Plan
+from cluster.balance.planner import BYTE_TOLERANCE, needed_bytes, plan_moves
+from tests.cluster.balance.test_shares import nodes, partition
+
+SLOWEST_PLAN_S = 60.0
+"""A liveness bound: it takes less than a second where nothing else runs."""
+
+
+def spread(figures: Iterator[int] | Sequence[int]) -> int:
+    figures = list(figures)
+    return max(figures) - min(figures)
+
+
+def count_spread(plan: Plan, *nodes: int) -> int:
+    return spread([load.replicas for load in plan.after if load.node_id in nodes or not nodes])
+
+
+def byte_spread(plan: Plan, *nodes: int) -> int:
+    return spread([load.byte_count for load in plan.after if load.node_id in nodes or not nodes])
+
+
+def spread_max(plan: Plan, partitions: Sequence[Partition]) -> int:
+    mean = sum(load.byte_count for load in plan.after) / len(plan.after)
+    return max(max(p.byte_count for p in partitions), int(BYTE_TOLERANCE * mean))
+
+
+def assert_is_sound(plan: Plan, partitions: Sequence[Partition]) -> None:
+    """What holds for every plan, whatever it is made from."""
+    by_name = {(p.topic, p.number): p for p in partitions}
+    assert len({(move.topic, move.number) for move in plan.moves}) == len(plan.moves)
+    for move in plan.moves:
+        known = by_name[move.topic, move.number]
+        assert len(set(move.after)) == len(move.after) == len(known.replicas) - len(known.removing)
+        assert set(move.adding) == set(move.after) - set(known.replicas)
+        assert set(move.removing) == set(known.replicas) - set(move.after)
+
+
+def all_assignments(
+    cluster: Sequence[Node], partitions: Sequence[Partition]
+) -> Iterator[tuple[int, int, int]]:
+    """Spread of counts, spread of bytes and copied bytes of every assignment there is."""
+    ids = [node.node_id for node in cluster]
+    choices = [list(itertools.combinations(ids, len(p.replicas))) for p in partitions]
+    for assignment in itertools.product(*choices):
+        counts, held, copied = dict.fromkeys(ids, 0), dict.fromkeys(ids, 0), 0
+        for known, replicas in zip(partitions, assignment, strict=True):
+            for node in replicas:
+                counts[node] += 1
+                held[node] += known.byte_count
+                if node not in known.replicas:
+                    copied += known.byte_count
+        yield spread(list(counts.values())), spread(list(held.values())), copied
+
+
+def small_case(seed: int, sizes: Sequence[int]) -> tuple[list[Node], list[Partition]]:
+    """Up to four nodes and six partitions, some nodes having nothing."""
+    chance = random.Random(seed)
+    count = chance.randint(2, 4)
+    partitions = []
+    for number in range(chance.randint(1, 6 if count < 4 else 5)):
+        factor = chance.randint(1, 2)
+        holders = chance.sample(range(count), chance.randint(factor, count))
+        replicas = chance.sample(holders, factor)
+        partitions.append(partition(number, *replicas, size=chance.choice(sizes)))
+    return nodes(count), partitions
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_of_one_size_nothing_is_as_level_with_less_copied(seed: int) -> None:
+    cluster, partitions = small_case(seed, [10])
+    plan = plan_moves(cluster, partitions)
+    assert_is_sound(plan, partitions)
+    assert count_spread(plan) <= 1
+    least = min(copied for counts, _, copied in all_assignments(cluster, partitions) if counts <= 1)
+    assert plan.copied_bytes == least
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_of_any_sizes_at_most_a_partition_more_is_copied_than_must_be(seed: int) -> None:
+    sizes = [0, 1, 2, 5, 10, 30]
+    cluster, partitions = small_case(seed, sizes)
+    plan = plan_moves(cluster, partitions)
+    assert_is_sound(plan, partitions)
+    assert count_spread(plan) <= 1
+    limit = spread_max(plan, partitions)
+    assert byte_spread(plan) <= limit
+    least = min(
+        copied
+        for counts, held, copied in all_assignments(cluster, partitions)
+        if counts <= 1 and held <= limit
+    )
+    largest = max(p.byte_count for p in partitions)
+    assert plan.copied_bytes <= max(least, plan.needed_bytes) + largest
+
+
+def large_case(
+    node_count: int,
+    *,
+    holders: int | None = None,
+    racks: int = 1,
+    partition_count: int = 10_000,
+    is_even: bool = False,
+) -> tuple[list[Node], list[Partition]]:
+    """Three replicas each on any of the first `holders` nodes; sizes from bytes to gigabytes."""
+    chance = random.Random(node_count)
+    cluster = [Node(node_id=n, rack=f"r{n % racks}") for n in range(node_count)]
+    return cluster, [
+        partition(
+            number // 50,
+            *chance.sample(range(holders or node_count), 3),
+            size=10**6 if is_even else int(10**6 * chance.lognormvariate(0, 1.5)),
+            topic=f"t{number % 50}",
+        )
+        for number in range(partition_count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("node_count", "holders", "is_even"),
+    [(4, 3, True), (4, 3, False), (10, 10, False), (60, 50, False), (100, 100, False)],
+)
+def test_ten_thousand_partitions_are_level_and_no_more_is_copied_than_nodes_lack(
+    node_count: int, holders: int, is_even: bool
+) -> None:
+    cluster, partitions = large_case(node_count, holders=holders, is_even=is_even)
+    begin = time.perf_counter()
+    plan = plan_moves(cluster, partitions)
+    seconds = time.perf_counter() - begin
+    assert seconds < SLOWEST_PLAN_S
+    assert_is_sound(plan, partitions)
+    assert plan.obstacles == ()
+    assert count_spread(plan) <= 1
+    assert spread([load.leaders for load in plan.after]) <= 1
+    assert byte_spread(plan) <= spread_max(plan, partitions)
+    # The bound is the sum of what each node lacks of its share, which any exact level takes.
+    mean = -(-sum(load.byte_count for load in plan.before) // node_count)
+    assert plan.needed_bytes == sum(max(0, mean - load.byte_count) for load in plan.before)
+    assert plan.copied_bytes <= plan.needed_bytes
+
+
+def test_a_plan_that_was_carried_out_leaves_nothing_to_do() -> None:
+    cluster, partitions = large_case(7, holders=5, racks=3, partition_count=700)
+    done = {(move.topic, move.number): move.after for move in plan_moves(cluster, partitions).moves}
+    moved = [
+        partition(
+            p.number, *done.get((p.topic, p.number), p.replicas), size=p.byte_count, topic=p.topic
+        )
+        for p in partitions
+    ]
+    assert plan_moves(cluster, moved).moves == ()
+
+
+def test_the_plan_is_the_same_in_whatever_order_things_come() -> None:
+    cluster, partitions = large_case(6, holders=4, racks=2, partition_count=300)
+    plan = plan_moves(cluster, partitions)
+    chance = random.Random(1)
+    for _ in range(3):
+        chance.shuffle(cluster)
+        chance.shuffle(partitions)
+        assert plan_moves(cluster, partitions) == plan
+
+
+def test_a_partition_that_shares_a_rack_is_spread_where_there_is_another() -> None:
+    cluster, partitions = large_case(9, racks=3, partition_count=600)
+    plan = plan_moves(cluster, partitions)
+    after = {(p.topic, p.number): p.replicas for p in partitions}
+    after |= {(move.topic, move.number): move.after for move in plan.moves}
+    assert all(len({node % 3 for node in replicas}) == 3 for replicas in after.values())
+    assert count_spread(plan) <= 1
+    assert byte_spread(plan) <= spread_max(plan, partitions)
+
+
+def test_racks_come_before_level_counts() -> None:
+    cluster = nodes(3, "abb")
+    partitions = [partition(n, 0, 1 + n % 2) for n in range(6)]
+    plan = plan_moves(cluster, partitions)
+    # One replica of each partition is in rack a, which has one node.
+    assert [load.replicas for load in plan.after] == [6, 3, 3]
+    assert all(move.adding == () for move in plan.moves)
+
+
+def test_a_node_that_can_be_reached_only_over_another_gets_its_part() -> None:
+    # All that 0 has is on 2 already; 1 has what 2 lacks.
+    partitions = [partition(n, 0, 2) for n in range(3)]
+    partitions += [partition(n, 0, topic="u") for n in range(2)]
+    partitions += [partition(n, 1, topic="v") for n in range(4)]
+    partitions += [partition(n, 2, 3, topic="w") for n in range(1)]
+    cluster = [*nodes(3), Node(node_id=3, is_fenced=True)]
+    plan = plan_moves(cluster, partitions)
+    assert count_spread(plan, 0, 1, 2) <= 1
+
+
+def test_few_large_partitions_are_level_with_many_small_ones() -> None:
+    big = [partition(n, 0, size=1000) for n in range(4)]
+    small = [partition(n, 1, size=1, topic="s") for n in range(4)]
+    plan = plan_moves(nodes(2), big + small)
+    assert [load.replicas for load in plan.after] == [4, 4]
+    assert byte_spread(plan) <= 1000
+    # Two large ones go to the other node, of which each lacks one at least.
+    assert plan.copied_bytes <= plan.needed_bytes + 10
+
+
+def test_a_drained_node_holds_nothing_and_nothing_else_moves() -> None:
+    cluster, partitions = large_case(6, partition_count=600)
+    cluster[2] = Node(node_id=2, rack="r0", is_emptied=True)
+    plan = plan_moves(cluster, partitions, levels=False)
+    assert_is_sound(plan, partitions)
+    assert plan.obstacles == ()
+    assert plan.after[2].replicas == plan.after[2].leaders == 0
+    assert plan.copied_bytes == plan.before[2].byte_count
+    assert all(move.removing == (2,) for move in plan.moves)
+    others = [load.replicas for load in plan.before if load.node_id != 2]
+    assert count_spread(plan, 0, 1, 3, 4, 5) <= max(1, spread(others))
+
+
+def test_a_drain_levels_what_it_gives_out() -> None:
+    partitions = [partition(n, 0, size=1 + n % 7) for n in range(60)]
+    cluster = [Node(node_id=0, is_emptied=True), *nodes(4)[1:]]
+    plan = plan_moves(cluster, partitions, levels=False)
+    assert [load.replicas for load in plan.after] == [0, 20, 20, 20]
+    assert [load.leaders for load in plan.after] == [0, 20, 20, 20]
+    assert byte_spread(plan, 1, 2, 3) <= 7
+
+
+def test_a_drain_gives_nothing_to_nodes_that_are_closed_or_away() -> None:
+    cluster = [
+        Node(node_id=0, is_emptied=True),
+        Node(node_id=1, is_closed=True),
+        Node(node_id=2, is_fenced=True),
+        Node(node_id=3),
+    ]
+    plan = plan_moves(cluster, [partition(n, 0) for n in range(4)], levels=False)
+    assert [load.replicas for load in plan.after] == [0, 0, 0, 4]
+
+
+def test_more_replicas_than_nodes_that_are_left_is_said() -> None:
+    cluster = [Node(node_id=0, is_emptied=True), *nodes(3)[1:]]
+    plan = plan_moves(cluster, [partition(0, 0, 1, 2), partition(1, 0, 1)], levels=False)
+    (obstacle,) = plan.obstacles
+    assert (obstacle.topic, obstacle.number) == ("t", 0)
+    assert "3 replicas" in obstacle.reason
+    assert "2 nodes" in obstacle.reason
+    assert [move.number for move in plan.moves] == [1]
+
+
+def test_what_nobody_has_in_sync_cannot_be_moved() -> None:
+    cluster = [Node(node_id=0, is_emptied=True, is_fenced=True), *nodes(3)[1:]]
+    lost = partition(0, 0, 1, in_sync=(0,))
+    plan = plan_moves(cluster, [lost, partition(1, 0, 1)], levels=False)
+    (obstacle,) = plan.obstacles
+    assert (obstacle.number, "in sync" in obstacle.reason) == (0, True)
+    # A node that is away can be drained of what others have.
+    assert [(move.number, move.after) for move in plan.moves] == [(1, (2, 1))]
+
+
+def test_replicas_of_nodes_that_are_gone_are_replaced() -> None:
+    plan = plan_moves(nodes(3), [partition(0, 7, 1, in_sync=(1,))])
+    assert [set(move.after) for move in plan.moves] in ([{0, 1}], [{1, 2}])
+
+
+def test_what_is_on_a_fenced_node_stays() -> None:
+    cluster = [Node(node_id=0, is_fenced=True), Node(node_id=1), Node(node_id=2)]
+    plan = plan_moves(cluster, [partition(n, 0, 1) for n in range(4)])
+    assert [load.replicas for load in plan.after] == [4, 2, 2]
+
+
+def test_a_reassignment_under_way_counts_with_where_it_leads() -> None:
+    moving = Partition(
+        topic="t",
+        number=0,
+        replicas=(1, 0),
+        in_sync=(0,),
+        leader=0,
+        byte_count=5,
+        adding=(1,),
+        removing=(0,),
+    )
+    plan = plan_moves(nodes(2), [moving, partition(1, 0, size=5)])
+    assert plan.moves == ()
+    assert [load.replicas for load in plan.before] == [2, 0]
+    assert [load.replicas for load in plan.after] == [1, 1]
+
+
+def test_a_reassignment_to_a_node_that_shall_be_empty_is_directed_elsewhere() -> None:
+    moving = Partition(
+        topic="t",
+        number=0,
+        replicas=(1, 0),
+        in_sync=(0,),
+        leader=0,
+        byte_count=5,
+        adding=(1,),
+        removing=(0,),
+    )
+    cluster = [Node(node_id=0), Node(node_id=1, is_emptied=True)]
+    (move,) = plan_moves(cluster, [moving], levels=False).moves
+    # Back to where it came from, which copies nothing.
+    assert (move.after, move.adding, move.removing, move.copied_bytes) == ((0,), (), (1,), 0)
+
+
+def test_moves_to_different_nodes_take_turns_and_orders_come_last() -> None:
+    partitions = [partition(n, 0, size=10 - n) for n in range(9)]
+    partitions += [partition(n, 0, 1, 2, size=1, topic="u") for n in range(3)]
+    plan = plan_moves(nodes(3), partitions)
+    copying = [move for move in plan.moves if move.adding]
+    assert plan.moves[: len(copying)] == tuple(copying)
+    targets = [move.adding for move in copying]
+    assert all(before != after for before, after in itertools.pairwise(targets))
+
+
+def test_without_anything_there_is_nothing_to_plan() -> None:
+    assert plan_moves([], []).moves == ()
+    assert plan_moves(nodes(3), []).moves == ()
+    assert needed_bytes([], []) == 0
+    assert plan_moves([], [partition(0, 1)]).obstacles

@@ -1,0 +1,490 @@
+"""Somebody who does evil to a cluster under load, and undoes it again.
+
+A `Battlefield` is three nodes whose every connection passes a `Network` that can be cut: between
+controllers, between workers, and of clients on two sides. A fault is a context: entered, it is in
+force, and has shown an effect where it must have one; left, it is undone. Afterwards everything
+must be well again: `recover` waits for that, and `end` compares what clients saw.
+"""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from node.local_cluster import Layout, LocalNode
+from tests.e2e.checker import anomalies
+from tests.e2e.cluster import WAIT_S, Cluster, cluster
+from tests.e2e.network import CLIENTS, Gate, Network, pids_of
+from tests.e2e.scene import Scene
+from tests.support.disks import SmallDisk
+from tests.support.ports import free_pair, free_port
+from tests.support.waiting import wait_until
+
+TOPIC: Final = "orders"
+PARTITIONS: Final = 6
+PACE_S: Final = 0.016
+CONTROLLERS, WORKERS, NEAR, FAR = "controllers", "workers", "near", "far"
+"""What a gate leads to: a node's controller, its worker, or its listener for clients of a side."""
+FAR_WRITER: Final = 1
+LAG_MS: Final = 3_000
+SETTINGS: Final = {
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": str(LAG_MS),
+    "log.level": "INFO",
+}
+AVAILABLE_S: Final = 120.0
+"""Until everything is well again, on whatever machine: a client whose request went to a process
+that is frozen gives it up after half a minute only."""
+
+
+@dataclass(slots=True)
+class Battlefield:
+    """See the module's docstring."""
+
+    nodes: Cluster
+    network: Network
+    scene: Scene
+    random: random.Random
+    clocks: Mapping[int, Path]
+    """Where each node's clock can be set, if that is possible here."""
+
+    def pick(self) -> int:
+        """Any node."""
+        return self.random.choice(sorted(self.nodes.nodes))
+
+    def leader(self) -> int:
+        """The node that leads the first partition."""
+        return self.nodes.leader_of(TOPIC)
+
+    def controller(self) -> int:
+        return self.nodes.leader()
+
+    def hold(self, seconds: float) -> None:
+        """Let a fault be in force for a while, whatever it does."""
+        until = time.monotonic() + seconds
+        wait_until(lambda: time.monotonic() >= until, timeout_s=seconds + WAIT_S)
+
+    def wait_until_fenced(self, node_id: int) -> None:
+        """Return when the others serve without it."""
+        others = self.nodes.others(node_id)
+        self.nodes.wait_for_brokers(others[0], set(others))
+
+    def recover(self) -> None:
+        """Return when every node serves, every replica is in sync, every client works."""
+        for node_id in self.nodes.nodes:
+            self.nodes.wait_for_brokers(node_id, set(self.nodes.nodes))
+        for topic in (TOPIC, "__consumer_offsets"):
+            wait_until(
+                lambda topic=topic: self.nodes.is_whole(topic),  # type: ignore[misc]  # a default
+                timeout_s=WAIT_S,
+                what=f"all replicas of {topic} are in sync",
+            )
+        self.scene.wait_for_progress(AVAILABLE_S)
+
+    def suffer(self, fault: "Fault") -> float:
+        """Have it done and undone, and return when all is well: the longest time, in seconds, for
+        which a partition took nothing from one of the writers."""
+
+        def suffer() -> None:
+            with fault(self):
+                pass
+            self.recover()
+
+        try:
+            return self.scene.measure(suffer)
+        except AssertionError as error:
+            error.add_note(f"{fault}, {self.network.describe()}")
+            raise
+
+    def end(self) -> None:
+        """Stop the clients and hold what they saw against what is there."""
+        self.scene.end()
+        assert anomalies(self.scene.history) == []
+        assert not self.scene.unacknowledged()
+
+
+Fault = Callable[[Battlefield], AbstractContextManager[None]]
+
+
+# -- processes that die --------------------------------------------------------------------------
+
+
+@contextmanager
+def killed(field: Battlefield, node_id: int) -> Iterator[None]:
+    """A machine loses power, and comes back when the others have gone on."""
+    field.nodes[node_id].kill()
+    try:
+        field.wait_until_fenced(node_id)
+        yield
+    finally:
+        field.nodes[node_id].start()
+
+
+def kill_leader(field: Battlefield) -> AbstractContextManager[None]:
+    return killed(field, field.leader())
+
+
+def kill_controller(field: Battlefield) -> AbstractContextManager[None]:
+    return killed(field, field.controller())
+
+
+def kill_any(field: Battlefield) -> AbstractContextManager[None]:
+    return killed(field, field.pick())
+
+
+@contextmanager
+def kill_processes(field: Battlefield) -> Iterator[None]:
+    """Processes of all nodes die, one on each; supervisors replace them."""
+    for node in field.nodes.nodes.values():
+        node.kill_process(field.random.choice(sorted(node.processes)))
+    yield
+    for node in field.nodes.nodes.values():
+        node.wait_until_ready()
+
+
+# -- processes that freeze -----------------------------------------------------------------------
+
+
+@contextmanager
+def frozen(field: Battlefield, node_id: int, *names: str) -> Iterator[None]:
+    """SIGSTOP: of all processes of a node, or of some. Longer than anybody waits for it: the others
+    serve without the node by then."""
+    node = field.nodes[node_id]
+    pids = [node.processes[name] for name in names] or (pids_of({node_id: str(node.data)})[node_id])
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        field.wait_until_fenced(node_id)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):  # somebody has lost patience
+                os.kill(pid, signal.SIGCONT)
+
+
+def freeze_leader(field: Battlefield) -> AbstractContextManager[None]:
+    return frozen(field, field.leader())
+
+
+def freeze_worker(field: Battlefield) -> AbstractContextManager[None]:
+    return frozen(field, field.leader(), "worker-0")
+
+
+def freeze_router(field: Battlefield) -> AbstractContextManager[None]:
+    return frozen(field, field.leader(), "router-0")
+
+
+def freeze_controller(field: Battlefield) -> AbstractContextManager[None]:
+    return frozen(field, field.controller(), "controller")
+
+
+@contextmanager
+def slow_worker(field: Battlefield) -> Iterator[None]:
+    """A worker does its work for a tenth of the time only, as one whose disk is slow: it is stopped
+    and continued all the time."""
+    node = field.nodes[field.leader()]
+    pid = node.processes["worker-0"]
+    try:
+        for _ in range(20):
+            os.kill(pid, signal.SIGSTOP)
+            field.hold(0.27)
+            os.kill(pid, signal.SIGCONT)
+            field.hold(0.03)
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+# -- the network ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def healed(field: Battlefield) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        field.network.heal()
+
+
+@contextmanager
+def leader_without_followers(field: Battlefield) -> Iterator[None]:
+    """It is heard of by the controllers, but no follower reaches it: it takes nothing that needs
+    two replicas, and keeps the lead."""
+    leader = field.leader()
+    with healed(field):
+        field.network.part([leader], field.nodes.others(leader), WORKERS)
+        wait_until(
+            lambda: field.nodes.partitions(TOPIC)[0].isr_nodes == [leader],
+            timeout_s=WAIT_S,
+            what="its followers are out of sync",
+        )
+        yield
+
+
+@contextmanager
+def leader_deaf_to_a_follower(field: Battlefield) -> Iterator[None]:
+    """What one follower says does not arrive, in that direction only: the others go on."""
+    leader = field.leader()
+    follower = field.random.choice(field.nodes.others(leader))
+    with healed(field):
+        field.network.cut([follower], [leader], WORKERS)
+        wait_until(
+            lambda: follower not in field.nodes.partitions(TOPIC)[0].isr_nodes,
+            timeout_s=WAIT_S,
+            what="the follower is out of sync",
+        )
+        field.scene.wait_for_progress()
+        yield
+
+
+@contextmanager
+def leader_without_controller(field: Battlefield) -> Iterator[None]:
+    """Its followers reach it, but it hears of no decision: it goes on as what it was while others
+    lead."""
+    leader = field.leader()
+    with healed(field):
+        field.network.part([leader], field.nodes.others(leader), CONTROLLERS)
+        field.wait_until_fenced(leader)
+        yield
+
+
+@contextmanager
+def controller_without_others(field: Battlefield) -> Iterator[None]:
+    """The active controller's node hears of nobody, and nobody of it."""
+    controller = field.controller()
+    with healed(field):
+        field.network.part([controller], field.nodes.others(controller))
+        field.wait_until_fenced(controller)
+        yield
+
+
+@contextmanager
+def controller_mute(field: Battlefield) -> Iterator[None]:
+    """It hears everybody, nobody hears it."""
+    controller = field.controller()
+    with healed(field):
+        field.network.cut([controller], field.nodes.others(controller))
+        field.wait_until_fenced(controller)
+        yield
+
+
+@contextmanager
+def split(field: Battlefield) -> Iterator[None]:
+    """A node and the clients of one side are here, the others there. Who is there goes on."""
+    few = field.leader()
+    many = field.nodes.others(few)
+    with healed(field):
+        field.network.part([few], many)
+        field.network.reset([CLIENTS], [few], NEAR)
+        field.network.reset([CLIENTS], many, FAR)
+        field.wait_until_fenced(few)
+        field.scene.wait_for_progress(AVAILABLE_S, without=[FAR_WRITER])
+        yield
+
+
+@contextmanager
+def broken_connections(field: Battlefield) -> Iterator[None]:
+    """Between two nodes each connection ends in RST, for a while."""
+    some = field.pick()
+    other = field.random.choice(field.nodes.others(some))
+    with healed(field):
+        field.network.reset([some], [other])
+        field.hold(1.0)
+        yield
+
+
+@contextmanager
+def flapping_connections(field: Battlefield) -> Iterator[None]:
+    """A cable that is loose."""
+    some = field.pick()
+    for _ in range(5):
+        with healed(field):
+            field.network.part([some], field.nodes.others(some))
+            field.hold(field.random.random())
+        field.hold(field.random.random() / 2)
+    yield
+
+
+@contextmanager
+def slow_connections(field: Battlefield) -> Iterator[None]:
+    """To and from one node everything takes its time."""
+    some = field.pick()
+    others = field.nodes.others(some)
+    with healed(field):
+        field.network.delay([some], others, 0.2)
+        field.network.delay(others, [some], 0.2)
+        field.scene.wait_for_progress()
+        yield
+
+
+# -- disks ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def full_disk(field: Battlefield, *, disk: SmallDisk, node_id: int) -> Iterator[None]:
+    """A node's disk takes nothing more. What it leads is led by others, and taken there."""
+    disk.fill()
+    try:
+        wait_until(
+            lambda: all(p.leader_id != node_id for p in field.nodes.partitions(TOPIC, at=1)),
+            timeout_s=WAIT_S,
+            what=f"node {node_id} leads nothing",
+        )
+        field.scene.wait_for_progress(AVAILABLE_S)
+        yield
+    finally:
+        disk.empty()
+
+
+# -- clocks --------------------------------------------------------------------------------------
+
+FAKETIME: Final = tuple(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+"""libfaketime, where it is installed (Debian's package of that name)."""
+HOUR_S: Final = 3_600
+
+
+def clock_jumps(field: Battlefield, seconds: int) -> AbstractContextManager[None]:
+    """A node's clock is set to another time, and back later. The clock that does not go back is
+    left alone, as it is when a machine's time is set."""
+    return _set_clock(field, field.leader(), seconds)
+
+
+@contextmanager
+def _set_clock(field: Battlefield, node_id: int, seconds: int) -> Iterator[None]:
+    clock = field.clocks[node_id]
+    clock.write_text(f"{seconds:+d}")
+    try:
+        field.scene.wait_for_progress()
+        field.hold(2.0)
+        yield
+    finally:
+        clock.write_text("+0")
+
+
+def clock_forward(field: Battlefield) -> AbstractContextManager[None]:
+    return clock_jumps(field, HOUR_S)
+
+
+def clock_back(field: Battlefield) -> AbstractContextManager[None]:
+    return clock_jumps(field, -HOUR_S)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    fault.__name__: fault
+    for fault in (
+        kill_leader,
+        kill_controller,
+        kill_any,
+        kill_processes,
+        freeze_leader,
+        freeze_worker,
+        freeze_router,
+        freeze_controller,
+        slow_worker,
+        leader_without_followers,
+        leader_deaf_to_a_follower,
+        leader_without_controller,
+        controller_without_others,
+        controller_mute,
+        split,
+        broken_connections,
+        flapping_connections,
+        slow_connections,
+        clock_forward,
+        clock_back,
+    )
+}
+"""What can be done, by name."""
+CLOCK_FAULTS: Final = ("clock_forward", "clock_back")
+"""What needs clocks that can be set."""
+
+
+# -- the battlefield -----------------------------------------------------------------------------
+
+
+@contextmanager
+def battlefield(
+    folder: Path,
+    seed: int,
+    *,
+    has_clocks: bool = False,
+    prepare: Callable[[Cluster], None] = lambda _nodes: None,
+) -> Iterator[Battlefield]:
+    """A cluster under load. `prepare` is called before the start. What a failure shows has the seed
+    in it."""
+    layout = Layout(
+        "cluster-of-the-test",
+        tuple(LocalNode(n, free_port(), free_pair()) for n in range(3)),
+    )
+    with cluster(folder, layout=layout, settings=SETTINGS) as nodes, ExitStack() as stack:
+        gates = [gate for node in layout.nodes for gate in _gates(nodes, node)]
+        network = stack.enter_context(
+            Network(gates, {n: str(node.data) for n, node in nodes.nodes.items()})
+        )
+        prepare(nodes)
+        clocks = _clocks(folder, nodes) if has_clocks else {}
+        # Nobody shall be asked by way of a node that has been stopped.
+        stack.callback(nodes.local.kill)
+        nodes.start()
+        nodes[0].create_topic(TOPIC, partitions=PARTITIONS)
+        nodes.wait_until_whole(TOPIC)
+        near, far = (
+            ",".join(f"127.0.0.1:{gate.port}" for gate in gates if gate.kind == side)
+            for side in (NEAR, FAR)
+        )
+        scene = Scene(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S)
+        try:
+            scene.begin()
+            field = Battlefield(nodes, network, scene, random.Random(seed), clocks)
+            yield field
+            field.end()
+        except BaseException as error:
+            error.add_note(f"ODRADEK_SEED={seed}")
+            raise
+
+
+def _gates(nodes: Cluster, node: LocalNode) -> Iterable[Gate]:
+    """The gates to a node, which is told to listen behind them."""
+    listen, near, far = free_pair(), free_port(), free_port()
+    gates = [
+        Gate(node.peer_port, listen, node.node_id, CONTROLLERS),
+        Gate(node.peer_port + 1, listen + 1, node.node_id, WORKERS),
+        Gate(free_port(), near, node.node_id, NEAR, CLIENTS),
+        Gate(free_port(), far, node.node_id, FAR, CLIENTS),
+    ]
+    sides = {gate.kind.upper(): gate for gate in gates[2:]}
+    bound = {name: gate.target_port for name, gate in sides.items()}
+    told = {name: gate.port for name, gate in sides.items()}
+    nodes[node.node_id].settings.update(
+        {
+            "peer.listen": f"127.0.0.1:{listen}",
+            "listeners": _addresses({"PLAINTEXT": node.port, **bound}),
+            "advertised.listeners": _addresses(told),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in sides),
+        }
+    )
+    return gates
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+
+
+def _clocks(folder: Path, nodes: Cluster) -> Mapping[int, Path]:
+    """Start each node with a clock of its own, which a file sets."""
+    clocks = {}
+    for node_id, node in nodes.nodes.items():
+        clock = clocks[node_id] = folder / f"clock-{node_id}"
+        clock.write_text("+0")
+        node.environment = {
+            "LD_PRELOAD": str(FAKETIME[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(clock),
+            "FAKETIME_CACHE_DURATION": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+    return clocks

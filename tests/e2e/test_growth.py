@@ -1,0 +1,268 @@
+"""A cluster grows and shrinks while it is used, and a voter whose disk is lost is replaced."""
+
+import json
+import shutil
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from node.cli.main import cli
+from node.embedded import BrokerFailure
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.e2e.checker import anomalies
+from tests.e2e.cluster import WAIT_S, Cluster, cluster, running_cluster
+from tests.e2e.conftest import Report
+from tests.e2e.scene import Scene
+from tests.support.waiting import wait_until
+
+TOPIC = "orders"
+PARTITIONS = 4
+
+
+def odradek(nodes: Cluster, at: int, *arguments: str) -> Mapping[str, object]:
+    """The answer of a command at one node, as JSON."""
+    address = nodes[at].bootstrap_servers
+    ran = CliRunner().invoke(cli, [*arguments, "-b", address, "-o", "json"])
+    assert ran.exit_code == 0, ran.output
+    found = json.loads(ran.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def refusal(nodes: Cluster, at: int, *arguments: str) -> str:
+    address = nodes[at].bootstrap_servers
+    ran = CliRunner().invoke(cli, [*arguments, "-b", address, "--timeout", "1"])
+    assert ran.exit_code == 1, ran.output
+    return ran.stderr
+
+
+def voters(nodes: Cluster, at: int) -> list[int]:
+    quorum = nodes.quorum(at)
+    assert quorum.error_code == ErrorCode.NONE
+    return sorted(voter.replica_id for voter in quorum.current_voters)
+
+
+def move_everything(nodes: Cluster, at: int, replicas: list[int]) -> None:
+    """All partitions shall be there and nowhere else; returns when they are."""
+    answer = nodes[at].ask(MetadataRequest(topics=None), MetadataResponse)
+    request = AlterPartitionReassignmentsRequest(
+        topics=[
+            ReassignableTopic(
+                name=topic.name or "",
+                partitions=[
+                    ReassignablePartition(
+                        partition_index=partition.partition_index, replicas=replicas
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in answer.topics
+        ]
+    )
+    moving = nodes[at].ask(request, AlterPartitionReassignmentsResponse)
+    assert all(not p.error_code for topic in moving.responses for p in topic.partitions)
+    wait_until(
+        lambda: (
+            not nodes[at]
+            .ask(ListPartitionReassignmentsRequest(topics=None), ListPartitionReassignmentsResponse)
+            .topics
+        ),
+        timeout_s=WAIT_S,
+        what="everything has moved",
+    )
+    election = ElectLeadersRequest(election_type=0, topic_partitions=None)
+    nodes[at].ask(election, ElectLeadersResponse)
+
+
+def test_a_node_that_was_on_its_own_is_joined_once_it_can_be_found(tmp_path: Path) -> None:
+    with cluster(tmp_path, 1) as nodes:
+        peers = nodes[0].settings.pop("peers")
+        nodes.start(0)
+        assert nodes.create(0, "before") == ErrorCode.NONE
+        nodes[0].stop()
+        nodes[0].settings["peer.listen"] = peers.partition("@")[2]
+        nodes.start(0)
+        nodes.join(1)
+        nodes.start(1)
+        assert nodes.topics(1) == {"before"}
+        assert nodes.create(1, "after") == ErrorCode.NONE
+        nodes.wait_for_topics(0, {"before", "after"})
+
+
+def test_nodes_that_have_joined_serve_without_a_vote_and_find_the_others_again(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path, 1) as nodes:
+        for node_id in (1, 2):
+            nodes.join(node_id)
+            nodes.start(node_id)
+        for at in nodes.nodes:
+            assert nodes.create(at, f"made-at-{at}") == ErrorCode.NONE
+            nodes.wait_for_brokers(at, {0, 1, 2})
+        for at in nodes.nodes:
+            nodes.wait_for_topics(at, {"made-at-0", "made-at-1", "made-at-2"})
+        quorum = nodes.quorum(2)
+        assert [voter.replica_id for voter in quorum.current_voters] == [0]
+        assert sorted(replica.replica_id for replica in quorum.observers) == [1, 2]
+
+        # What it was told at its first start is not needed any more, nor is an observer's voice.
+        nodes[2].stop()
+        nodes[2].settings["join"] = "127.0.0.1:1"
+        nodes[1].kill()
+        nodes.start(2)
+        assert nodes.create(2, "later") == ErrorCode.NONE
+        nodes.wait_for_brokers(0, {0, 2})
+        wait_until(lambda: "later" in nodes.topics(0), what="the leader has it")
+
+
+@pytest.mark.slow
+def test_a_cluster_grows_from_one_to_three_and_loses_its_first_node_under_load(
+    tmp_path: Path, report: Report
+) -> None:
+    with running_cluster(tmp_path, 1) as nodes:
+        nodes[0].create_topic(TOPIC, partitions=PARTITIONS)
+        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        scene.begin()
+
+        def grow() -> None:
+            for node_id in (1, 2):
+                nodes.join(node_id)
+                nodes.start(node_id)
+                odradek(nodes, 0, "node", "add", str(node_id))
+
+        growing_s = scene.measure(grow)
+        assert voters(nodes, 2) == [0, 1, 2]
+        assert "hosts replicas" in refusal(nodes, 1, "node", "remove", "0")
+        moving_s = scene.measure(lambda: move_everything(nodes, 1, [1, 2]))
+        assert nodes.leader(1) == 0
+        assert "it runs still" in refusal(nodes, 1, "node", "remove", "0")
+        assert voters(nodes, 1) == [1, 2]
+        assert nodes.leader(1) in (1, 2)
+
+        def leave() -> None:
+            nodes[0].stop()
+            left = odradek(nodes, 1, "node", "remove", "0")
+            assert left["is_unregistered"]
+
+        leaving_s = scene.measure(leave)
+        nodes.wait_for_brokers(2, {1, 2})
+        scene.bootstrap = f"{nodes[1].bootstrap_servers},{nodes[2].bootstrap_servers}"
+        scene.end()
+        report(
+            f"longest gaps of a producer: {growing_s:.2f} s while two nodes joined,"
+            f" {moving_s:.2f} s while everything moved, {leaving_s:.2f} s while the first one left"
+        )
+        assert anomalies(scene.history) == []
+
+
+def wipe(nodes: Cluster, node_id: int) -> None:
+    nodes[node_id].kill()
+    shutil.rmtree(nodes[node_id].data)
+
+
+def test_a_voter_whose_disk_was_wiped_is_replaced_by_itself(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as nodes:
+        lost = nodes.others(nodes.leader(0))[0]
+        near = nodes.others(lost)[0]
+        assert nodes.create(lost, "before") == ErrorCode.NONE
+        wipe(nodes, lost)
+        nodes.start(lost)
+        assert "come back with another data folder" in nodes[lost].log()
+        assert "has the vote still" in refusal(nodes, near, "node", "add", str(lost))
+        assert odradek(nodes, near, "node", "remove", str(lost)) == {
+            "node": lost,
+            "has_lost_vote": True,
+            "is_unregistered": False,
+            "voters": nodes.others(lost),
+        }
+        added = odradek(nodes, lost, "node", "add", str(lost))
+        assert added == {"node": lost, "is_new": True, "voters": [0, 1, 2]}
+        # Its vote counts: with it two of three are enough.
+        nodes[near].kill()
+        assert nodes.create(lost, "after") == ErrorCode.NONE
+        assert nodes.topics(lost) == {"before", "after"}
+        # And it counts after a restart, as what was written down in the log.
+        nodes.start(near)
+        nodes[lost].restart()
+        assert voters(nodes, lost) == [0, 1, 2]
+
+
+def test_a_node_that_was_taken_out_meanwhile_follows_again_and_disturbs_nobody(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path) as nodes:
+        gone = nodes.others(nodes.leader(0))[0]
+        near = nodes.others(gone)[0]
+        nodes[gone].kill()
+        removed = odradek(nodes, near, "node", "remove", str(gone), "--force")
+        assert removed["is_unregistered"]
+        assert nodes.create(near, "meanwhile") == ErrorCode.NONE
+        term = nodes.quorum(near).leader_epoch
+        nodes.start(gone)
+        assert f"node {gone} was taken out of the cluster" in nodes[gone].log()
+        nodes.wait_for_topics(gone, {"meanwhile"})
+        quorum = nodes.quorum(near)
+        assert quorum.leader_epoch == term, "nobody had to be elected"
+        assert {observer.replica_id for observer in quorum.observers} == {gone}
+        again = odradek(nodes, near, "node", "add", str(gone))
+        assert again["voters"] == [0, 1, 2]
+
+
+def start_in_vain(nodes: Cluster, node_id: int, told_there: str, told_here: str) -> None:
+    """Start a node that is not taken in, until it and the cluster have said why."""
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(nodes[node_id].start)
+        try:
+            wait_until(
+                lambda: told_there in nodes[node_id].log() and told_here in nodes[0].log(),
+                timeout_s=WAIT_S,
+                what="both sides say what is wrong",
+            )
+            assert not starting.done()
+        finally:
+            nodes[node_id].kill()
+        with pytest.raises(BrokerFailure):
+            starting.result()
+
+
+def test_who_cannot_join_is_told_why_and_so_is_the_cluster(tmp_path: Path) -> None:
+    guessed = tmp_path / "guessed"
+    guessed.write_text("another secret that somebody guessed")
+    with running_cluster(tmp_path, 1) as nodes:
+        for node_id, key, value, told_there, told_here in (
+            (1, "cluster.id", "another-cluster", "belongs to cluster another-cluster", ""),
+            (2, "stores", "4", "formatted with 4 stores", "formatted with 4 stores"),
+            (3, "node.id", "0", "its own node.id", "its own node.id"),
+            (4, "cluster.secret.file", str(guessed), "must be the same", "without the cluster's"),
+        ):
+            nodes.join(node_id).settings[key] = value
+            start_in_vain(nodes, node_id, told_there, told_here or told_there)
+        assert nodes.create(0, "t") == ErrorCode.NONE
+        assert voters(nodes, 0) == [0]
+        assert nodes.quorum(0).observers == []
+
+
+def test_a_second_node_of_an_id_is_not_registered_while_the_first_one_lives(
+    tmp_path: Path,
+) -> None:
+    with running_cluster(tmp_path, 1) as nodes:
+        nodes.join(1)
+        nodes.start(1)
+        nodes.join(2).settings["node.id"] = "1"
+        start_in_vain(nodes, 2, "another broker with the id 1 is alive", "")
+        assert nodes.create(1, "t") == ErrorCode.NONE
+        nodes.wait_for_brokers(0, {0, 1})

@@ -1,0 +1,114 @@
+"""Three nodes under load while processes die and freeze, networks part, disks and clocks fail.
+
+Three replicas, min.insync.replicas 2; two idempotent producers with their defaults, each reaching
+the nodes by ways of its own, and a group of readers. After each fault everything must be well
+again: all nodes serve, all replicas are in sync, every producer writes to every partition, the
+group reads it. At the end what was acknowledged must be there once, in order, and everybody must
+have read the same. `make nemesis MINUTES=n SEED=s` goes on for longer, with faults in an
+order that the seed chooses.
+"""
+
+import os
+import random
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.cluster import Cluster
+from tests.e2e.conftest import Report
+from tests.e2e.nemesis import (
+    CLOCK_FAULTS,
+    FAKETIME,
+    FAULTS,
+    Battlefield,
+    battlefield,
+    full_disk,
+)
+from tests.support.disks import SmallDisk, small_disk
+
+SEED = int(os.environ.get("ODRADEK_SEED", "0"))
+MINUTES = float(os.environ.get("ODRADEK_NEMESIS_MINUTES", "0"))
+CHOSEN = os.environ.get("ODRADEK_NEMESIS_FAULTS", "").split(",")
+DISK_BYTES = 192 << 20
+FAULTS_OF_A_ROUND = 6
+"""Then clients stop and what they saw is checked, and a new cluster is begun."""
+
+DEATHS = ("kill_leader", "kill_controller", "kill_processes")
+FREEZES = ("freeze_leader", "freeze_worker", "freeze_router", "freeze_controller", "slow_worker")
+PARTITIONS = (
+    "leader_without_followers",
+    "leader_deaf_to_a_follower",
+    "leader_without_controller",
+    "controller_without_others",
+    "controller_mute",
+    "split",
+)
+BAD_LINES = ("broken_connections", "flapping_connections", "slow_connections")
+
+
+def seed_of_a_run() -> int:
+    return SEED or random.randrange(1, 2**31)
+
+
+def suffer(field: Battlefield, names: Iterable[str], report: Report) -> None:
+    """One after the other; how long a producer had to wait is printed."""
+    waits = [f"{name} {field.suffer(FAULTS[name]):.1f}" for name in names]
+    report(f"longest waits of a producer in s: {', '.join(waits)}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(DEATHS, id="deaths"),
+        pytest.param(FREEZES, id="freezes"),
+        pytest.param(PARTITIONS, id="partitions"),
+        pytest.param(BAD_LINES, id="bad-lines"),
+    ],
+)
+def test_nothing_is_lost_and_all_is_well_again(
+    names: Sequence[str], tmp_path: Path, report: Report
+) -> None:
+    with battlefield(tmp_path, seed_of_a_run()) as field:
+        suffer(field, names, report)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FAKETIME, reason="needs libfaketime")
+def test_a_clock_that_jumps_harms_nobody(tmp_path: Path, report: Report) -> None:
+    with battlefield(tmp_path, seed_of_a_run(), has_clocks=True) as field:
+        suffer(field, CLOCK_FAULTS, report)
+
+
+@pytest.mark.slow
+def test_others_lead_where_a_disk_is_full(tmp_path: Path, report: Report) -> None:
+    with ExitStack() as stack:
+        disks: dict[int, SmallDisk] = {}
+
+        def mount(nodes: Cluster) -> None:
+            disks[0] = stack.enter_context(small_disk(nodes[0].data, DISK_BYTES))
+
+        with battlefield(tmp_path, seed_of_a_run(), prepare=mount) as field:
+            gap_s = field.suffer(partial(full_disk, disk=disks[0], node_id=0))
+            report(f"longest wait of a producer in s: full_disk {gap_s:.1f}")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not MINUTES, reason="make nemesis MINUTES=n runs it")
+def test_faults_in_any_order(tmp_path: Path, report: Report) -> None:
+    """The seed of the round that failed, given as SEED, is the first round's."""
+    until = time.monotonic() + 60 * MINUTES
+    seeds = random.Random(seed_of_a_run())
+    possible = sorted(FAULTS if FAKETIME else FAULTS.keys() - set(CLOCK_FAULTS))
+    chosen = [name for name in possible if name in CHOSEN or CHOSEN == [""]]
+    for number in count():
+        if number and time.monotonic() >= until:
+            break
+        seed = SEED if SEED and not number else seeds.randrange(1, 2**31)
+        with battlefield(tmp_path / f"round-{number}", seed, has_clocks=bool(FAKETIME)) as field:
+            suffer(field, field.random.choices(chosen, k=FAULTS_OF_A_ROUND), report)

@@ -1,0 +1,115 @@
+"""A fourth node comes into a loaded cluster of three, gets its part, and another is drained.
+
+The clients have their defaults and must be told of nothing; what they wrote must be there once and
+in order. The commands run as a person's would: in a process of their own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from tests.e2e.checker import anomalies
+from tests.e2e.cluster import Cluster, cluster
+from tests.e2e.conftest import Report
+from tests.e2e.scene import Scene
+from tests.support.waiting import wait_until
+
+TOPIC = "orders"
+PARTITIONS = 6
+BULK = "bulk"
+BULK_PARTITIONS = 8
+BULK_BYTES = 24_000_000
+COMMAND_S = 60.0
+
+
+def odradek(nodes: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command against the cluster."""
+    root = str(Path(__file__).parents[2])
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "node.cli.main", *arguments, "-b", nodes.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([root, *sys.path])},
+    )
+
+
+def create(nodes: Cluster, name: str, partitions: int, factor: int) -> None:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor)
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    (created,) = nodes[nodes.any()].ask(request, CreateTopicsResponse).topics
+    assert not created.error_code, created.error_message
+
+
+def fill(nodes: Cluster) -> None:
+    """Have something to move."""
+    producer = Producer({"bootstrap.servers": nodes.bootstrap_servers, "linger.ms": 20})
+    for number in range(BULK_BYTES // 10_000):
+        producer.produce(BULK, bytes(10_000), partition=number % BULK_PARTITIONS)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def replicas(nodes: Cluster) -> dict[int, int]:
+    """How many replicas of both topics each node has."""
+    held = [
+        node
+        for topic in (TOPIC, BULK)
+        for partition in nodes.partitions(topic)
+        for node in partition.replica_nodes
+    ]
+    return {node: held.count(node) for node in nodes.nodes}
+
+
+def test_a_new_node_gets_its_part_and_another_is_drained_under_load(
+    tmp_path: Path, report: Report
+) -> None:
+    with cluster(tmp_path, 4) as nodes:
+        nodes.start(0, 1, 2)
+        create(nodes, TOPIC, PARTITIONS, 3)
+        create(nodes, BULK, BULK_PARTITIONS, 2)
+        fill(nodes)
+        nodes.wait_until_whole(TOPIC)
+        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        scene.begin()
+        nodes.start(3)
+        nodes.wait_for_brokers(0, {0, 1, 2, 3})
+        assert replicas(nodes)[3] == 0
+
+        planned = json.loads(
+            odradek(nodes, "cluster", "rebalance", "--dry-run", "-o", "json").stdout
+        )
+        report(f"to copy: {planned['copied_bytes']} of {planned['needed_bytes']} bytes")
+        assert 0 < planned["copied_bytes"] <= planned["needed_bytes"]
+        ran = odradek(nodes, "cluster", "rebalance", "--yes", "--throttle", "3M")
+        assert ran.returncode == 0, ran.stderr
+        report(f"rebalanced: {ran.stdout.splitlines()[-1]}")
+        told = [line for line in ran.stderr.splitlines() if " partitions, " in line]
+        assert len(told) > 2, f"progress is shown: {ran.stderr}"
+        held = replicas(nodes)
+        assert max(held.values()) - min(held.values()) <= 2, held
+        scene.wait_for_progress()
+
+        drained = odradek(nodes, "node", "drain", "0", "--yes", "-o", "json")
+        assert drained.returncode == 0, drained.stderr
+        assert replicas(nodes)[0] == 0
+        scene.wait_for_progress()
+
+        back = odradek(nodes, "cluster", "rebalance", "--yes", "--include", "0", "-o", "json")
+        assert back.returncode == 0, back.stderr
+        outcome = json.loads(back.stdout)
+        report(f"included again: {outcome['copied_bytes']} of {outcome['needed_bytes']} bytes")
+        assert outcome["copied_bytes"] <= outcome["needed_bytes"]
+        counts = [node["replicas"] for node in outcome["nodes"]]
+        assert max(counts) - min(counts) <= 1
+        leads = [node["leaders"] for node in outcome["nodes"]]
+        assert max(leads) - min(leads) <= 1
+        scene.wait_for_progress()
+        wait_until(lambda: nodes.is_whole(TOPIC), what="all replicas are in sync")
+        scene.end()
+        assert anomalies(scene.history) == []

@@ -1,0 +1,69 @@
+"""Nodes are restarted in turn under load, as for an upgrade: no client has a failed request.
+
+Three replicas, min.insync.replicas 2, an idempotent producer and a group of readers, all with their
+defaults. Each node is told to stop (SIGTERM), started again, and waited for until its replicas are
+in sync everywhere. A node that stops lets others lead first, so that what clients see is a leader
+that has moved, and never one that is gone.
+"""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.messages.cluster import ElectLeadersRequest, ElectLeadersResponse
+from tests.e2e.checker import anomalies
+from tests.e2e.cluster import Cluster, running_cluster
+from tests.e2e.conftest import Report
+from tests.e2e.scene import Scene
+
+TOPIC = "orders"
+PARTITIONS = 6
+
+
+def restart(nodes: Cluster, scene: Scene, node_id: int) -> tuple[float, float, float]:
+    """Stop a node and start it again; how long it took to stop, and the longest gaps of a producer
+    while it stopped and while it came back."""
+    took_s = 0.0
+
+    def stop() -> None:
+        nonlocal took_s
+        begin = time.monotonic()
+        nodes[node_id].stop()
+        took_s = time.monotonic() - begin
+
+    def come_back() -> None:
+        nodes.start(node_id)
+        nodes.wait_until_whole(TOPIC)
+
+    return scene.measure(stop), scene.measure(come_back), took_s
+
+
+def elect_preferred_leaders(nodes: Cluster) -> None:
+    """What the controller does by itself every five minutes."""
+    request = ElectLeadersRequest(election_type=0, topic_partitions=None)
+    assert nodes[0].ask(request, ElectLeadersResponse).error_code == 0
+
+
+@pytest.mark.slow
+def test_no_client_has_a_failed_request_when_nodes_are_restarted_in_turn(
+    tmp_path: Path, report: Report
+) -> None:
+    with running_cluster(tmp_path) as nodes:
+        nodes[0].create_topic(TOPIC, partitions=PARTITIONS, configs={"min.insync.replicas": "2"})
+        nodes.wait_until_whole(TOPIC)
+        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        scene.begin()
+        assignments = scene.assignments()
+        first = nodes.leader()
+        for node_id in (first, *nodes.others(first)):
+            stopping_s, starting_s, took_s = restart(nodes, scene, node_id)
+            report(
+                f"node {node_id}: longest gap of a producer {stopping_s:.2f} s while it stopped"
+                f" (for {took_s:.2f} s), {starting_s:.2f} s while it came back"
+            )
+        gap_s = scene.measure(lambda: elect_preferred_leaders(nodes))
+        report(f"leaders go back: longest gap {gap_s:.2f} s")
+        scene.end()
+        assert anomalies(scene.history) == []
+        assert scene.assignments() == assignments, "no rebalance"

@@ -1,0 +1,65 @@
+"""What is said of replicas that are behind, from what brokers tell of their sizes."""
+
+from node.cli.catch_up import CatchUp, Lacking, estimate, gaps, lacking, progress
+from protocol.messages.metadata import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.support.ports import free_port
+
+T0 = Lacking("t", 0, 1, (2, 3))
+T1 = Lacking("t", 1, 1, (2,))
+
+
+def metadata(*isr: list[int], port: int = 1) -> MetadataResponse:
+    partitions = [
+        MetadataResponsePartition(
+            partition_index=index, leader_id=1, replica_nodes=[1, 2, 3], isr_nodes=nodes
+        )
+        for index, nodes in enumerate(isr)
+    ]
+    brokers = [
+        MetadataResponseBroker(node_id=node, host="127.0.0.1", port=port) for node in (1, 2, 3)
+    ]
+    topics = [MetadataResponseTopic(name="t", partitions=partitions)]
+    return MetadataResponse(brokers=brokers, topics=topics)
+
+
+def test_replicas_are_lacking_that_are_not_in_sync() -> None:
+    assert lacking(metadata([1], [1, 2, 3], [1, 3])) == [
+        Lacking("t", 0, 1, (2, 3)),
+        Lacking("t", 2, 1, (2,)),
+    ]
+    assert progress(metadata([3, 2, 1]), 1.0) == []
+
+
+def test_a_node_lacks_what_its_leaders_have_more() -> None:
+    sizes = {(1, "t", 0): 100, (1, "t", 1): 50, (2, "t", 0): 30, (2, "t", 1): 60, (3, "t", 0): 0}
+    assert gaps([T0, T1], sizes) == {2: 70, 3: 100}, "more than the leader has is not too little"
+    del sizes[2, "t", 1]
+    assert gaps([T0, T1], sizes) == {2: None, 3: 100}
+    del sizes[1, "t", 0]
+    assert gaps([T0], sizes) == {2: None, 3: None}
+
+
+def test_the_rest_takes_as_long_as_the_gap_needs_to_close() -> None:
+    before = {(1, "t", 0): 1_000, (2, "t", 0): 0, (3, "t", 0): 900}
+    # The leader grows meanwhile: 2 comes nearer by 300, 3 by nothing.
+    after = {(1, "t", 0): 1_100, (2, "t", 0): 400, (3, "t", 0): 1_000}
+    assert estimate([T0], before, after, 0.5) == [
+        CatchUp(2, 1, 700, 700 * 0.5 / 300),
+        CatchUp(3, 1, 100, None),
+    ]
+
+
+def test_what_is_there_already_only_has_to_be_taken_in() -> None:
+    sizes = {(1, "t", 0): 10, (2, "t", 0): 10, (3, "t", 0): 4}
+    found = estimate([T0], sizes, sizes, 1.0)
+    assert found == [CatchUp(2, 1, 0, 0.0), CatchUp(3, 1, 6, None)]
+
+
+def test_nodes_that_do_not_answer_are_behind_nobody_knows_how_far() -> None:
+    silent = metadata([1, 2], [1], port=free_port())
+    assert progress(silent, 1.0) == [CatchUp(2, 1, None, None), CatchUp(3, 2, None, None)]

@@ -1,0 +1,93 @@
+"""Plans in words, rows and JSON."""
+
+from cluster.balance.model import Node, Partition, Plan
+from cluster.balance.planner import plan_moves
+from node.cli.plan_text import estimated_s, move_row, node_rows, plan_document, some, summary
+from node.cli.replicas import View
+from tests.cluster.balance.test_model import move
+
+NODES = [Node(node_id=0, rack="a"), Node(node_id=1, is_fenced=True), Node(node_id=2)]
+PARTITIONS = [
+    Partition(topic="t", number=n, replicas=(0,), in_sync=(0,), leader=0, byte_count=1_500_000)
+    for n in range(4)
+]
+VIEW = View(NODES, PARTITIONS, frozenset({2}))
+
+
+def planned() -> Plan:
+    return plan_moves(NODES, PARTITIONS)
+
+
+def test_the_busiest_node_says_how_long_it_takes() -> None:
+    # Two copies to each of two nodes, all from the same one.
+    moves = [move((2, 3)), move((2, 3))]
+    assert estimated_s(moves, 7) == 4.0
+    assert estimated_s([], 7) == 0.0
+
+
+def test_a_plan_comes_to_so_many_moves_bytes_and_seconds() -> None:
+    assert summary(planned(), [], None) == "2 partitions to move, 3.0 MB to copy"
+    text = summary(planned(), [move((2,))], 1_000_000)
+    assert text.endswith("1 under way already, at least 3 s at 1.0 MB/s")
+
+
+def test_a_new_preferred_leader_is_no_move() -> None:
+    partitions = [
+        Partition(topic="t", number=n, replicas=(0, 2), in_sync=(0, 2), leader=0) for n in range(2)
+    ]
+    text = summary(plan_moves(NODES, partitions), [], None)
+    assert text == "0 partitions to move, 1 to get another preferred leader, 0 B to copy"
+
+
+def test_every_node_has_a_line_of_before_and_after() -> None:
+    first, second, third = node_rows(NODES, planned())
+    assert (first["replicas"], first["leaders"], first["rack"]) == ("4 -> 2", "4 -> 2", "a")
+    assert first["size"] == "6.0 MB -> 3.0 MB"
+    assert (second["state"], second["replicas"]) == ("fenced", "0 -> 0")
+    assert third["size"] == "0 B -> 3.0 MB"
+
+
+def test_every_move_has_a_line() -> None:
+    row = move_row(planned().moves[0])
+    assert row == {"partition": "t-0", "replicas": [0], "becomes": [2], "copies": "1.5 MB"}
+
+
+def test_a_script_gets_all_of_it() -> None:
+    document = plan_document(VIEW, planned(), [], 1_000_000)
+    assert (document["copied_bytes"], document["needed_bytes"]) == (3_000_000, 3_000_000)
+    assert document["estimated_s"] == 3.0
+    assert document["nodes"] == [
+        {
+            "node": node,
+            "rack": rack,
+            "fenced": is_fenced,
+            "cordoned": is_cordoned,
+            "replicas": before,
+            "leaders": before,
+            "bytes": before * 1_500_000,
+            "replicas_after": after,
+            "leaders_after": after,
+            "bytes_after": after * 1_500_000,
+        }
+        for node, rack, is_fenced, is_cordoned, before, after in (
+            (0, "a", False, False, 4, 2),
+            (1, None, True, False, 0, 0),
+            (2, None, False, True, 0, 2),
+        )
+    ]
+    assert document["moves"] == [
+        {
+            "topic": "t",
+            "partition": number,
+            "replicas": [0],
+            "becomes": [2],
+            "bytes": 1_500_000,
+            "copied_bytes": 1_500_000,
+        }
+        for number in (0, 1)
+    ]
+
+
+def test_of_many_names_the_first_are_told() -> None:
+    assert some(["a", "b"]) == "a, b"
+    assert some("abcdefg", 3) == "a, b, c and 4 more"

@@ -1,0 +1,82 @@
+"""Questions to the quorum of a real broker, and what is made of the answers."""
+
+import click
+import pytest
+
+from node.asker import Asker
+from node.cli.client import Connection, split_address
+from node.cli.quorum import Quorum, add_voter, ask_any, check, describe, describe_with, remove_voter
+from protocol.errors import ErrorCode
+from protocol.messages.cluster import ReplicaState
+from protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from tests.support.ports import free_port
+
+
+def replica(node_id: int, *, end: int = 0, fetched_ms: int = -1, folder: int = 0) -> ReplicaState:
+    return ReplicaState(
+        replica_id=node_id,
+        log_end_offset=end,
+        last_fetch_timestamp=fetched_ms,
+        replica_directory_id=folder.to_bytes(16),
+    )
+
+
+def at(bootstrap: str, timeout_s: float = 10.0) -> Connection:
+    return Connection(bootstrap=bootstrap, timeout_s=timeout_s, properties={})
+
+
+def test_voters_and_observers_are_found_by_their_nodes() -> None:
+    quorum = Quorum(
+        2,
+        (replica(2, end=9), replica(0, end=8)),
+        (replica(2, folder=1, fetched_ms=5), replica(2, folder=2, fetched_ms=7), replica(4)),
+    )
+    assert quorum.voter_ids == [0, 2]
+    assert quorum.end == 9
+    assert quorum.voter(2) == replica(2, end=9)
+    assert quorum.voter(4) is quorum.observer(0) is None
+    assert quorum.observer(2) == replica(2, folder=2, fetched_ms=7), "the one that is alive"
+
+
+def test_an_error_is_told_with_what_it_is_about() -> None:
+    check(ErrorCode.NONE, None, "nothing")
+    with pytest.raises(click.ClickException, match=r"no vote: it is late \(REQUEST_TIMED_OUT\)"):
+        check(ErrorCode.REQUEST_TIMED_OUT, "it is late", "no vote")
+    with pytest.raises(click.ClickException, match="VOTER_NOT_FOUND"):
+        check(ErrorCode.VOTER_NOT_FOUND, None, "no vote")
+
+
+@pytest.mark.e2e
+def test_a_broker_describes_its_quorum(bootstrap: str) -> None:
+    quorum = describe(at(bootstrap))
+    assert quorum is not None
+    assert quorum.voter_ids == [quorum.leader_id]
+    assert quorum.observers == ()
+    assert quorum.end > 0
+    with Asker(*split_address(bootstrap), 10.0) as asker:
+        described = describe_with(asker)
+    assert described is not None
+    assert described.leader_id == quorum.leader_id
+
+
+@pytest.mark.e2e
+def test_the_first_broker_that_answers_is_asked(bootstrap: str) -> None:
+    absent = f"127.0.0.1:{free_port()}"
+    answer = ask_any(at(f"{absent},{bootstrap}"), DescribeClusterRequest(), DescribeClusterResponse)
+    assert len(answer.brokers) == 1
+    with pytest.raises(click.ClickException, match=f"no broker answers .*{absent}"):
+        ask_any(at(absent), DescribeClusterRequest(), DescribeClusterResponse)
+
+
+@pytest.mark.e2e
+def test_a_vote_is_neither_given_to_who_is_absent_nor_taken_from_the_last(bootstrap: str) -> None:
+    answer = add_voter(at(bootstrap), replica(77, folder=5))
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert answer.error_message is not None
+    assert "does not follow the metadata" in answer.error_message
+    quorum = describe(at(bootstrap))
+    assert quorum is not None
+    with pytest.raises(click.ClickException, match="has the only vote"):
+        remove_voter(at(bootstrap), quorum.voters[0])
+    with pytest.raises(click.ClickException, match="VOTER_NOT_FOUND"):
+        remove_voter(at(bootstrap), replica(quorum.leader_id, folder=5))

@@ -1,0 +1,354 @@
+"""`odradek cluster rebalance` and `odradek node drain` against a cluster that only moves replicas.
+
+What they do to real nodes under load is tests/e2e/test_rebalance.py's matter.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+
+from cluster.metadata.image import ConfigResourceType, PartitionImage
+from node.cli.rebalance import rate
+from protocol.messages.cluster import (
+    AlterPartitionReassignmentsRequest,
+    DescribeLogDirsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from protocol.messages.configs import IncrementalAlterConfigsRequest
+from protocol.messages.topics import CreateTopicsRequest
+from tests.node.cli.conftest import Ran, Run
+from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
+
+TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
+CHANGES = (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    IncrementalAlterConfigsRequest,
+    CreateTopicsRequest,
+)
+
+Start = Callable[..., StandInCluster]
+
+
+@pytest.fixture
+def four() -> Iterator[StandInCluster]:
+    """Twelve partitions of a thousand bytes on three of four nodes."""
+    with stand_in_cluster(4) as cluster:
+        cluster.has("orders", *[[n % 3, (n + 1) % 3] for n in range(12)], size=1000)
+        yield cluster
+
+
+def changes(cluster: StandInCluster) -> list[object]:
+    return [request for _, request in cluster.requests if isinstance(request, CHANGES)]
+
+
+def held(cluster: StandInCluster, topic: str = "orders") -> list[int]:
+    """How many replicas of the topic each node has."""
+    replicas = [node for of_one in cluster.replicas(topic) for node in of_one]
+    return [replicas.count(node) for node in sorted(cluster.room.image.brokers)]
+
+
+def leads(cluster: StandInCluster) -> list[int]:
+    leaders = [partition.leader for partition in cluster.room.partitions("orders")]
+    return [leaders.count(node) for node in sorted(cluster.room.image.brokers)]
+
+
+def throttles(cluster: StandInCluster) -> dict[str, str]:
+    """Every throttle that is set, of whatever."""
+    return {
+        f"{resource.name}: {key}": value
+        for resource, configs in cluster.room.image.configs.items()
+        for key, value in configs.items()
+        if "throttled" in key
+    }
+
+
+@pytest.fixture
+def run(odradek: Run, four: StandInCluster) -> Run:
+    def run(*arguments: str, stdin: str | bytes | None = None) -> Ran:
+        return odradek(*arguments, stdin=stdin, bootstrap=four.bootstrap)
+
+    return run
+
+
+def test_replicas_and_leaders_are_spread_and_it_is_told_how(run: Run, four: StandInCluster) -> None:
+    ran = run("cluster", "rebalance", "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert held(four) == [6, 6, 6, 6]
+    assert leads(four) == [3, 3, 3, 3]
+    assert "8 -> 6" in ran.stdout
+    assert "0 -> 6" in ran.stdout
+    assert "6 partitions to move" in ran.stdout
+    assert "6 partitions moved, 6.0 kB copied." in ran.stdout
+    assert "6 of 6 partitions" in ran.stderr
+    again = run("cluster", "rebalance", "--yes")
+    assert "Nothing to move." in again.stdout
+
+
+def test_a_script_is_told_what_became_of_it(run: Run) -> None:
+    document = run("cluster", "rebalance", "--yes", "-o", "json").json()
+    assert isinstance(document, dict)
+    assert (document["moved"], document["copied_bytes"]) == (6, 6000)
+    assert document["copied_bytes"] <= document["needed_bytes"]
+    assert [node["replicas"] for node in document["nodes"]] == [6, 6, 6, 6]
+    assert document["failed"] == []
+
+
+def test_a_dry_run_changes_nothing_and_tells_the_plan(run: Run, four: StandInCluster) -> None:
+    ran = run("cluster", "rebalance", "--dry-run", "--throttle", "1k", "-o", "json")
+    document = ran.json()
+    assert isinstance(document, dict)
+    assert [node["replicas_after"] for node in document["nodes"]] == [6, 6, 6, 6]
+    assert len(document["moves"]) >= 6
+    assert document["estimated_s"] == 6.0
+    assert "orders-" in run("cluster", "rebalance", "--dry-run").stdout
+    assert changes(four) == []
+
+
+def test_it_asks_before_it_does_anything(run: Run, four: StandInCluster) -> None:
+    refused = run("cluster", "rebalance", stdin="n\n")
+    assert refused.exit_code == 1
+    assert changes(four) == []
+    assert run("cluster", "rebalance", stdin="y\n").exit_code == 0
+    assert held(four) == [6, 6, 6, 6]
+
+
+def test_only_the_topics_named_are_moved(run: Run, four: StandInCluster) -> None:
+    four.has("other", *[[0]] * 4)
+    assert run("cluster", "rebalance", "--yes", "--topic", "other").exit_code == 0
+    assert held(four, "other") == [1, 1, 1, 1]
+    assert held(four) == [8, 8, 8, 0]
+    ran = run("cluster", "rebalance", "--yes", "--topic", "none")
+    assert ran.exit_code == 1
+    assert "topic none" in ran.stderr
+
+
+def test_so_many_move_at_a_time(run: Run, four: StandInCluster) -> None:
+    ran = run("cluster", "rebalance", "--yes", "--batch", "2")
+    assert ran.exit_code == 0, ran.stderr
+    batches = [
+        sum(len(topic.partitions) for topic in request.topics)
+        for _, request in four.requests
+        if isinstance(request, AlterPartitionReassignmentsRequest)
+    ]
+    assert sum(batches) >= 6
+    assert max(batches) <= 2
+
+
+def test_a_throttle_holds_while_replicas_move_and_goes_with_them(
+    run: Run, four: StandInCluster
+) -> None:
+    seen: list[dict[str, str]] = []
+
+    def note(request: object) -> None:
+        if isinstance(request, AlterPartitionReassignmentsRequest):
+            seen.append(throttles(four))
+
+    four.before = note
+    four.step_bytes = 400
+    ran = run("cluster", "rebalance", "--yes", "--throttle", "2M")
+    assert ran.exit_code == 0, ran.stderr
+    assert "at 2.0 MB/s" in ran.stdout
+    for node in range(4):
+        assert seen[0][f"{node}: leader.replication.throttled.rate"] == "2000000"
+        assert seen[0][f"{node}: follower.replication.throttled.rate"] == "2000000"
+    following = seen[0]["orders: follower.replication.throttled.replicas"].split(",")
+    assert len(following) == 6
+    assert all(replica.endswith(":3") for replica in following)
+    assert "0:0" in seen[0]["orders: leader.replication.throttled.replicas"].split(",")
+    assert throttles(four) == {}
+
+
+def test_ctrl_c_calls_off_what_is_under_way_and_takes_the_throttle_away(
+    run: Run, four: StandInCluster
+) -> None:
+    four.step_bytes = 0
+
+    def interrupt(request: object) -> None:
+        if isinstance(request, DescribeLogDirsRequest) and request.topics is not None:
+            # The first look at what has been copied.
+            four.before = lambda _request: None
+            os.kill(os.getpid(), signal.SIGINT)
+
+    four.before = interrupt
+    ran = run("cluster", "rebalance", "--yes", "--throttle", "1M", "--batch", "3")
+    assert ran.exit_code == 1
+    assert "3 were called off" in ran.stderr
+    assert held(four) == [8, 8, 8, 0]
+    assert throttles(four) == {}
+    four.step_bytes = 1000
+    assert run("cluster", "rebalance", "--yes").exit_code == 0
+    assert held(four) == [6, 6, 6, 6]
+
+
+def test_a_run_after_one_that_was_killed_finishes_and_takes_its_throttles_away(
+    run: Run, four: StandInCluster
+) -> None:
+    four.step_bytes = 0
+    four.room.set_config(TOPIC, "orders", leader_replication_throttled_replicas="0:0")
+    four.room.set_config(BROKER, "1", follower_replication_throttled_rate="1")
+    four.reassign("orders", 0, 3, 1)
+    four.step_bytes = 1000
+    ran = run("cluster", "rebalance", "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert "earlier run" in ran.stderr
+    assert held(four) == [6, 6, 6, 6]
+    assert set(four.replicas("orders")[0]) == {3, 1}
+    assert throttles(four) == {}
+
+
+def test_cancel_calls_off_everything_and_takes_throttles_away(
+    run: Run, four: StandInCluster
+) -> None:
+    four.step_bytes = 0
+    four.room.set_config(TOPIC, "orders", follower_replication_throttled_replicas="0:3")
+    four.room.set_config(BROKER, "3", leader_replication_throttled_rate="7")
+    four.reassign("orders", 0, 3, 1)
+    ran = run("cluster", "rebalance", "--cancel")
+    assert ran.exit_code == 0, ran.stderr
+    assert "1 reassignments called off" in ran.stdout
+    assert held(four) == [8, 8, 8, 0]
+    assert throttles(four) == {}
+    document = run("cluster", "rebalance", "--cancel", "-o", "json").json()
+    assert document == {"called_off": [], "unthrottled_topics": [], "unthrottled_nodes": []}
+
+
+def test_topics_may_come_and_go_meanwhile(run: Run, four: StandInCluster) -> None:
+    four.has("doomed", *[[0, 1]] * 4, size=1000)
+    four.step_bytes = 400
+    looks = 0
+
+    def disturb(request: object) -> None:
+        nonlocal looks
+        if isinstance(request, ListPartitionReassignmentsRequest):
+            looks += 1
+            if looks == 3:
+                four.delete("doomed")
+                four.has("new", [0, 1], [1, 2])
+
+    four.before = disturb
+    ran = run("cluster", "rebalance", "--yes", "--throttle", "1M")
+    assert ran.exit_code == 0, ran.stderr
+    assert "were deleted meanwhile" in ran.stdout
+    assert throttles(four) == {}
+    assert four.replicas("new") == [(0, 1), (1, 2)]
+
+
+def test_a_broker_that_is_asked_may_go(run: Run, four: StandInCluster) -> None:
+    four.step_bytes = 400
+    looks = 0
+
+    def disturb(request: object) -> None:
+        nonlocal looks
+        if isinstance(request, ListPartitionReassignmentsRequest):
+            looks += 1
+            if looks == 3:
+                four.hang_up(0)
+
+    four.before = disturb
+    ran = run("cluster", "rebalance", "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert held(four) == [6, 6, 6, 6]
+
+
+def test_a_drained_node_holds_nothing_and_gets_nothing_new(run: Run, four: StandInCluster) -> None:
+    ran = run("node", "drain", "1", "--yes", "--throttle", "1G")
+    assert ran.exit_code == 0, ran.stderr
+    assert held(four)[1] == 0
+    assert four.configs(BROKER, "1") == {"cordoned.log.dirs": "*"}
+    assert throttles(four) == {}
+    # It stays out of it until it is included again.
+    assert run("cluster", "rebalance", "--yes").exit_code == 0
+    assert held(four)[1] == 0
+    assert run("cluster", "rebalance", "--yes", "--include", "1").exit_code == 0
+    assert held(four) == [6, 6, 6, 6]
+    assert four.configs(BROKER, "1") == {}
+
+
+def test_a_drain_follows_topics_that_are_made_while_it_begins(
+    run: Run, four: StandInCluster
+) -> None:
+    def disturb(request: object) -> None:
+        if isinstance(request, IncrementalAlterConfigsRequest):
+            four.before = lambda _request: None
+            four.has("late", [1, 0])
+
+    four.before = disturb
+    ran = run("node", "drain", "1", "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert held(four)[1] == 0
+    assert held(four, "late")[1] == 0
+
+
+def test_a_drain_that_cannot_be_done_is_refused_and_changes_nothing(
+    run: Run, four: StandInCluster
+) -> None:
+    four.has("wide", [0, 1, 2, 3], [3, 2, 1, 0])
+    ran = run("node", "drain", "1", "--yes")
+    assert ran.exit_code == 1
+    assert "wide-0, wide-1: it has 4 replicas, and only 3 nodes are left" in ran.stderr
+    assert changes(four) == []
+
+
+def test_a_node_without_anything_is_closed_only(run: Run, four: StandInCluster) -> None:
+    ran = run("node", "drain", "3", "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert "Nothing to move." in ran.stdout
+    assert four.configs(BROKER, "3") == {"cordoned.log.dirs": "*"}
+
+
+def test_a_node_that_is_down_is_drained_of_what_others_have(run: Run, four: StandInCluster) -> None:
+    four.stop(1)
+    for number, partition in enumerate(four.room.partitions("orders")):
+        rest = tuple(node for node in partition.replicas if node != 1)
+        state = PartitionImage(partition.replicas, rest, rest[0], 1, 1)
+        four.room.put("orders", state, partition=number)
+    ran = run("node", "drain", "1", "--yes")
+    assert ran.exit_code == 0, ran.stderr
+    assert held(four)[1] == 0
+    assert held(four) == [8, 0, 8, 8]
+
+
+def test_excluding_a_node_empties_it_and_levels_the_rest(run: Run, four: StandInCluster) -> None:
+    assert run("cluster", "rebalance", "--yes", "--exclude", "0").exit_code == 0
+    assert held(four) == [0, 8, 8, 8]
+    assert four.configs(BROKER, "0") == {"cordoned.log.dirs": "*"}
+
+
+def test_a_drain_can_be_called_off(run: Run, four: StandInCluster) -> None:
+    four.step_bytes = 0
+    four.room.set_config(BROKER, "1", cordoned_log_dirs="*")
+    four.reassign("orders", 0, 0, 3)
+    ran = run("node", "drain", "1", "--cancel")
+    assert ran.exit_code == 0, ran.stderr
+    assert held(four) == [8, 8, 8, 0]
+    assert four.configs(BROKER, "1") == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "says"),
+    [
+        (("node", "drain", "9"), 1, "there is no node 9; the cluster has 0, 1, 2, 3"),
+        (("cluster", "rebalance", "--exclude", "9"), 1, "there is no node 9"),
+        (("cluster", "rebalance", "--exclude", "1", "--include", "1"), 2, "Node 1 cannot be both"),
+        (("cluster", "rebalance", "--throttle", "fast"), 2, "'fast' is not a size"),
+        (("cluster", "rebalance", "--throttle", "0"), 2, "would stop everything"),
+        (("cluster", "rebalance", "--batch", "0"), 2, "--batch"),
+    ],
+)
+def test_what_makes_no_sense_is_told(
+    run: Run, arguments: tuple[str, ...], exit_code: int, says: str
+) -> None:
+    ran = run(*arguments, "--yes")
+    assert (ran.exit_code, says in ran.stderr) == (exit_code, True), ran.stderr
+
+
+def test_rates_are_sizes_with_or_without_a_second() -> None:
+    assert rate("50M") == rate("50MB/s") == 50_000_000
+    assert rate("1KiB/s") == 1024
+    with pytest.raises(click.BadParameter):
+        rate("0k")

@@ -1,0 +1,197 @@
+"""Nodes that find each other over real TCP, by any address that they were told."""
+
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from cluster.raft.configuration import Configuration, Voter, member_id
+from cluster.raft.messages import EVERYBODY, FollowRequest
+from node.bus.peer_messages import Acquaint, Forward, MemberAddress, PeerMessage
+from node.bus.peers import PeerAddress, Socket
+from node.config import NodeConfig, load
+from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
+from node.controller.membership import Place, encode_place
+from tests.support.ports import free_port
+from tests.support.waiting import wait_until
+
+SECRET = "the secret of this very test"
+HELLO = Forward(1, b"", 1)
+
+
+class Person:
+    """A node, and what it has heard."""
+
+    def __init__(self, config: NodeConfig, own_id: int) -> None:
+        self.config = config
+        self.own_id = own_id
+        self.watched: set[Socket] = set()
+        self.heard: list[tuple[int, PeerMessage]] = []
+        self.now_ms = 0
+        self.acquaintances = Acquaintances(
+            config, own_id, refuses=lambda _header: None, watch=self._watch
+        )
+
+    def _watch(self, socket: Socket, is_new: bool) -> None:
+        if is_new:
+            self.watched.add(socket)
+        else:
+            self.watched.remove(socket)
+
+    @property
+    def address(self) -> PeerAddress:
+        return PeerAddress(self.config.peer_host, self.config.peer_port)
+
+    @property
+    def known(self) -> dict[int, PeerAddress]:
+        bus = self.acquaintances.bus
+        assert bus is not None
+        return dict(bus.others)
+
+    def listen(self) -> None:
+        bus = self.acquaintances.bus
+        assert bus is not None
+        bus.look()
+        for header, messages in bus.receive():
+            self.acquaintances.meet(header, self.now_ms)
+            for message in messages:
+                self.heard.append((header.member, message))
+                if isinstance(message, FollowRequest):
+                    self.acquaintances.introduce(header.member)
+                if isinstance(message, Acquaint):
+                    self.acquaintances.hear_of(message, self.now_ms)
+        bus.flush()
+
+    def close(self) -> None:
+        if self.acquaintances.bus is not None:
+            self.acquaintances.bus.close()
+
+
+class Party:
+    """Who is there."""
+
+    def __init__(self) -> None:
+        self.persons: list[Person] = []
+
+    def come(self, node_id: int, own_id: int | None = None, **options: str) -> Person:
+        keys = {key.replace("_", "."): text for key, text in options.items()}
+        defaults = {
+            "node.id": str(node_id),
+            "peer.listen": f"127.0.0.1:{free_port()}",
+            "cluster.secret": SECRET,
+            "cluster.id": "c",
+            "stores": "8",
+        }
+        config = load(environment={}, options={**defaults, **keys})
+        person = Person(config, node_id if own_id is None else own_id)
+        self.persons.append(person)
+        return person
+
+    def talk(self) -> None:
+        for person in self.persons:
+            person.listen()
+
+
+@pytest.fixture
+def party() -> Iterator[Party]:
+    party = Party()
+    yield party
+    for person in party.persons:
+        person.close()
+
+
+def until_heard(party: Party, speaker: Person, to: int, hearer: Person) -> None:
+    def is_heard() -> bool:
+        speaker.acquaintances.send(to, HELLO)
+        party.talk()
+        return (speaker.own_id, HELLO) in hearer.heard
+
+    wait_until(is_heard, what="it is heard")
+
+
+REPLICA = member_id(5, b"folder of node 5")
+
+
+def test_who_joins_by_one_address_is_answered_and_told_of_the_others(party: Party) -> None:
+    third = party.come(2)
+    listen = f"127.0.0.1:{free_port()}"
+    first = party.come(0, peers=f"0@{listen},2@{third.address}", peer_listen=listen)
+    joining = party.come(5, REPLICA, join=str(first.address))
+    assert joining.known == {-1: first.address}
+
+    def is_told() -> bool:
+        joining.acquaintances.send(EVERYBODY, FollowRequest(REPLICA, EVERYBODY, 0, 0))
+        party.talk()
+        return joining.known == {0: first.address, 2: third.address}
+
+    wait_until(is_told, what="it knows everybody, and no address twice")
+    until_heard(party, first, REPLICA, joining)
+    until_heard(party, joining, 2, third)
+    assert third.known == {REPLICA: joining.address}
+    header = third.acquaintances.header_of(REPLICA)
+    assert header is not None
+    assert (header.node_id, header.port) == (5, joining.config.peer_port)
+
+
+def test_voters_of_the_log_are_found_where_it_says(party: Party) -> None:
+    later, joining = party.come(4), party.come(5, REPLICA)
+    place = encode_place(Place(bytes(16), *later.address))
+    own = encode_place(Place(bytes(16), *joining.address))
+    configuration = Configuration((Voter(4, place), Voter(5, own), Voter(9), Voter(REPLICA, own)))
+    joining.acquaintances.follow(configuration)
+    assert joining.known == {4: later.address}
+    until_heard(party, joining, 4, later)
+
+
+def test_what_a_member_says_of_itself_counts_for_more_than_what_others_say(party: Party) -> None:
+    moved, joining = party.come(4), party.come(5, REPLICA)
+    for person in (moved, joining):
+        person.acquaintances.hear_of(
+            Acquaint((MemberAddress(4, "127.0.0.1", 1), MemberAddress(REPLICA, *joining.address))),
+            0,
+        )
+    assert joining.known == {4: PeerAddress("127.0.0.1", 1)}
+    until_heard(party, moved, REPLICA, joining)
+    assert joining.known == {4: moved.address}
+
+
+def test_what_an_operator_has_configured_counts_for_more_than_anything(party: Party) -> None:
+    """As a proxy between two nodes."""
+    other = party.come(1)
+    own, proxy = free_port(), PeerAddress("127.0.0.1", free_port())
+    first = party.come(0, peers=f"0@127.0.0.1:{own},1@{proxy}", peer_listen=f"127.0.0.1:{own}")
+    other.acquaintances.hear_of(Acquaint((MemberAddress(0, *first.address),)), 0)
+    until_heard(party, other, 0, first)
+    assert first.known == {1: proxy}
+
+
+def test_news_are_told_until_they_are_heeded(party: Party) -> None:
+    one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
+    assert one.acquaintances.has_news
+    one.acquaintances.has_news = False
+    other.acquaintances.hear_of(Acquaint((MemberAddress(1, *one.address),)), 0)
+    until_heard(party, other, 1, one)
+    assert one.acquaintances.has_news
+    assert [header.member for header in one.acquaintances.headers] == [1, REPLICA]
+
+
+def test_who_has_gone_for_good_is_forgotten_and_its_sockets_given_up(party: Party) -> None:
+    one, other = party.come(1), party.come(5, REPLICA, join="127.0.0.1:1")
+    other.acquaintances.hear_of(Acquaint((MemberAddress(1, *one.address),)), 0)
+    until_heard(party, other, 1, one)
+    sockets = len(one.watched)
+    one.acquaintances.forget({}, FORGOTTEN_MS - 1)
+    one.acquaintances.forget({5}, FORGOTTEN_MS)
+    assert REPLICA in one.known
+    one.acquaintances.forget({}, FORGOTTEN_MS)
+    assert one.known == {}
+    assert len(one.watched) == sockets - 2
+
+
+def test_a_node_on_its_own_knows_nobody_and_listens_nowhere() -> None:
+    config = msgspec.structs.replace(load(environment={}), node_id=3)
+    alone = Acquaintances(config, 3, refuses=lambda _header: None, watch=lambda _s, _n: None)
+    assert alone.bus is None
+    alone.send(EVERYBODY, HELLO)
+    alone.introduce(1)
+    assert list(alone.headers) == []

@@ -1,0 +1,51 @@
+"""Log starts move forward, for readers and for those who replicate."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode
+from storage.settings import LogSettings
+from storage.store import Store
+from tests.support.stores import append_now, batch_of, create, open_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+def test_records_are_deleted_up_to_the_high_watermark(store: Store) -> None:
+    number = create(store)
+    append_now(store, number, batch_of(5))
+    assert store.delete_records(number, 2) == (ErrorCode.NONE, 2)
+    assert store.delete_records(number, 1) == (ErrorCode.NONE, 2), "a start never moves back"
+    assert store.delete_records(number, 6) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert store.delete_records(number, -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert store.delete_records(number, -1) == (ErrorCode.NONE, 5)
+    assert store.status.log_start_offset(number) == 5
+    assert store.delete_records(99, 0) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+
+
+def test_a_log_that_is_only_compacted_keeps_its_start(store: Store) -> None:
+    number = create(store)
+    append_now(store, number, batch_of(5))
+    store.set_settings(number, LogSettings(cleanup_compact=True, cleanup_delete=False))
+    assert store.delete_records(number, 2) == (ErrorCode.POLICY_VIOLATION, -1)
+
+
+def test_whoever_replicates_hears_once_which_logs_start_elsewhere(store: Store) -> None:
+    alone, shared = create(store, 0), create(store, 1)
+    store.set_replicated(shared, True)
+    for number in (alone, shared):
+        append_now(store, number, batch_of(5))
+        store.set_high_watermark(number, 5)
+    assert store.take_moved_starts() == set()
+    store.move_log_starts({alone: 3, shared: 3})
+    assert store.take_moved_starts() == {shared}
+    assert store.take_moved_starts() == set()
+    store.move_log_starts({shared: 2})
+    assert store.take_moved_starts() == set(), "nothing has moved"
