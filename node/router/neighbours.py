@@ -28,8 +28,9 @@ from protocol.errors import ApiError, ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 
-ASK_TIMEOUT_S: Final = 30.0
-"""As long as an append with acks=all may take."""
+ASK_TIMEOUT_S: Final = 3.0
+"""Then it may be asked again, which does no harm: the other router may have died with what it was
+asked, and nobody says so."""
 PENDING_COUNT_MAX: Final = 10_000
 """Requests under way to one node; more fail at once."""
 _LOOK_S: Final = 0.25

@@ -388,7 +388,7 @@ class RouterRoom:
             local_port=LOCAL_PORT,
             listener_name=listener,
             frame=frame,
-            arena_offset=self.offset_of(frame),
+            arena_offset=self.offset_of(frame) if len(frame) else 0,
             offset_of=self.offset_of,
         )
         pending: Pending[Response] = Pending(context)
