@@ -342,6 +342,8 @@ class ConsumerGroups:
             if request.regexes.get(regex, resolved.topic_names) != resolved.topic_names
         ]
         names = request.names
+        if names is None and _is_behind(group, step):
+            return
         if not stale and names is not None and group.topic_names().isdisjoint(names):
             return
         membership = Membership(group)
@@ -424,6 +426,21 @@ class ConsumerGroups:
                 for member_id, member in group.members()
             ],
         )
+
+
+def _is_behind(group: ConsumerGroup, step: ConsumerStep) -> bool:
+    """Whether the catalog lacks what the group was assigned once.
+
+    That is so while a node that has started anew is still reading its metadata: nobody must give up
+    anything for that. A topic that has really gone is told of by name, or missed at the next epoch.
+    """
+    for member_id, _ in group.members():
+        for topic_id, indexes in group.target(member_id).items():
+            name = step.topics.name_of(topic_id)
+            topic = None if name is None else step.topics.topic(name)
+            if topic is None or max(indexes, default=0) >= topic.partition_count:
+                return True
+    return False
 
 
 def _described(

@@ -1,5 +1,6 @@
 """The consumer group protocol (KIP-848) with real clients: librdkafka and Kafka's own."""
 
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from tests.conformance.dialogue import Cluster
 from tests.conformance.test_confluent_kafka import TIMEOUT_S, Record, new_producer, send_all
-from tests.conformance.test_java_tools import CONSUMER, GROUPS
+from tests.conformance.test_java_tools import CONFIGS, CONSUMER, GROUPS
 from tests.support.java import run_java_tool, why_no_java_tools
 
 
@@ -215,3 +216,20 @@ def test_kafkas_console_consumer_reads_with_the_consumer_protocol(
         timeout_s=60.0,
     )
     assert topic in told.stdout, told.stderr
+
+
+@pytest.mark.java
+@pytest.mark.skipif(bool(why_no_java_tools()), reason=why_no_java_tools() or "Java is there")
+def test_kafkas_tool_sets_what_a_group_has_of_its_own(
+    cluster: Cluster, group: str, tmp_path: Path
+) -> None:
+    def tool(*arguments: str) -> subprocess.CompletedProcess[str]:
+        named = ("--entity-type", "groups", "--entity-name", group)
+        at = ("--bootstrap-server", cluster.bootstrap)
+        return run_java_tool(CONFIGS, *at, *named, *arguments, directory=tmp_path, timeout_s=60.0)
+
+    done = tool("--alter", "--add-config", "consumer.session.timeout.ms=50000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "consumer.session.timeout.ms=50000" in tool("--describe").stdout
+    refused = tool("--alter", "--add-config", "consumer.session.timeout.ms=1")
+    assert "InvalidConfigurationException" in refused.stdout + refused.stderr

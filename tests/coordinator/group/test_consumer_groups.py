@@ -8,13 +8,14 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.group.requests import FetchOffsets
+from coordinator.group.requests import FetchOffsets, FollowTopics
 from coordinator.group.settings import GroupSettings
+from coordinator.group.topics import TopicCatalog
 from coordinator.timeline import TimelineTable
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchResponseGroup
 from protocol.messages.groups import ConsumerGroupHeartbeatResponse
-from tests.support.consumer_playbook import Consumer, Stage, id_of, settle
+from tests.support.consumer_playbook import Consumer, Stage, id_of, image_of, settle
 
 SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)
 
@@ -298,6 +299,23 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
         assert stage.now_ms < start_ms + 3_000
     assert stage.consumers().state == "Stable"
     assert {len(member.partitions) for member in members} == {5}
+
+
+def test_metadata_that_are_still_being_read_take_nothing_away() -> None:
+    """A node that has started anew knows some topics before others."""
+    stage = Stage({"a": 3, "b": 1})
+    stage.beat("m", topics=["a", "b"])
+    known = stage.image
+    for topics in ({}, {"a": 3}, {"a": 2, "b": 1}):
+        stage.shard.topics = TopicCatalog(image_of(topics))
+        stage.ask(FollowTopics(None, {}))
+        assert stage.consumers().epoch == 1
+    stage.shard.topics = TopicCatalog(known)
+    stage.ask(FollowTopics(None, {}))
+    assert stage.consumers().epoch == 1
+    stage.shard.topics = TopicCatalog(image_of({"a": 4, "b": 1}))
+    stage.ask(FollowTopics(None, {}))
+    assert stage.consumers().epoch == 2
 
 
 class Members(RuleBasedStateMachine):
