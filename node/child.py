@@ -37,6 +37,7 @@ from node.observability import (
     Details,
     Leave,
     Ready,
+    Regroup,
     Released,
     Report,
     Sample,
@@ -106,6 +107,8 @@ class Child:
         """Whether it has said that the node may stop."""
         self.exit_code: int | None = None
         """Of its last process, once that has ended."""
+        self.wanted_workers: int | None = None
+        """How many workers it has said that the node shall have, until that is heeded."""
         self.details: Details = {}
         self.deadline = 0.0
         """When something is due if nothing happens: the start, or the end of patience."""
@@ -176,6 +179,8 @@ class Child:
                     self._on_report(message)
                 case Released():
                     self.has_released = True
+                case Regroup():
+                    self.wanted_workers = message.worker_count
             if self.state is State.READY:
                 self.deadline = time.monotonic() + self._patience.beat
 

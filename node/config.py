@@ -120,6 +120,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     listeners: tuple[ListenerConfig, ...]
     cluster_id: str = ""
     worker_count: int = 1
+    configured_worker_count: int = 0
+    """What the node's own configuration says where another count has taken its place; else 0."""
     router_count: int = 1
     store_count: int = 0
     profile: str = "standard"
@@ -156,6 +158,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
             "listeners": ",".join(f"{x.name}://{x.host}:{x.port}" for x in self.listeners),
             "log.dirs": self.data,
             "durability": self.durability.value,
+            "workers": str(self.configured_worker_count or self.worker_count),
         }
         advertised = [
             f"{x.name}://{x.advertised_host}:{x.advertised_port or x.port}"
@@ -190,6 +193,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     def needs_cluster_id(self) -> bool:
         """Whether the cluster's id must be told, because others have it as well."""
         return len(self.peers) > 1 or bool(self.join)
+
+    def with_workers(self, count: int) -> "NodeConfig":
+        """The same node with so many workers from now on."""
+        configured = self.configured_worker_count or self.worker_count
+        return msgspec.structs.replace(self, worker_count=count, configured_worker_count=configured)
 
     def placement(self) -> Placement | None:
         """The processors of routers and workers; None where each process may use any."""

@@ -242,6 +242,12 @@ class Released(msgspec.Struct, frozen=True, array_like=True, tag="released"):
     """The node may stop: nobody looks for a leader here any more, or nobody can be asked."""
 
 
+class Regroup(msgspec.Struct, frozen=True, array_like=True, tag="regroup"):
+    """The node shall have so many workers from now on."""
+
+    worker_count: int
+
+
 class Leave(msgspec.Struct, frozen=True, array_like=True, tag="leave"):
     """The node wants to stop: let other nodes take over what it leads, and say `Released`."""
 
@@ -254,7 +260,7 @@ class Collect(msgspec.Struct, frozen=True, array_like=True, tag="collect"):
     """Send your metrics."""
 
 
-FromChild = Beat | Ready | Report | Released
+FromChild = Beat | Ready | Report | Released | Regroup
 ToChild = Stop | Collect | Leave
 Details = Mapping[str, str | int | dict[str, int]]
 
@@ -306,6 +312,10 @@ class ChildLink:
     def released(self) -> None:
         """The node may stop."""
         self._send(Released())
+
+    def regroup(self, worker_count: int) -> None:
+        """The node shall have so many workers."""
+        self._send(Regroup(worker_count))
 
     def poll(self) -> bool:
         """Beat if it is time to, answer what was asked; True when it is time to stop. Cheap."""

@@ -53,6 +53,8 @@ FIRST_START_FAILURES_MAX = 3
 _METRICS_S = 1.0
 _ROUTERS, _WORKERS, _CONTROLLER = range(3)
 """The rounds of stopping."""
+_WORKER = "worker-"
+"""What the names of workers begin with."""
 
 
 class NodeState(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,7 @@ def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
         command = python_command("node.worker.process", path, str(index))
-        plans.append(ChildPlan(f"worker-{index}", command, _WORKERS))
+        plans.append(ChildPlan(f"{_WORKER}{index}", command, _WORKERS))
     for index in range(config.router_count):
         command = python_command("node.router.process", path, str(index))
         plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
@@ -147,16 +149,15 @@ class Supervisor:
         self._stop_round: int | None = None
         self._leave_deadline: float | None = None
         """While others take over: when that is given up."""
+        self._regrouped: NodeConfig | None = None
+        """While the workers end for others to take their place: what these begin with."""
+        self._plan = plan
+        self._patience = patience
         self._config_path = config.run_folder / _CONFIG_NAME
         self._state_file = StateFile(config.data_folder / STATE_NAME)
         plans = list(plan(config, self._config_path))
-        self._children = [
-            Child(plan.name, plan.command, patience, self._selector, self._on_child_ready)
-            for plan in plans
-        ]
-        self._rounds = {
-            child.name: plan.stop_round for child, plan in zip(self._children, plans, strict=True)
-        }
+        self._children = [self._child(plan) for plan in plans]
+        self._rounds = {plan.name: plan.stop_round for plan in plans}
         self._scrapes: list[_Scrape] = []
         self._http: HttpServer | None = None
         if config.http_port is not None:
@@ -168,6 +169,9 @@ class Supervisor:
                 routes=routes,
                 clock=time.monotonic,
             )
+
+    def _child(self, plan: ChildPlan) -> Child:
+        return Child(plan.name, plan.command, self._patience, self._selector, self._on_child_ready)
 
     def run(self) -> int:
         """Until everything has ended."""
@@ -220,6 +224,8 @@ class Supervisor:
         self._heed_signals()
         if self._stop_round is not None:
             self._stop_next(now)
+        else:
+            self._regroup(now)
 
     def _look_after(self, child: Child, now: float) -> None:
         if child.reap(now):
@@ -261,6 +267,35 @@ class Supervisor:
                     time.monotonic() - self._began_at,
                 )
                 self._on_ready(state)
+
+    # -- another number of workers -----------------------------------------------------------------
+
+    def _regroup(self, now: float) -> None:
+        """Have as many workers as is wanted: all of them end, with their stores in order, before
+        the first of the others opens one. The other processes go on meanwhile."""
+        for child in self._children:
+            wanted, child.wanted_workers = child.wanted_workers, None
+            if wanted is not None and wanted != (self._regrouped or self._config).worker_count:
+                log.info("%d workers from now on, not %d", wanted, self._config.worker_count)
+                self._regrouped = self._config.with_workers(wanted)
+                for worker in self._workers():
+                    worker.stop(now, Stop())
+        if self._regrouped is None or any(w.state is not State.ENDED for w in self._workers()):
+            return
+        # Ports that a router has told of meanwhile are in the configuration of now.
+        self._config = self._config.with_workers(self._regrouped.worker_count)
+        self._regrouped = None
+        self._config.save_json(self._config_path)
+        self._children = [child for child in self._children if not _is_worker(child.name)]
+        for plan in self._plan(self._config, self._config_path):
+            if _is_worker(plan.name):
+                worker = self._child(plan)
+                self._rounds[plan.name] = plan.stop_round
+                self._children.append(worker)
+                worker.start(now)
+
+    def _workers(self) -> list[Child]:
+        return [child for child in self._children if _is_worker(child.name)]
 
     def _learn_ports(self, child: Child) -> None:
         """Port 0 has become a real one: a restarted router must find the same."""
@@ -452,6 +487,10 @@ class Supervisor:
                 )
             )
         return samples
+
+
+def _is_worker(name: str) -> bool:
+    return name.startswith(_WORKER)
 
 
 class _Scrape:

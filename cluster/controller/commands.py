@@ -180,6 +180,15 @@ class AlterPartition(msgspec.Struct, frozen=True, array_like=True, tag="AlterPar
     changes: tuple[InSyncChange, ...]
 
 
+class ResignReplicas(msgspec.Struct, frozen=True, array_like=True, tag="ResignReplicas"):
+    """A broker's disk does not take the records of these partitions (topic id, number): others
+    shall lead them and not wait for it, until it has caught up."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[tuple[Uuid, int], ...]
+
+
 class PartitionReference(msgspec.Struct, frozen=True, array_like=True):
     """One partition by its topic's name."""
 
@@ -259,6 +268,7 @@ MetadataCommand: TypeAlias = (
     | BrokerHeartbeat
     | UnregisterBroker
     | AlterPartition
+    | ResignReplicas
     | ElectLeaders
     | AlterPartitionReassignments
     | UpdateFeatures

@@ -39,13 +39,14 @@ from cluster.controller.commands import (
     IncrementalAlterConfigs,
     MetadataCommand,
     RegisterBroker,
+    ResignReplicas,
     UnregisterBroker,
     UpdateFeatures,
 )
 from cluster.controller.configs import alter_configs, incremental_alter_configs
 from cluster.controller.elections import REBALANCED_MAX, elect_leaders, preferred_elections
 from cluster.controller.features import update_features
-from cluster.controller.in_sync_replicas import alter_partition
+from cluster.controller.in_sync_replicas import alter_partition, resign_replicas
 from cluster.controller.reassignment import alter_reassignments
 from cluster.controller.state import ControllerResult, ControllerState
 from cluster.controller.topics import create_partitions, create_topics, delete_topics
@@ -93,6 +94,8 @@ class Controller:
                 return unregister_broker(state, command)
             case AlterPartition():
                 return alter_partition(state, command)
+            case ResignReplicas():
+                return resign_replicas(state, command)
             case ElectLeaders():
                 return elect_leaders(state, command)
             case AlterPartitionReassignments():

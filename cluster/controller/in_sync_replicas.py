@@ -1,8 +1,12 @@
-"""AlterPartition: the leaders' own changes of their ISRs (KIP-497, KIP-903).
+"""AlterPartition: the leaders' own changes of their ISRs (KIP-497, KIP-903). Replicas that resign.
 
 A leader says upon which leader epoch and partition epoch it decided; what it did not know then
 makes its change void, and it asks again upon what it knows since. Each partition of a batch
 succeeds or fails by itself.
+
+A replica whose disk takes nothing more resigns: it leaves the ISR at once, where the leader would
+notice only after replica.lag.time.max.ms, and the lead where there is somebody to take it. It comes
+back as any other, when it has caught up.
 """
 
 from typing import Final
@@ -14,6 +18,8 @@ from cluster.controller.commands import (
     InSyncReplica,
     InSyncReply,
     InSyncResult,
+    PartitionsReply,
+    ResignReplicas,
 )
 from cluster.controller.partition_changes import PartitionDecisions, changed_partition
 from cluster.controller.state import ControllerResult, ControllerState, is_active, is_leaving
@@ -43,6 +49,27 @@ def alter_partition(state: ControllerState, command: AlterPartition) -> Controll
         for number, change in enumerate(command.changes)
     ]
     return ControllerResult(tuple(decisions.records), InSyncReply(tuple(results)))
+
+
+def resign_replicas(state: ControllerState, command: ResignReplicas) -> ControllerResult:
+    """Take a broker out of these ISRs where another one that serves is in it; elsewhere, and where
+    the partition is gone, all stays as it is: what can be read there is read on.
+
+    ApiError(BROKER_ID_NOT_REGISTERED) or ApiError(STALE_BROKER_EPOCH). What is beyond CHANGES_MAX
+    is not looked at.
+    """
+    check_broker_epoch(state, command.broker_id, command.broker_epoch)
+    decisions = state.decisions()
+    for topic_id, number in command.partitions[:CHANGES_MAX]:
+        topic = state.image.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            continue
+        before = decisions.partition((topic_id, number))
+        rest = tuple(r for r in before.in_sync_replicas if r != command.broker_id)
+        if rest != before.in_sync_replicas and decisions.active & set(rest):
+            after = changed_partition(before, decisions.rules(topic_id), in_sync=rest)
+            decisions.put((topic_id, number), after)
+    return ControllerResult(tuple(decisions.records), PartitionsReply(()))
 
 
 def _changed(

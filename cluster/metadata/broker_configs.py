@@ -460,6 +460,15 @@ _TRANSACTIONS: Final = (
 
 _LOGS: Final = (
     define(
+        "workers",
+        ConfigType.INT,
+        None,
+        "How many processes own the partitions of a broker, up to as many as it has stores. A"
+        " change while it runs moves stores between them at once; their data stay where they are.",
+        enforced_by="node.controller.process",
+        limit=between(1, 64),
+    ),
+    define(
         "durability",
         ConfigType.STRING,
         "interval",

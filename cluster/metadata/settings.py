@@ -113,6 +113,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
     transactional_id_expiration_ms: int
+    workers: int | None
 
 
 Settings = TypeVar("Settings", TopicSettings, BrokerSettings)

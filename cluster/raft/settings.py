@@ -10,9 +10,9 @@ class RaftSettings(msgspec.Struct, frozen=True, kw_only=True):
     timeout must be several times a round trip with a sync on each side.
     """
 
-    election_timeout_ms: int = 500
+    election_timeout_ms: int = 300
     """The least silence after which a voter stands for election; its jitter comes on top."""
-    heartbeat_ms: int = 100
+    heartbeat_ms: int = 60
     append_bytes_max: int = 1 << 20
     """Of one request's entries; a single entry may be larger."""
     window_requests_max: int = 64

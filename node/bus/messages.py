@@ -32,6 +32,9 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
     incarnation: int
     bell_path: str
     bus_version: int = BUS_VERSION
+    worker_count: int = 0
+    """How many workers the node has; another number than before means that all of those have
+    ended. 0: as many as there were."""
 
 
 class RouterGreeting(_Message, frozen=True, array_like=True, tag=2, gc=False):

@@ -117,13 +117,20 @@ def add_voter(connection: Connection, replica: ReplicaState) -> AddRaftVoterResp
 
 
 def remove_voter(connection: Connection, replica: ReplicaState) -> None:
-    """Have a vote taken away; ClickException if it is not."""
+    """Have a vote taken away that was there a moment ago; ClickException if it is not taken."""
     request = RemoveRaftVoterRequest(
         cluster_id=None,
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
     answer = ask_any(connection, request, RemoveRaftVoterResponse)
+    if answer.error_code == ErrorCode.VOTER_NOT_FOUND:
+        quorum = describe(connection)
+        voters = () if quorum is None else quorum.voters
+        # If it is gone, an answer was lost.
+        left = {(voter.replica_id, voter.replica_directory_id) for voter in voters}
+        if left and (replica.replica_id, replica.replica_directory_id) not in left:
+            return
     check(
         answer.error_code,
         answer.error_message,

@@ -146,6 +146,8 @@ def rebalance(
             msgspec.structs.replace(node, is_emptied=node.node_id in emptied) for node in view.nodes
         ]
         plan = plan_moves(nodes, view.partitions)
+        if exclude and plan.obstacles:
+            raise click.ClickException(_impossible(exclude, plan))
         work = _Work(session, view, plan, options, output, levels=True)
         if not work.is_wanted():
             return
@@ -179,7 +181,7 @@ def drain(node_id: int, options: Options, connection: Connection, output: Output
             return
         plan = _plan_drain(view, node_id)
         if plan.obstacles:
-            raise click.ClickException(_impossible(node_id, plan))
+            raise click.ClickException(_impossible([node_id], plan))
         work = _Work(session, view, plan, options, output, levels=False)
         if not work.is_wanted():
             if not options.dry_run and node_id not in view.cordoned:
@@ -217,13 +219,13 @@ def _plan_drain(view: View, node_id: int) -> Plan:
     return plan_moves(nodes, view.partitions, levels=False)
 
 
-def _impossible(node_id: int, plan: Plan) -> str:
+def _impossible(node_ids: Sequence[int], plan: Plan) -> str:
     reasons: dict[str, list[str]] = {}
     for obstacle in plan.obstacles:
         reasons.setdefault(obstacle.reason, []).append(f"{obstacle.topic}-{obstacle.number}")
     lines = [f"{some(names)}: {reason}" for reason, names in reasons.items()]
     return (
-        f"node {node_id} cannot be drained, nothing was changed:\n  "
+        f"node {', '.join(map(str, node_ids))} cannot be drained, nothing was changed:\n  "
         + "\n  ".join(lines)
         + "\nAdd a node, give these topics fewer replicas, or bring the nodes back that are away."
     )
@@ -410,6 +412,7 @@ def _conclude(view: View, plan: Plan, outcome: Outcome, output: Output) -> None:
             "deleted": len(outcome.gone),
             "copied_bytes": copied,
             "needed_bytes": plan.needed_bytes,
+            "obstacles": len(plan.obstacles),
             "failed": [
                 {"topic": topic, "partition": number, "reason": reason}
                 for (topic, number), reason in outcome.failed.items()

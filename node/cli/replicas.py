@@ -94,13 +94,25 @@ def _described_at_once(
     session: Session, topics: Iterable[str]
 ) -> tuple[dict[Name, MetadataResponsePartition], dict[Name, OngoingPartitionReassignment]]:
     """Partitions and reassignments that fit each other: metadata alone does not say which of the
-    replicas are on their way out."""
-    ongoing = reassignments(session)
+    replicas are on their way out. What changes while one looks is looked at again."""
+    found: dict[Name, MetadataResponsePartition] = {}
+    moving: dict[Name, OngoingPartitionReassignment] = {}
+    after = reassignments(session)
     while True:
         described = describe_topics(session, topics)
-        before, ongoing = ongoing, reassignments(session)
-        if before == ongoing:
-            return described, ongoing
+        before, after = after, reassignments(session)
+        is_settled = True
+        for name, state in described.items():
+            if name in found:
+                continue
+            if before.get(name) != after.get(name):
+                is_settled = False
+                continue
+            found[name] = state
+            if name in after:
+                moving[name] = after[name]
+        if is_settled:
+            return {name: found[name] for name in described}, moving
 
 
 def describe_topics(

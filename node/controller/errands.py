@@ -3,7 +3,7 @@
     state      what happens                                              next
     ---------------------------------------------------------------------------------------------
     HELD       this node leads                                           DECIDED, or answered
-               another node leads                                        FORWARDED
+               another node leads                                  FORWARDED; a peer's: refused
     FORWARDED  the leader has carried it out                             DONE
                the leader does not lead, or another does                 HELD
                silence, or a new connection                              FORWARDED once more
@@ -175,17 +175,12 @@ class Errands:
         was_deciding = self._decisions
         self._leader_id, self._decisions = leader_id, decisions
         for errand in list(self._errands.values()):
-            if errand.state is _State.DECIDED and was_deciding is not decisions:
-                self._undecide(errand)
-            if errand.state is _State.FORWARDED:
+            if errand.state is _State.FORWARDED or (
+                errand.state is _State.DECIDED and was_deciding is not decisions
+            ):
                 errand.state = _State.HELD
-            if errand.key in self._errands and errand.state is _State.HELD:
+            if errand.state is _State.HELD:
                 self._route(errand, now_ms)
-
-    def _undecide(self, errand: _Errand) -> None:
-        errand.state = _State.HELD
-        if errand.is_peers:
-            self._finish(errand, Carried(0, ErrorCode.NOT_CONTROLLER))
 
     def take_back(self, index: int) -> None:
         """What was decided for entries above `index` has not happened: there was no room."""
@@ -218,6 +213,9 @@ class Errands:
     def _route(self, errand: _Errand, now_ms: int) -> None:
         if self._decisions is not None:
             self._decide(errand, self._decisions, now_ms)
+        elif errand.is_peers:
+            # The peer hears itself who leads now: were it sent on, it would be carried out twice.
+            self._finish(errand, Carried(0, ErrorCode.NOT_CONTROLLER))
         elif self._leader_id is not None and self._leader_id != self._own_id:
             errand.state = _State.FORWARDED
             errand.next_ms = now_ms + RESEND_MS

@@ -7,7 +7,7 @@ place in the log everywhere.
 """
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Container, Iterable, Sequence, Set
 
 import zmq
 
@@ -16,7 +16,16 @@ from cluster.metadata.records import encode_records
 from cluster.metadata.snapshot import image_records
 from cluster.raft.messages import Entry
 from node.bus.endpoint import bind_endpoint, encode
-from node.bus.messages import Applied, Follow, FromController, MetadataRecords, MetadataSnapshot
+from node.bus.messages import (
+    Applied,
+    AreYouThere,
+    Follow,
+    FromController,
+    MetadataRecords,
+    MetadataSnapshot,
+    StillThere,
+)
+from node.controller.liveness import Liveness
 from node.controller.raft_driver import RaftDriver
 
 log = logging.getLogger(__name__)
@@ -53,11 +62,13 @@ class Followers:
         driver: RaftDriver,
         *,
         sets_back: bool,
+        liveness: Liveness,
     ) -> None:
         self.socket = bind_endpoint(context, address)
         self.is_serving = False
         self._driver = driver
         self._sets_back = sets_back
+        self._liveness = liveness
         self._followers: dict[bytes, _Follower] = {}
         self._early: dict[bytes, Follow] = {}
 
@@ -66,16 +77,37 @@ class Followers:
         """Who follows now."""
         return {follower.name for follower in self._followers.values()}
 
-    def reached(self, image: MetadataImage, silent: Set[str] = frozenset()) -> int:
+    @property
+    def silent(self) -> Set[str]:
+        """Who does not answer any more."""
+        return self._liveness.silent
+
+    def reached(self, image: MetadataImage) -> int:
         """The offset up to which everybody has carried the metadata out, but those who are silent:
         a node that has one leads nothing, and need not keep others waiting."""
+        silent = self._liveness.silent
         return min(
             (f.offset for f in self._followers.values() if f.name not in silent),
             default=image.offset,
         )
 
+    def tick(self, now_ms: int) -> None:
+        """Ask who is there, if it is time to: nobody before anybody is served, for they could not
+        answer."""
+        if self.is_serving and self._liveness.look(now_ms):
+            self.tell(AreYouThere())
+
+    def next_deadline_ms(self) -> int | None:
+        """When `tick` has something to do."""
+        return self._liveness.next_deadline_ms() if self.is_serving else None
+
+    def still_there(self, message: StillThere) -> None:
+        """A process has answered."""
+        self._liveness.heard(message.process)
+
     def follow(self, identity: bytes, message: Follow, image: MetadataImage) -> None:
         """A process has (re)connected: tell it what it misses."""
+        self._liveness.heard(message.process)
         if message.cluster_id and image.cluster_id and message.cluster_id != image.cluster_id:
             log.error(
                 "%s belongs to cluster %s, we are %s: it is not served",
@@ -112,6 +144,16 @@ class Followers:
         follower = self._followers.get(identity)
         if follower is not None:
             follower.offset = max(follower.offset, message.offset)
+
+    def dismiss(self, names: Container[str]) -> None:
+        """These processes end and do not come back: nobody waits for them."""
+        for identity, follower in list(self._followers.items()):
+            if follower.name in names:
+                del self._followers[identity]
+
+    def expect(self, names: Iterable[str]) -> None:
+        """From now on these are asked whether they are there."""
+        self._liveness.expect(names)
 
     def publish(self, entries: Sequence[Entry]) -> None:
         """Tell everybody of committed entries."""

@@ -26,7 +26,8 @@ _AWAY_MS: Final = 2 * ASK_MS
 
 
 class Liveness:
-    """See the module's docstring. Times are of a clock that does not go back, in milliseconds."""
+    """See the module's docstring. Times are of a clock that does not go back, in milliseconds.
+    Where nobody is expected nobody is asked."""
 
     def __init__(self, expected: Iterable[str], *, patience_ms: int) -> None:
         self._asked_ms: dict[str, int | None] = dict.fromkeys(expected)
@@ -35,6 +36,11 @@ class Liveness:
         self._looked_ms = 0
         self.silent: frozenset[str] = frozenset()
         """Who has been asked and does not answer."""
+
+    def expect(self, names: Iterable[str]) -> None:
+        """From now on these are asked and nobody else; who was asked already has no more time."""
+        self._asked_ms = {name: self._asked_ms.get(name) for name in names}
+        self.silent &= self._asked_ms.keys()
 
     def heard(self, name: str) -> None:
         """It has answered, or greeted."""
@@ -51,7 +57,7 @@ class Liveness:
                 if asked_ms is not None:
                     self._asked_ms[name] = now_ms
         self._looked_ms = now_ms
-        is_due = now_ms >= self._due_ms
+        is_due = bool(self._asked_ms) and now_ms >= self._due_ms
         for name, asked_ms in self._asked_ms.items():
             if asked_ms is None:
                 if is_due:
@@ -67,6 +73,6 @@ class Liveness:
             self._due_ms = now_ms + ASK_MS
         return is_due
 
-    def next_deadline_ms(self) -> int:
+    def next_deadline_ms(self) -> int | None:
         """When `look` has something to do."""
-        return self._due_ms
+        return self._due_ms if self._asked_ms else None

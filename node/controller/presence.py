@@ -79,6 +79,9 @@ class Presence:
         self._broker_epoch: int | None = None
         self._now_ms = 0
         self._is_leaving = False
+        self._registering = self._registered = config
+        """What is being told, and what was told at last; the registration is told again, though it
+        holds, when that is not what the node is."""
         self._answered_ms = 0
         self.is_refused = False
         """Whether the last registration was not possible for lack of room."""
@@ -97,6 +100,11 @@ class Presence:
         if not self._is_leaving:
             self._is_leaving = True
             self._due_ms = self._answered_ms = now_ms
+
+    def regroup(self, worker_count: int) -> None:
+        """This node has another number of workers, which others find where it says: say so."""
+        self._config = self._config.with_workers(worker_count)
+        self._due_ms = self._now_ms
 
     def next_deadline_ms(self) -> int | None:
         """When `tick` has something to do."""
@@ -119,7 +127,8 @@ class Presence:
             return
         self._is_asking = True
         command: Command
-        if self._broker_epoch is None:
+        if self._broker_epoch is None or self._registered is not self._config:
+            self._registering = self._config
             command, timeout_ms = (
                 registration(self._config, self._incarnation_id, self._previous_epoch),
                 REGISTRATION_TIMEOUT_MS,
@@ -144,6 +153,7 @@ class Presence:
             reply = decode_reply(carried.reply)
             if isinstance(reply, BrokerReply):
                 self._broker_epoch = self._previous_epoch = reply.broker_epoch
+                self._registered = self._registering
                 self._on_registered(reply.broker_epoch)
                 self.is_refused = False
                 self._due_ms = self._now_ms + FIRST_HEARTBEAT_MS

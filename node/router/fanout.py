@@ -389,11 +389,13 @@ class Fanout:
 
     def _receive_greetings(self) -> None:
         for identity, payload in drain_with_identity(self._socket):
-            worker = self._by_identity.get(identity)
-            if worker is None:
-                log.error("a stranger called %r spoke on the worker bus", identity)
-                continue
             for message in self._decode(payload):
+                if type(message) is WorkerGreeting and message.worker_count:
+                    self._regroup(message.worker_count)
+                worker = self._by_identity.get(identity)
+                if worker is None:
+                    log.error("a stranger called %r spoke on the worker bus", identity)
+                    break
                 self._on_message(worker, message)
 
     def _on_message(self, worker: _Worker, message: ToRouter) -> None:
@@ -447,6 +449,36 @@ class Fanout:
         worker.is_reachable = True
         if worker.queue:
             self._send_queue(worker)
+
+    def _regroup(self, worker_count: int) -> None:
+        """The node has another number of workers, and those that were have all ended: what they
+        were sent is answered, what they were not goes to those who have its stores now."""
+        if worker_count == len(self._workers):
+            return
+        log.info("%d workers now, not %d", worker_count, len(self._workers))
+        waiting: list[tuple[Request, _Pending]] = []
+        for worker in self._workers:
+            self._fail_sent(worker)
+            waiting += [
+                (message, worker.pending.pop(message.request_id)) for message in worker.queue
+            ]
+            assert not worker.pending
+            worker.queue.clear()
+            worker.is_reachable = False
+        for worker in self._workers[worker_count:]:
+            del self._by_identity[worker.identity]
+            if worker.ringer is not None:
+                worker.ringer.close()
+            self._arena.release(worker.ring_block)
+        del self._workers[worker_count:]
+        for index in range(len(self._workers), worker_count):
+            worker = self._make_worker(index)
+            self._workers.append(worker)
+            self._by_identity[worker.identity] = worker
+        for message, pending in sorted(waiting, key=lambda each: each[0].request_id):
+            worker = self._workers[message.store % worker_count]
+            worker.pending[message.request_id] = pending
+            worker.queue.append(message)
 
     def _fail_sent(self, worker: _Worker) -> None:
         """The worker that these were sent to is gone; nobody knows which of them it carried out."""

@@ -101,6 +101,7 @@ class WorkerProcess:
             router_count=config.router_count,
             worker=index,
             incarnation=self._incarnation,
+            worker_count=config.worker_count,
         )
         self._turns = Turns(self._partitions, self._routers.broadcast, settle_helper)
         self._controller = Link(
@@ -267,6 +268,7 @@ class WorkerProcess:
         self._look_due = time.monotonic() + _LOOK_AROUND_S
         self._routers.receive()
         self._tell_if_ready()
+        self._resign_what_is_refused(_steady_ms())
         for proposal, code in self._proposals.expired(_steady_ms()):
             self._replication.settled(proposal, code, even_ms)
         if self._controller.take_connected():
@@ -286,6 +288,14 @@ class WorkerProcess:
 
     def _propose(self, proposals: Sequence[Proposal]) -> None:
         self._proposals.send(proposals, self._image, _steady_ms())
+
+    def _resign_what_is_refused(self, now_ms: int) -> None:
+        """Others shall not wait for replicas whose records this node's disk does not take."""
+        known = self._partitions.replicated
+        refused = [known[place] for place in self._turns.take_refused() if place in known]
+        if refused:
+            places = [(replica.topic_id, replica.partition) for replica in refused]
+            self._proposals.resign(places, self._image, now_ms)
 
     def _tell_controller(self, message: "ToController") -> None:
         try:

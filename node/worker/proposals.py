@@ -1,10 +1,12 @@
-"""AlterPartition on its way: the ISRs that leaders of this worker want, to the controller and back.
+"""What a worker wants of ISRs, on its way to the controller and back: those that its leaders want,
+and those that its replicas leave because the disk takes nothing more.
 
 What was sent is answered, or given up after a while with REQUEST_TIMED_OUT; what could not be sent
-as well: then nobody knows whether it was carried out, and the leader asks again.
+as well: then nobody knows whether it was carried out, and the leader asks again. A replica resigns
+again and again for as long as its disk refuses its records, and waits for no answer.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from cluster.controller.commands import (
@@ -12,6 +14,7 @@ from cluster.controller.commands import (
     InSyncChange,
     InSyncReplica,
     InSyncReply,
+    ResignReplicas,
     decode_reply,
     encode_command,
 )
@@ -19,8 +22,12 @@ from cluster.metadata.image import MetadataImage
 from cluster.replication.leader import Proposal
 from node.bus.messages import Submit, Submitted
 from protocol.errors import ErrorCode
+from protocol.types import Uuid
 
 TIMEOUT_MS = 2_000
+RESIGN_MS = 1_000
+ReplicaPlace = tuple[Uuid, int]
+"""Topic id and number of a partition."""
 Settled = tuple[Proposal, ErrorCode]
 
 
@@ -37,11 +44,11 @@ class Proposals:
         self._node_id = node_id
         self._tell = tell
         self._next_id = 0
+        self._resign_ms = 0
         self._sent: dict[int, _Sent] = {}
 
     def send(self, proposals: Sequence[Proposal], image: MetadataImage, now_ms: int) -> None:
         """Ask for all of these in one command."""
-        broker = image.brokers.get(self._node_id)
         changes = tuple(
             InSyncChange(
                 proposal.topic_id,
@@ -52,11 +59,23 @@ class Proposals:
             )
             for proposal in proposals
         )
-        command = AlterPartition(
-            self._node_id, broker.broker_epoch if broker is not None else -1, changes
-        )
-        self._next_id += 1
+        self._submit(AlterPartition(self._node_id, self._epoch(image), changes), now_ms)
         self._sent[self._next_id] = _Sent(tuple(proposals), now_ms + TIMEOUT_MS)
+
+    def resign(self, refused: Iterable[ReplicaPlace], image: MetadataImage, now_ms: int) -> None:
+        """Ask others to go on without these replicas of ours, but not more often than once in
+        RESIGN_MS: what is not asked for now is asked for when the disk refuses it again."""
+        if now_ms < self._resign_ms:
+            return
+        self._resign_ms = now_ms + RESIGN_MS
+        self._submit(ResignReplicas(self._node_id, self._epoch(image), tuple(refused)), now_ms)
+
+    def _epoch(self, image: MetadataImage) -> int:
+        broker = image.brokers.get(self._node_id)
+        return broker.broker_epoch if broker is not None else -1
+
+    def _submit(self, command: AlterPartition | ResignReplicas, now_ms: int) -> None:
+        self._next_id += 1
         self._tell(Submit(self._next_id, encode_command(command), now_ms + TIMEOUT_MS))
 
     def answered(self, message: Submitted) -> Iterator[Settled]:

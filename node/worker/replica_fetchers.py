@@ -130,6 +130,19 @@ class ReplicaFetchers:
             self._followed[place] = (wanted, followed)
             self._places[followed] = place
 
+    def misplaced(self) -> list[Place]:
+        """What is asked for where it is not any more: their leader's node has other workers."""
+        found = []
+        for place, (conversation, _) in self._followed.items():
+            replicated = self._partitions.replicated.get(place)
+            if replicated is None:
+                continue
+            address = self._addresses(replicated.image.leader, place[0])
+            leader = self._leaders.get(address) if address is not None else None
+            if leader is None or leader.conversations.get(place[0]) is not conversation:
+                found.append(place)
+        return found
+
     def receive(self, now_ms: int) -> list[ReplicaAppend]:
         """Take in what leaders answered; logs that part from theirs are cut. Returns what is to be
         appended in the next turn."""

@@ -13,13 +13,13 @@ answers to producers, followers.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import zmq
 
-from cluster.metadata.image import MetadataImage
+from cluster.metadata.image import BrokerImage, MetadataImage
 from cluster.replication.deletions import Deleted, Deletions
 from cluster.replication.leader import LAG_MAX_MS, LeaderPartition, Outcome, Proposal, Released
 from cluster.replication.partition import PartitionReplica
@@ -119,6 +119,8 @@ class Replication:
             budget=TokenBudget(now_ms),
         )
 
+        self._brokers: Mapping[int, BrokerImage] = {}
+
     @property
     def is_active(self) -> bool:
         """Whether any partition here has another replica."""
@@ -152,6 +154,9 @@ class Replication:
         )
         self._know_ineligible(image, now_ms)
         changed = self._partitions.changed
+        if image.brokers is not self._brokers:
+            self._brokers = image.brokers
+            changed.update(self._fetchers.misplaced())
         if not changed:
             return
         self._now_ms = now_ms

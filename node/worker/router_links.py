@@ -61,12 +61,15 @@ class RouterLinks:
         router_count: int,
         worker: int,
         incarnation: int,
+        worker_count: int = 0,
     ) -> None:
         identity = f"worker-{worker}".encode()
         bell_path = run_folder / f"worker-{worker}.bell"
         self.bell = Bell(bell_path)
         """Rung by routers while we sleep; to be waited on like the sockets."""
-        self._greeting = encode([WorkerGreeting(worker, incarnation, str(bell_path))])
+        self._greeting = encode(
+            [WorkerGreeting(worker, incarnation, str(bell_path), worker_count=worker_count)]
+        )
         self._routers = [
             _RouterLink(Link(context, ipc_address(run_folder, f"router-{router}"), identity))
             for router in range(router_count)

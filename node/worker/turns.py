@@ -161,6 +161,15 @@ class Turns:
         """Appends that the disk did not take."""
         return self._lane.failed_count + self._helped_lane.failed_count
 
+    def take_refused(self) -> set[Place]:
+        """The replicated partitions that the disk has refused, since this was last asked."""
+        lanes = self._lane, self._helped_lane
+        refused = self._lane.refused | self._helped_lane.refused
+        if refused:
+            for lane in lanes:
+                lane.refused.clear()
+        return refused
+
     def take_held(self) -> list[Held]:
         """The answers that wait for followers, since this was last asked; none is made twice."""
         lanes = self._lane, self._helped_lane
@@ -252,6 +261,7 @@ class _Lane:
         self.held: list[Held] = []
         self.deletions: list[HeldDeletion] = []
         self.grown: set[Place] = set()
+        self.refused: set[Place] = set()
         self.appended_bytes = 0
         self.appended_count = 0
         self.failed_count = 0
@@ -418,6 +428,7 @@ class _Lane:
                 (router, request.request_id, result) for router, request, result in opened.held
             ]
             self.failed_count += len(waiting) + len(opened.fetched)
+            self.refused.update((index, number) for number in opened.replicated)
             for router, request_id, _ in waiting:
                 router.replies.append(Failed(request_id, ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
             return

@@ -327,7 +327,8 @@ def slow_connections(field: Battlefield) -> Iterator[None]:
 
 @contextmanager
 def full_disk(field: Battlefield, *, disk: SmallDisk, node_id: int) -> Iterator[None]:
-    """A node's disk takes nothing more. What it leads is led by others, and taken there."""
+    """A node's disk takes nothing more. What it leads is led by others, and taken there. It cannot
+    write down that it leads no more, so that who reads from it may go on to do so until it can."""
     disk.fill()
     try:
         wait_until(
@@ -335,7 +336,7 @@ def full_disk(field: Battlefield, *, disk: SmallDisk, node_id: int) -> Iterator[
             timeout_s=WAIT_S,
             what=f"node {node_id} leads nothing",
         )
-        field.scene.wait_for_progress(AVAILABLE_S)
+        field.scene.wait_for_progress(AVAILABLE_S, reads=False)
         yield
     finally:
         disk.empty()

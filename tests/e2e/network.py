@@ -39,6 +39,7 @@ _PIECE_BYTES: Final = 1 << 16
 _PIECES_MAX: Final = 256
 """Under way in one direction of a connection; then its sender has to wait."""
 _ANSWER_S: Final = 30.0
+_LOOK_S: Final = 0.5
 _RST_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -189,6 +190,7 @@ class _Gatekeeper:
         self._line = line
         self._marks = marks
         self._pids: Mapping[int, Iterable[int]] = {}
+        self._look_at = 0.0
         self._flows: dict[_Way, _Flow] = {}
         self._links: dict[asyncio.StreamWriter, _Way] = {}
         """Both ends of the connections that are open, and whose they are."""
@@ -262,13 +264,20 @@ class _Gatekeeper:
                 task.add_done_callback(self._connections.discard)
                 task.add_done_callback(lambda _, writer=writer: _abort(writer))  # type: ignore[misc]  # a default
 
-    def _owner_of(self, port: int, gate_port: int) -> int:
-        """Nodes' processes are looked for anew only when those of before have not got it."""
-        found = owner_of(port, gate_port, self._pids)
-        if found == CLIENTS:
-            self._pids = pids_of(self._marks)
-            found = owner_of(port, gate_port, self._pids)
-        return found
+    async def _owner_of(self, port: int, gate_port: int) -> int | None:
+        """The party that has connected; None if it has gone again. A node whose processes are not
+        known yet has to wait: looking at all processes is not for free."""
+        loop = asyncio.get_running_loop()
+        while inode := inode_of(port, gate_port):
+            found = owner_of(inode, self._pids)
+            if found is not None:
+                return found
+            if loop.time() >= self._look_at:
+                self._pids = pids_of(self._marks)
+                self._look_at = loop.time() + _LOOK_S
+            else:
+                await asyncio.sleep(_LOOK_S / 10)
+        return None
 
     async def _carry(
         self,
@@ -278,26 +287,28 @@ class _Gatekeeper:
         port: int,
     ) -> None:
         """Carry one connection until it ends."""
-        source = self._owner_of(port, gate.port) if gate.source is None else gate.source
-        way = _Way(source, gate.owner, gate.kind)
-        there, back = self._flow(way), self._flow(_Way(gate.owner, source, gate.kind))
         try:
-            await there.opened.wait()
-            if there.is_reset:
-                return
             far_reader, far = await asyncio.open_connection("127.0.0.1", gate.target_port)
         except OSError:
             return  # nobody listens there
-        else:
+        try:
+            source = gate.source
+            if source is None:
+                source = await self._owner_of(port, gate.port)
+            if source is None:
+                return
+            way = _Way(source, gate.owner, gate.kind)
+            there, back = self._flow(way), self._flow(_Way(gate.owner, source, gate.kind))
+            if there.is_reset:
+                return
             self._links[near] = self._links[far] = way
-            try:
-                async with asyncio.TaskGroup() as pumps:
-                    pumps.create_task(_pump(near_reader, far, there))
-                    pumps.create_task(_pump(far_reader, near, back))
-            finally:
-                self._links.pop(near, None)
-                self._links.pop(far, None)
-                _abort(far)
+            async with asyncio.TaskGroup() as pumps:
+                pumps.create_task(_pump(near_reader, far, there))
+                pumps.create_task(_pump(far_reader, near, back))
+        finally:
+            self._links.pop(near, None)
+            self._links.pop(far, None)
+            _abort(far)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: _Flow) -> None:
@@ -349,30 +360,32 @@ def _listener(port: int) -> socket.socket:
 # -- whose connection it is ----------------------------------------------------------------------
 
 
-def owner_of(port: int, peer_port: int, pids: Mapping[int, Iterable[int]]) -> int:
-    """The node whose process has the connection from `port` to `peer_port`, both on loopback;
-    CLIENTS if none has."""
-    inode = _inode_of(port, peer_port)
+def owner_of(inode: str, pids: Mapping[int, Iterable[int]]) -> int | None:
+    """The party of whose processes one has the socket open."""
     wanted = f"socket:[{inode}]"
-    for node_id, of_node in pids.items():
-        for pid in of_node:
+    for party, of_party in pids.items():
+        for pid in of_party:
             with contextlib.suppress(OSError):
                 for descriptor in Path(f"/proc/{pid}/fd").iterdir():
                     with contextlib.suppress(OSError):
                         if str(descriptor.readlink()) == wanted:
-                            return node_id
-    return CLIENTS
+                            return party
+    return None
 
 
-def _inode_of(port: int, peer_port: int) -> str:
-    """proc(5): the lines of /proc/net/tcp, with addresses as HEX:PORT and the inode as tenth field;
-    of tcp6 as well, for IPv4 by sockets that can do both."""
+def inode_of(port: int, peer_port: int) -> str:
+    """Of the socket that is connected from `port` to `peer_port`, both on loopback; empty if no
+    process has it any more.
+
+    proc(5): the lines of /proc/net/tcp, with addresses as HEX:PORT and the inode as tenth field; of
+    tcp6 as well, for IPv4 by sockets that can do both.
+    """
     ends = (f":{port:04X}", f":{peer_port:04X}")
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]):
-                return fields[9]
+                return fields[9] if fields[9] != "0" else ""
     return ""
 
 

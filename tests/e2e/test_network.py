@@ -7,11 +7,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.network import CLIENTS, Gate, Network, owner_of, pids_of
+from tests.e2e.network import CLIENTS, Gate, Network, inode_of, owner_of, pids_of
 from tests.support.ports import free_port
 
 ONE, OTHER = 1, 2
@@ -116,6 +117,27 @@ def test_what_is_delayed_arrives_later_and_in_order() -> None:
         assert time.monotonic() - begin >= 0.05
 
 
+def test_who_connects_is_found_out() -> None:
+    """This process's command line is a party's mark; the other party's is nobody's."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        gate = Gate(port, listener.getsockname()[1], OTHER)
+        mark = Path(f"/proc/{os.getpid()}/cmdline").read_text().replace("\0", " ").strip()
+        with (
+            Network([gate], {ONE: mark}) as network,
+            socket.create_connection(("127.0.0.1", port), WAIT_S) as near,
+        ):
+            listener.settimeout(WAIT_S)
+            far, _ = listener.accept()
+            with far:
+                far.settimeout(WAIT_S)
+                assert passes(near, far, b"there")
+                network.cut([ONE], [OTHER])
+                near.sendall(b"held")
+                assert passes(far, near, b"the other way")
+                assert has_nothing(far)
+
+
 def test_a_connection_to_nobody_is_reset() -> None:
     gate = Gate(free_port(), free_port(), OTHER, source=CLIENTS)
     with (
@@ -143,7 +165,9 @@ def test_a_connection_is_its_process_s(address: str) -> None:
             with connection:
                 pids = pids_of({OTHER: mark})
                 assert len(pids[OTHER]) == 2
-                assert owner_of(source_port, port, {ONE: [os.getpid()], **pids}) == OTHER
-                assert owner_of(source_port, port, {ONE: [os.getpid()]}) == CLIENTS
+                inode = inode_of(source_port, port)
+                assert owner_of(inode, {ONE: [os.getpid()], **pids}) == OTHER
+                assert owner_of(inode, {ONE: [os.getpid()]}) is None
             assert parent.wait(WAIT_S) == 0
+            assert inode_of(source_port, port) == ""
         assert pids_of({OTHER: mark}) == {OTHER: []}

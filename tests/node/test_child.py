@@ -91,6 +91,18 @@ def test_a_child_that_is_asked_says_when_the_node_may_stop(nursery: Nursery) -> 
     assert child.state is State.READY
 
 
+def test_a_child_says_how_many_workers_the_node_shall_have(nursery: Nursery) -> None:
+    child = nursery.child(f"{READY}\nlink.regroup(3)\nwhile not link.poll(): pass")
+    assert child.wanted_workers is None
+    child.start(time.monotonic())
+
+    def has_said() -> bool:
+        nursery.turn()
+        return child.wanted_workers == 3
+
+    wait_until(has_said)
+
+
 def test_waits_before_restarts_double_up_to_a_bound_and_are_forgotten(nursery: Nursery) -> None:
     patience = Patience(restart_first=1.0, restart_max=5.0, stable=100.0)
     child = nursery.child("", patience)

@@ -161,3 +161,10 @@ def test_folders_belong_to_this_user_and_this_data_folder() -> None:
     assert one != two
     assert one == default_run_folder(Path("/a"), {})
     assert len(str(one)) < 80
+
+
+def test_another_count_of_workers_does_not_change_what_was_configured() -> None:
+    config = configured(workers="2").with_workers(4).with_workers(3)
+    assert config.worker_count == 3
+    assert config.broker_configs["workers"] == "2"
+    assert configured(workers="2").broker_configs["workers"] == "2"

@@ -25,6 +25,7 @@ from node.observability import (
     Leave,
     Metrics,
     Ready,
+    Regroup,
     Released,
     Report,
     Sample,
@@ -199,6 +200,14 @@ def test_a_child_is_told_that_the_node_leaves_and_says_when_it_may(
     assert (before, link.is_leaving) == (False, True)
     link.released()
     assert heard(ours) == [Beat(), Released()]
+
+
+def test_a_child_says_how_many_workers_the_node_shall_have(
+    pair: tuple[socket.socket, ChildLink],
+) -> None:
+    ours, link = pair
+    link.regroup(4)
+    assert heard(ours) == [Regroup(4)]
 
 
 def test_a_child_whose_supervisor_is_gone_stops(pair: tuple[socket.socket, ChildLink]) -> None:

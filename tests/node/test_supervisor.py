@@ -278,6 +278,59 @@ def test_a_process_that_dies_is_restarted_at_once_and_the_others_go_on(node: Nod
     assert "worker-0 ended with SIGKILL; it is restarted in 0.0 s" in node.logged()
 
 
+def have_workers(node: Node, count: int) -> None:
+    """The controller wants so many; returns when they are ready."""
+    wish = node.data / "wish"
+    wish.write_text(str(count))
+    wish.rename(node.data / "wanted-workers")
+    wanted = {f"worker-{index}" for index in range(count)}
+
+    def are_there() -> bool:
+        children = node.state()["children"]
+        assert isinstance(children, dict)
+        return {name for name in children if name.startswith("worker-")} == wanted
+
+    wait_until(are_there, what=f"{count} workers are ready, see {node.log}")
+
+
+def test_other_workers_begin_when_all_that_were_have_ended_and_the_rest_goes_on(
+    node: Node,
+) -> None:
+    node.start().wait_ready()
+    others = node.pid("controller"), node.pid("router-0")
+    have_workers(node, 3)
+    assert (node.pid("controller"), node.pid("router-0")) == others
+    events = node.events("worker")
+    ended = events.index("worker-0 ends")
+    assert all("starts" in event for event in events[ended + 1 :])
+    assert len(events) == ended + 4
+    have_workers(node, 1)
+    assert len(node.events("worker-. ends")) == 4
+    have_workers(node, 2)
+    # Nobody waits for workers that there are no more.
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert node.survivors() == []
+
+
+def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Node) -> None:
+    node.start().wait_ready()
+    have_workers(node, 2)
+    before = node.pid("worker-1")
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: node.pid("worker-1") != before, what="it is back")
+
+
+def test_a_node_that_is_told_to_stop_begins_no_workers_anew(node: Node) -> None:
+    node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER).wait_ready()
+    (node.data / "wanted-workers").write_text("2")
+    wait_until(lambda: node.events("worker-0 stops"), what="the worker is told to end")
+    node.signal(signal.SIGTERM)
+    assert node.exit_code() == 0
+    assert len(node.events("worker-. starts")) == 1
+    assert node.survivors() == []
+
+
 def test_a_process_that_hangs_is_killed_and_restarted(node: Node) -> None:
     node.start(CONTROLLER, ("worker-0", "hangs", 1), ROUTER, patience={"beat": 0.5})
     wait_until(lambda: node.events("worker-0 hangs"))

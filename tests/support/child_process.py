@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from node.child import child_environment
 from node.config import NodeConfig, load
@@ -25,6 +26,8 @@ from node.observability import (
     decode_from_child,
     encode_link,
 )
+
+M = TypeVar("M")
 
 DEADLINE_S = 20.0
 CLUSTER_ID = "cluster-of-the-test"
@@ -74,6 +77,13 @@ class ChildProcess:
             message = self._receive()
             if isinstance(message, Ready):
                 return message.details
+
+    def wait_for(self, kind: type[M]) -> M:
+        """The next message of a kind."""
+        while True:
+            message = self._receive()
+            if isinstance(message, kind):
+                return message
 
     def metrics(self) -> dict[str, float]:
         """Its metrics now, without labels: what has several is summed up."""

@@ -9,22 +9,28 @@ import socket
 
 _PORTS = range(10_000, 32_000)
 _random = random.SystemRandom()
+_given: set[int] = set()
+"""What has been handed out: whoever got it may not listen yet, or not at the moment."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on now. Take it at once: it is not reserved."""
-    while True:
-        port = _random.choice(_PORTS)
-        if _can_be_bound(port):
-            return port
+    """A port that nobody listens on now and that nobody else here gets. Take it soon: other
+    processes do not know of it."""
+    return _free(1)
 
 
 def free_pair() -> int:
     """A port that is free, and the next one too."""
+    return _free(2)
+
+
+def _free(count: int) -> int:
     while True:
-        port = free_port()
-        if _can_be_bound(port + 1):
-            return port
+        first = _random.choice(_PORTS)
+        ports = range(first, first + count)
+        if not _given.intersection(ports) and all(map(_can_be_bound, ports)):
+            _given.update(ports)
+            return first
 
 
 def is_listening(port: int) -> bool:

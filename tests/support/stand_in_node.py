@@ -28,6 +28,14 @@ def note(config: NodeConfig, event: str) -> None:
     os.close(file)
 
 
+def wish_workers(config: NodeConfig, link: ChildLink) -> None:
+    """Have as many workers as a test has written into a file."""
+    wish = config.data_folder / "wanted-workers"
+    if wish.exists():
+        link.regroup(int(wish.read_text()))
+        wish.unlink()
+
+
 def run_child(config_path: Path, name: str, behaviour: str) -> int:
     config = NodeConfig.load_json(config_path)
     configure_logging(config, name)
@@ -49,6 +57,8 @@ def run_child(config_path: Path, name: str, behaviour: str) -> int:
                 note(config, f"{name} leaves")
                 if behaviour == "releases":
                     link.released()
+            if name == "controller":
+                wish_workers(config, link)
             if behaviour == "hangs":
                 note(config, f"{name} hangs")
                 signal.pause()
@@ -68,11 +78,15 @@ def run_node(spec: dict[str, object]) -> int:
     assert isinstance(children, list)
     assert isinstance(patience, dict)
 
-    def plan(_config: NodeConfig, config_path: Path) -> list[ChildPlan]:
+    def plan(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
         script = [sys.executable, __file__, "child", str(config_path)]
+        wanted = children
+        if config.configured_worker_count:
+            wanted = [child for child in children if not child[0].startswith("worker-")]
+            wanted += [(f"worker-{n}", "works", 1) for n in range(config.worker_count)]
         return [
             ChildPlan(name, [*script, name, behaviour], stop_round)
-            for name, behaviour, stop_round in children
+            for name, behaviour, stop_round in wanted
         ]
 
     try:

@@ -9,6 +9,8 @@ from cluster.controller.commands import (
     InSyncReplica,
     InSyncReply,
     InSyncResult,
+    PartitionsReply,
+    ResignReplicas,
 )
 from cluster.metadata.image import ConfigResourceType, PartitionImage
 from protocol.errors import ApiError, ErrorCode
@@ -196,3 +198,42 @@ def test_the_change_that_completes_a_reassignment_may_end_the_leaders_reign() ->
     partition = room.partition("t")
     assert result.state == partition
     assert (partition.replicas, partition.leader, partition.leader_epoch) == ((2,), 2, 6)
+
+
+def resign(room: ControllerRoom, broker: int, *partitions: tuple[int, int]) -> None:
+    epoch = room.image.brokers[broker].broker_epoch
+    named = tuple((topic_id(topic), partition) for topic, partition in partitions)
+    assert room.do(ResignReplicas(broker, epoch, named)) == PartitionsReply(())
+
+
+def test_a_leader_that_resigns_is_followed_by_one_in_sync_and_out_of_sync_itself() -> None:
+    room = room_with(led_by_one(1, 2, 3))
+    resign(room, 1, (1, 0))
+    after = room.partition("t")
+    assert (after.leader, after.in_sync_replicas) == (2, (2, 3))
+    assert (after.leader_epoch, after.partition_epoch) == (6, 10)
+
+
+def test_a_follower_that_resigns_is_out_of_sync_and_its_leader_leads_on() -> None:
+    room = room_with(led_by_one(1, 2, 3))
+    resign(room, 3, (1, 0))
+    after = room.partition("t")
+    assert (after.leader, after.in_sync_replicas, after.leader_epoch) == (1, (1, 2), 5)
+    before = room.image
+    resign(room, 3, (1, 0))
+    assert room.image is before, "it has resigned already"
+
+
+def test_who_is_in_sync_alone_does_not_resign() -> None:
+    room = room_with(led_by_one(1), led_by_one(1, 3))
+    room.fence(3)
+    before = room.image
+    resign(room, 1, (1, 0), (1, 1), (1, 7), (9, 0))
+    assert room.image is before, "nobody else could lead, or there is no such partition"
+
+
+def test_an_old_incarnation_resigns_nothing() -> None:
+    room = room_with(led_by_one(1, 2, 3))
+    with pytest.raises(ApiError) as refused:
+        room.do(ResignReplicas(1, room.image.brokers[1].broker_epoch - 1, ((topic_id(1), 0),)))
+    assert refused.value.code is ErrorCode.STALE_BROKER_EPOCH

@@ -85,7 +85,7 @@ KAFKA: Final = {
     "transactional.id.expiration.ms": ("INT", "604800000"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
-OURS: Final = {"durability"}
+OURS: Final = {"durability", "workers"}
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),

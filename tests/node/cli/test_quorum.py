@@ -78,5 +78,5 @@ def test_a_vote_is_neither_given_to_who_is_absent_nor_taken_from_the_last(bootst
     assert quorum is not None
     with pytest.raises(click.ClickException, match="has the only vote"):
         remove_voter(at(bootstrap), quorum.voters[0])
-    with pytest.raises(click.ClickException, match="VOTER_NOT_FOUND"):
-        remove_voter(at(bootstrap), replica(quorum.leader_id, folder=5))
+    remove_voter(at(bootstrap), replica(quorum.leader_id, folder=5))  # it is gone already
+    assert describe(at(bootstrap)) is not None

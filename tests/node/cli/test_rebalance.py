@@ -292,6 +292,9 @@ def test_a_drain_that_cannot_be_done_is_refused_and_changes_nothing(
     assert ran.exit_code == 1
     assert "wide-0, wide-1: it has 4 replicas, and only 3 nodes are left" in ran.stderr
     assert changes(four) == []
+    excluded = run("cluster", "rebalance", "--exclude", "1", "--yes")
+    assert (excluded.exit_code, "wide-0" in excluded.stderr) == (1, True)
+    assert changes(four) == []
 
 
 def test_a_node_without_anything_is_closed_only(run: Run, four: StandInCluster) -> None:

@@ -7,89 +7,14 @@ import pytest
 
 from cluster.raft.configuration import Configuration, Voter, member_id
 from cluster.raft.messages import EVERYBODY, FollowRequest
-from node.bus.peer_messages import Acquaint, Forward, MemberAddress, PeerMessage
-from node.bus.peers import PeerAddress, Socket
-from node.config import NodeConfig, load
+from node.bus.peer_messages import Acquaint, MemberAddress
+from node.bus.peers import PeerAddress
+from node.config import load
 from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
 from node.controller.membership import Place, encode_place
+from tests.support.party import HELLO, Party, until_heard
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
-
-SECRET = "the secret of this very test"
-HELLO = Forward(1, b"", 1)
-
-
-class Person:
-    """A node, and what it has heard."""
-
-    def __init__(self, config: NodeConfig, own_id: int) -> None:
-        self.config = config
-        self.own_id = own_id
-        self.watched: set[Socket] = set()
-        self.heard: list[tuple[int, PeerMessage]] = []
-        self.now_ms = 0
-        self.acquaintances = Acquaintances(
-            config, own_id, refuses=lambda _header: None, watch=self._watch
-        )
-
-    def _watch(self, socket: Socket, is_new: bool) -> None:
-        if is_new:
-            self.watched.add(socket)
-        else:
-            self.watched.remove(socket)
-
-    @property
-    def address(self) -> PeerAddress:
-        return PeerAddress(self.config.peer_host, self.config.peer_port)
-
-    @property
-    def known(self) -> dict[int, PeerAddress]:
-        bus = self.acquaintances.bus
-        assert bus is not None
-        return dict(bus.others)
-
-    def listen(self) -> None:
-        bus = self.acquaintances.bus
-        assert bus is not None
-        bus.look()
-        for header, messages in bus.receive():
-            self.acquaintances.meet(header, self.now_ms)
-            for message in messages:
-                self.heard.append((header.member, message))
-                if isinstance(message, FollowRequest):
-                    self.acquaintances.introduce(header.member)
-                if isinstance(message, Acquaint):
-                    self.acquaintances.hear_of(message, self.now_ms)
-        bus.flush()
-
-    def close(self) -> None:
-        if self.acquaintances.bus is not None:
-            self.acquaintances.bus.close()
-
-
-class Party:
-    """Who is there."""
-
-    def __init__(self) -> None:
-        self.persons: list[Person] = []
-
-    def come(self, node_id: int, own_id: int | None = None, **options: str) -> Person:
-        keys = {key.replace("_", "."): text for key, text in options.items()}
-        defaults = {
-            "node.id": str(node_id),
-            "peer.listen": f"127.0.0.1:{free_port()}",
-            "cluster.secret": SECRET,
-            "cluster.id": "c",
-            "stores": "8",
-        }
-        config = load(environment={}, options={**defaults, **keys})
-        person = Person(config, node_id if own_id is None else own_id)
-        self.persons.append(person)
-        return person
-
-    def talk(self) -> None:
-        for person in self.persons:
-            person.listen()
 
 
 @pytest.fixture
@@ -98,15 +23,6 @@ def party() -> Iterator[Party]:
     yield party
     for person in party.persons:
         person.close()
-
-
-def until_heard(party: Party, speaker: Person, to: int, hearer: Person) -> None:
-    def is_heard() -> bool:
-        speaker.acquaintances.send(to, HELLO)
-        party.talk()
-        return (speaker.own_id, HELLO) in hearer.heard
-
-    wait_until(is_heard, what="it is heard")
 
 
 REPLICA = member_id(5, b"folder of node 5")

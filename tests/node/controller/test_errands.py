@@ -219,6 +219,21 @@ def test_with_the_lead_what_was_not_committed_is_lost_and_asked_for_anew(room: R
     assert office.settle(applied=1_000) == []
 
 
+def test_what_was_held_for_a_peer_is_not_sent_on_when_another_leads(tmp_path: Path) -> None:
+    """The peer asks the next leader itself: the command would be carried out twice."""
+    three = RaftRoom(tmp_path, [0, 1, 2])
+    leader = three.elect()
+    office = Office()
+    office.errands.lead_by(0, decisions_of(leader), 0)
+    leader.driver.resign()
+    office.errands.submit_peers(1, 9, Forward(6, encode_command(topic("a")), 1_000), 0)
+    assert office.sent == [], "nothing can be decided, and nobody else is known"
+    office.errands.lead_by(2, None, 0)
+    assert office.sent == [(1, Carried(6, ErrorCode.NOT_CONTROLLER))]
+    assert len(office.errands) == 0
+    three.close()
+
+
 def test_what_found_no_room_is_told_so(room: RaftRoom) -> None:
     office = Office()
     decisions = decisions_of(room[0])

@@ -12,9 +12,18 @@ from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import ClusterCreated, decode_records, encode_records
 from node.bus.endpoint import Link, drain, drain_with_identity, encode, ipc_address
-from node.bus.messages import Applied, Follow, FromController, MetadataRecords, MetadataSnapshot
+from node.bus.messages import (
+    Applied,
+    AreYouThere,
+    Follow,
+    FromController,
+    MetadataRecords,
+    MetadataSnapshot,
+    StillThere,
+)
 from node.bus.metadata_feed import apply_metadata
 from node.controller.followers import Followers
+from node.controller.liveness import Liveness
 from tests.support.raft_room import RaftRoom
 from tests.support.waiting import wait_until
 
@@ -33,7 +42,11 @@ class Node:
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self.address = ipc_address(folder, "controller")
         self.followers = Followers(
-            self.context, self.address, self.member.driver, sets_back=sets_back
+            self.context,
+            self.address,
+            self.member.driver,
+            sets_back=sets_back,
+            liveness=Liveness(["worker-0", "router-0"], patience_ms=1_000),
         )
         self.followers.is_serving = True
         self.links: list[Link] = []
@@ -141,9 +154,23 @@ def test_the_slowest_process_says_how_far_the_node_is(node: Node) -> None:
     assert node.followers.reached(node.image) == 2
     node.followers.applied(b"nobody", Applied("nobody", 0))
     assert node.followers.reached(node.image) == 2
-    assert node.followers.reached(node.image, {"router-0"}) == offset, (
-        "who is silent does not count"
-    )
+
+
+def test_who_does_not_answer_is_silent_and_holds_nobody_up(node: Node) -> None:
+    node.commit(3)
+    node.follower("worker-0", 1)
+    router = node.follower("router-0", 2)
+    node.followers.tick(10_000)
+    assert AreYouThere() in node.hears(router, lambda heard: heard)
+    node.followers.still_there(StillThere("router-0"))
+    for now_ms in range(10_500, 11_100, 500):
+        node.followers.tick(now_ms)
+        node.followers.still_there(StillThere("router-0"))
+    assert node.followers.silent == {"worker-0"}
+    assert node.followers.reached(node.image) == 2
+    node.follower("worker-0", 1)
+    assert node.followers.silent == set(), "it has greeted again"
+    assert node.followers.reached(node.image) == 1
 
 
 def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
@@ -157,6 +184,15 @@ def test_a_process_that_is_away_is_not_waited_for(node: Node) -> None:
         return not node.followers.names
 
     wait_until(is_forgotten, what="it is forgotten")
+
+
+def test_who_has_been_dismissed_is_not_waited_for(node: Node) -> None:
+    node.commit(3)
+    node.follower("worker-0", 2)
+    node.follower("worker-1", 1)
+    node.followers.dismiss({"worker-1", "worker-2"})
+    assert node.followers.names == {"worker-0"}
+    assert node.followers.reached(node.image) == 2
 
 
 def test_a_process_of_another_cluster_is_not_served(node: Node) -> None:

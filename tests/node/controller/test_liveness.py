@@ -22,7 +22,9 @@ class Watch:
                 self.asked += 1
                 for name in answering:
                     self.liveness.heard(name)
-            self.now_ms = min(until, max(self.liveness.next_deadline_ms(), self.now_ms + 1))
+            due_ms = self.liveness.next_deadline_ms()
+            assert due_ms is not None
+            self.now_ms = min(until, max(due_ms, self.now_ms + 1))
         self.liveness.look(self.now_ms)
 
 
@@ -68,3 +70,18 @@ def test_strangers_do_not_count() -> None:
     watch.liveness.heard("worker-7")
     watch.pass_time(2 * PATIENCE_MS, answering=(WORKER, ROUTER))
     assert watch.liveness.silent == set()
+
+
+def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
+    watch = Watch()
+    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    watch.liveness.expect([ROUTER, "worker-1"])
+    assert watch.liveness.silent == set()
+    watch.pass_time(2 * PATIENCE_MS, answering=(ROUTER,))
+    assert watch.liveness.silent == {"worker-1"}
+
+
+def test_where_nobody_is_expected_nobody_is_asked() -> None:
+    liveness = Liveness([], patience_ms=PATIENCE_MS)
+    assert liveness.next_deadline_ms() is None
+    assert not liveness.look(1_000_000)

@@ -151,6 +151,29 @@ def test_a_registration_says_under_which_epoch_the_node_has_run_before(tmp_path:
     assert life.epochs == [17], "noted before anything is done under it"
 
 
+def test_a_node_with_other_workers_says_where_they_are(tmp_path: Path) -> None:
+    life = Life(tmp_path).registered()
+    life.presence.regroup(3)
+    life.tick()
+    life.answer(ErrorCode.REQUEST_TIMED_OUT)
+    life.tick(RETRY_MS)
+    again = life.asked[-1]
+    assert isinstance(again, RegisterBroker)
+    assert again.incarnation_id == INCARNATION
+    workers = [listener for listener in again.listeners if listener.name.startswith("worker-")]
+    assert [listener.port for listener in workers] == [2, 3, 4]
+    life.answer(BrokerReply(17))
+    life.tick(FIRST_HEARTBEAT_MS)
+    assert isinstance(life.asked[-1], BrokerHeartbeat)
+
+
+def test_a_node_on_its_own_has_nobody_to_tell_of_its_workers(tmp_path: Path) -> None:
+    life = Life(tmp_path, is_of_several=False).registered()
+    life.presence.regroup(3)
+    life.tick(10_000)
+    assert len(life.asked) == 1
+
+
 def test_a_heartbeat_that_is_lost_is_followed_by_the_next(tmp_path: Path) -> None:
     life = Life(tmp_path).registered()
     life.tick(FIRST_HEARTBEAT_MS)

@@ -46,6 +46,7 @@ from node.bus.messages import (
 from node.bus.metadata_feed import apply_metadata
 from node.child import python_command
 from node.config import NodeConfig
+from node.observability import Regroup
 from protocol.errors import ErrorCode
 from storage.metadata_log import MetadataLog
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
@@ -431,3 +432,36 @@ def test_a_full_disk_takes_deletions_but_no_creations_and_kills_nobody(tmp_path:
             assert names(router.image) == [f"t{last}", f"t{last + 2}"]
         finally:
             house.close()
+
+
+def test_as_many_workers_are_wanted_as_the_broker_is_configured_with(house: House) -> None:
+    router, gone = house.follower("router-0"), house.follower("worker-5")
+    router.join()
+    gone.join()
+    (before,) = router.submit(workers("3"))
+    router.catch_up()
+    router.apply()
+    assert house.process.wait_for(Regroup) == Regroup(3)
+    gone.catch_up()
+    gone.apply()
+    assert router.answer(before).error_code == ErrorCode.NONE
+    # More than there are stores would own nothing.
+    (more,) = router.submit(workers("60"))
+    assert house.process.wait_for(Regroup) == Regroup(house.config.store_count)
+    router.until(lambda: router.image.offset > 0, "it is told")
+    (fewer,) = router.submit(workers(None))
+    assert house.process.wait_for(Regroup) == Regroup(house.config.worker_count)
+    # worker-5 is none of those any more: nobody waits for it.
+
+    def are_answered() -> bool:
+        router.apply()
+        return {more, fewer} <= router.answers.keys()
+
+    router.until(are_answered, "both are answered")
+
+
+def workers(count: str | None) -> IncrementalAlterConfigs:
+    operation = ConfigOperation("workers", 1 if count is None else 0, count)
+    return IncrementalAlterConfigs(
+        (ResourceOperations(ConfigResourceType.BROKER, "0", (operation,)),)
+    )

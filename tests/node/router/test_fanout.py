@@ -46,21 +46,22 @@ class _Peer:
         self._bell_path = Path(address.removeprefix("ipc://")).parent / f"{index}-{id(self)}.bell"
         self._bell = Bell(self._bell_path)
 
-    async def greet(self, incarnation: int) -> RouterGreeting:
+    async def greet(self, incarnation: int, worker_count: int = 0) -> RouterGreeting:
         await _until(self._link.take_connected)
-        self._link.socket.send(
-            encode([WorkerGreeting(self._index, incarnation, str(self._bell_path))])
+        greeting = WorkerGreeting(
+            self._index, incarnation, str(self._bell_path), worker_count=worker_count
         )
+        self._link.socket.send(encode([greeting]))
         await _until(lambda: bool(self._link.socket.poll(0)))
-        (greeting,) = self._decode(self._link.socket.recv())
-        assert isinstance(greeting, RouterGreeting)
-        self._arena = Arena.open(Path(greeting.arena_path))
+        (answer,) = self._decode(self._link.socket.recv())
+        assert isinstance(answer, RouterGreeting)
+        self._arena = Arena.open(Path(answer.arena_path))
         view = self._arena.view
-        first, second = greeting.requests_ring_offset, greeting.replies_ring_offset
-        self._requests = RingReader(view[first : first + greeting.ring_bytes])
-        self._replies = RingWriter(view[second : second + greeting.ring_bytes])
-        self._ringer = Ringer.open(Path(greeting.bell_path))
-        return greeting
+        first, second = answer.requests_ring_offset, answer.replies_ring_offset
+        self._requests = RingReader(view[first : first + answer.ring_bytes])
+        self._replies = RingWriter(view[second : second + answer.ring_bytes])
+        self._ringer = Ringer.open(Path(answer.bell_path))
+        return answer
 
     async def greet_again(self, incarnation: int) -> None:
         """As after a reconnection: the rings are still the same ones."""
@@ -218,6 +219,57 @@ def test_what_a_dead_worker_had_been_sent_is_answered_retriably(tmp_path: Path) 
             second.send(Appended(message.request_id, 0, 3))
             assert isinstance(await _answer(after), Appended)
             second.close()
+
+    asyncio.run(main())
+
+
+def test_other_workers_get_what_was_not_sent_and_the_rest_is_answered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with _bus(tmp_path, []) as (fanout, context, address):
+            before = [_Peer(context, address, index) for index in (0, 1)]
+
+            def reachable() -> int:
+                return fanout.reachable_count
+
+            for peer in before:
+                await peer.greet(1, 2)
+            sent = _append(fanout, 3, b"sent")
+            await before[1].receive()
+            for peer in before:
+                peer.fall_asleep()
+                peer.close()
+            async with asyncio.timeout(DEADLINE_S):
+                while fanout.reachable_count:
+                    for store in (0, 1):
+                        _append(fanout, store, b"lost")
+                    await asyncio.sleep(0.001)
+            unsent = [_append(fanout, store, b"%d" % store) for store in range(4)]
+            after = {index: _Peer(context, address, index) for index in (2, 0, 3, 1)}
+            for index, peer in after.items():
+                await peer.greet(2, 4)
+                # Each is given the stores that are its own now, and nothing else.
+                messages = await peer.receive()
+                assert [m.batches for m in messages if isinstance(m, AppendBytes)][-1:] == [
+                    b"%d" % index
+                ]
+                assert {m.store for m in messages if isinstance(m, AppendBytes)} == {index}
+                peer.send(*(Appended(m.request_id, 0, 7) for m in messages))  # type: ignore[union-attr]  # appends all
+                assert isinstance(await _answer(unsent[index]), Appended)
+            lost = await _answer(sent)
+            assert isinstance(lost, Failed)
+            assert lost.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert reachable() == 4
+            for peer in after.values():
+                peer.close()
+            alone = _Peer(context, address, 0)
+            await alone.greet(3, 1)
+            assert reachable() == 1
+            reply = _append(fanout, 3, b"all stores")
+            (message,) = await alone.receive()
+            assert isinstance(message, AppendBytes)
+            alone.send(Appended(message.request_id, 0, 8))
+            assert isinstance(await _answer(reply), Appended)
+            alone.close()
 
     asyncio.run(main())
 

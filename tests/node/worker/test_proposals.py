@@ -4,13 +4,14 @@ from cluster.controller.commands import (
     AlterPartition,
     InSyncReply,
     InSyncResult,
+    ResignReplicas,
     decode_command,
     encode_reply,
 )
 from cluster.metadata.image import MetadataImage
 from cluster.replication.leader import Proposal
 from node.bus.messages import Submit, Submitted
-from node.worker.proposals import TIMEOUT_MS, Proposals
+from node.worker.proposals import RESIGN_MS, TIMEOUT_MS, Proposals
 from protocol.errors import ErrorCode
 
 TOPIC = bytes(16)
@@ -56,3 +57,18 @@ def test_what_is_not_answered_in_time_has_an_unknown_fate() -> None:
         (FIRST, ErrorCode.REQUEST_TIMED_OUT),
         (SECOND, ErrorCode.REQUEST_TIMED_OUT),
     ]
+
+
+def test_replicas_resign_once_in_a_while_and_nobody_waits_for_an_answer() -> None:
+    told: list[Submit] = []
+    proposals = Proposals(1, told.append)
+    image = MetadataImage.empty()
+    proposals.resign([(TOPIC, 0), (TOPIC, 3)], image, 10_000)
+    proposals.resign([(TOPIC, 4)], image, 10_000 + RESIGN_MS - 1)
+    (submit,) = told
+    assert decode_command(submit.command) == ResignReplicas(1, -1, ((TOPIC, 0), (TOPIC, 3)))
+    answer = Submitted(submit.request_id, ErrorCode.STALE_BROKER_EPOCH, b"")
+    assert list(proposals.answered(answer)) == []
+    assert list(proposals.expired(1 << 50)) == []
+    proposals.resign([(TOPIC, 4)], image, 10_000 + RESIGN_MS)
+    assert len(told) == 2

@@ -7,6 +7,7 @@ import pytest
 import zmq
 
 from cluster.metadata.image import PartitionImage
+from cluster.metadata.records import BrokerRegistered
 from cluster.replication.messages import (
     PAYLOAD_HEAD,
     PartitionFetched,
@@ -140,3 +141,19 @@ def test_a_leader_whose_address_nobody_knows_is_not_asked(tmp_path: Path) -> Non
     room.nodes[0].run()
     assert room.nodes[0].replication.next_ms(room.now_ms) > room.now_ms
     room.close()
+
+
+def test_a_leader_whose_workers_are_others_now_is_asked_where_they_are(played: Played) -> None:
+    played.hear()
+    moved = bind_replicas(played.room.context, "tcp://127.0.0.1:*", None)
+    address = moved.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(address, bytes)
+    before, played.socket = played.socket, moved
+    played.room.addresses[1] = address.rstrip(b"\0").decode()
+    # Nothing is new about the partition; only a broker has told that it is elsewhere.
+    played.room.decide(BrokerRegistered(1, 7, bytes(16), ()))
+    played.follower.follow()
+    first = played.hear()
+    assert first.is_full
+    assert first.subscribed[0].fetch_offset == 0
+    before.close(0)

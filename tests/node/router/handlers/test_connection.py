@@ -76,7 +76,12 @@ def test_features_whose_range_begins_at_0_are_hidden_from_version_3(room: Router
     names = [[f.name for f in ask(room, version).supported_features] for version in (3, 4)]
     assert names == [
         ["metadata.version"],
-        ["eligible.leader.replicas.version", "kraft.version", "metadata.version"],
+        [
+            "eligible.leader.replicas.version",
+            "kraft.version",
+            "metadata.version",
+            "transaction.version",
+        ],
     ]
 
 

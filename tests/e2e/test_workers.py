@@ -1,0 +1,107 @@
+"""A node gets other numbers of workers while clients are at it: stores change hands at once, and no
+record moves."""
+
+import os
+from pathlib import Path
+
+from node.embedded import EmbeddedBroker
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from tests.e2e.checker import anomalies
+from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
+from tests.e2e.conftest import Report, StartNode
+from tests.e2e.scene import Scene
+from tests.support.waiting import wait_until
+
+TOPIC = "orders"
+PARTITIONS = 8
+BROKER, SET, DELETE = 4, 0, 1
+
+
+def have_workers(node: EmbeddedBroker, node_id: int, count: int | None) -> None:
+    """Set how many workers a node has, or leave it to its own configuration again; returns when
+    they are there."""
+    config = IncrementalAlterableConfig(
+        name="workers",
+        config_operation=DELETE if count is None else SET,
+        value=None if count is None else str(count),
+    )
+    resource = IncrementalAlterConfigsResource(
+        resource_type=BROKER, resource_name=str(node_id), configs=[config]
+    )
+    answer = node.ask(
+        IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse
+    )
+    assert not answer.responses[0].error_code, answer.responses[0].error_message
+    wait_for_workers(node, count or 1)
+
+
+def wait_for_workers(node: EmbeddedBroker, count: int) -> None:
+    wanted = {f"worker-{index}" for index in range(count)}
+    wait_until(
+        lambda: {name for name in node.processes if name.startswith("worker-")} == wanted,
+        timeout_s=WAIT_S,
+        what=f"{count} workers are ready",
+    )
+
+
+def segments(node: EmbeddedBroker) -> set[tuple[str, int]]:
+    """The files that hold records, and which files these are."""
+    return {
+        (str(path.relative_to(node.data)), os.stat(path).st_ino)
+        for path in Path(node.data).glob("stores/*/segment-*.mdb")
+    }
+
+
+def test_stores_move_between_workers_under_load_and_data_stay(
+    start_node: StartNode, report: Report
+) -> None:
+    node = start_node({"workers": "1"})
+    node.create_topic(TOPIC, partitions=PARTITIONS)
+    scene = Scene(node.bootstrap_servers, TOPIC, PARTITIONS)
+    scene.begin()
+    before, assignments = segments(node), scene.assignments()
+    router = node.processes["router-0"]
+    more_s = scene.measure(lambda: have_workers(node, 0, 4))
+    fewer_s = scene.measure(lambda: have_workers(node, 0, 2))
+    report(f"1 to 4 and 4 to 2 workers: longest gaps of a producer {more_s:.2f}, {fewer_s:.2f} s")
+    have_workers(node, 0, None)
+    scene.wait_for_progress()
+    assert node.processes["router-0"] == router, "clients keep their connections"
+    assert scene.assignments() == assignments, "somebody was made to join again"
+    assert before <= segments(node), "no record was written anew"
+
+    # What is set while the node runs holds after a restart, too, whatever its configuration says.
+    have_workers(node, 0, 3)
+    node.stop()
+    node.settings["workers"] = "2"
+    node.start()
+    wait_for_workers(node, 3)
+    scene.wait_for_progress()
+    scene.end()
+    assert anomalies(scene.history) == []
+    assert before <= segments(node)
+
+
+def test_followers_find_the_new_workers_of_a_leader(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, 2, settings={"min.insync.replicas": "2"}) as nodes:
+        nodes[0].create_topic(TOPIC, partitions=PARTITIONS)
+        nodes.wait_until_whole(TOPIC)
+        scene = Scene(nodes.bootstrap_servers, TOPIC, PARTITIONS)
+        scene.begin()
+        for node_id in (0, 1):
+            have_workers(nodes[node_id], node_id, 2)
+            # With min.insync.replicas 2 nothing is acknowledged that did not reach the other node.
+            scene.wait_for_progress()
+        assert_replicated(nodes)
+        scene.end()
+        assert anomalies(scene.history) == []
+
+
+def assert_replicated(nodes: Cluster) -> None:
+    nodes.wait_until_whole(TOPIC)
+    assert all(len(partition.isr_nodes) == 2 for partition in nodes.partitions(TOPIC))
