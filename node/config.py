@@ -69,10 +69,14 @@ _LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
 # is accepted with them; they have no effect, which the supervisor says at the start.
 _IGNORED = frozenset(
     {
+        "controlled.shutdown.enable",
+        "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms",
         "controller.listener.names",
         "controller.quorum.bootstrap.servers",
         "controller.quorum.voters",
         "inter.broker.listener.name",
+        "leader.imbalance.per.broker.percentage",
         "log.cleaner.threads",
         "num.io.threads",
         "num.network.threads",

@@ -133,8 +133,8 @@ class PeerBus:
         self.failed_count = 0
         """Handshakes with peers that came to nothing."""
         self._gone: list[int] = []
-        self.is_replaced = False
-        """Whether somebody has said that the quorum has another replica for the one we are."""
+        self.replaced_by: set[int] = set()
+        """The members that have said that the quorum has another replica for the one we are."""
         self.dropped_count = 0
         """Messages that found a queue full or nobody connected."""
         self.refused_count = 0
@@ -287,7 +287,8 @@ class PeerBus:
         self._failures[member] = self._failures.get(member, 0) + 1
         if self._failures[member] % _FAILURES_TOLD == 0:
             log.error(
-                "%s does not take our handshake: cluster.secret must be the same on every node",
+                "%s does not take our handshake: cluster.secret must be the same on every node; if"
+                " it is, the way there is cut",
                 self._name(member),
             )
 
@@ -366,7 +367,8 @@ class PeerBus:
             except msgspec.DecodeError:
                 continue
             log.error("%s refuses us: %s", self._name(member), refused.reason)
-            self.is_replaced |= refused.is_replaced
+            if refused.is_replaced:
+                self.replaced_by.add(member)
 
     def _name(self, member: int) -> str:
         who = "the node" if member < 0 else f"node {node_id_of(member)}"

@@ -23,6 +23,7 @@ from node.cli.output import Output, Row, with_output
 from node.cli.quorum import describe_with
 from node.cli.rebalance import rebalance
 from node.cli.serve import with_settings
+from node.cli.session import Session
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
@@ -131,8 +132,9 @@ def up(
             nodes.start()
             if nodes.layout.joined:
                 local = Connection(bootstrap=nodes.bootstrap_servers, timeout_s=30.0, properties={})
-                for node_id in give_votes(sorted(nodes.nodes), local, output):
-                    output.hint(f"Node {node_id} has joined, and votes.")
+                with Session(local) as session:
+                    for node_id in give_votes(sorted(nodes.nodes), session, output):
+                        output.hint(f"Node {node_id} has joined, and votes.")
             _welcome(nodes, folder, output)
             _attend(nodes, output)
         except BrokerFailure as failure:

@@ -20,7 +20,8 @@ import click
 
 from node.cli.client import Connection, with_connection
 from node.cli.output import Output, with_output
-from node.cli.quorum import Quorum, add_voter, ask_any, check, describe, remove_voter
+from node.cli.quorum import Quorum, add_voter, check, describe, remove_voter
+from node.cli.session import Session
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
     ReplicaState,
@@ -54,11 +55,12 @@ def add(node_id: int, connection: Connection, output: Output) -> None:
     a vote as well; with three or five votes the cluster decides on as long as one or two of these
     nodes are lost.
     """
-    quorum = _leader_s(connection)
-    if quorum.voter(node_id) is not None and quorum.observer(node_id) is None:
-        _tell_votes(node_id, quorum, output, is_new=False)
-        return
-    _tell_votes(node_id, give_vote(node_id, connection, output), output, is_new=True)
+    with Session(connection) as session:
+        quorum = _leader_s(session)
+        is_new = quorum.voter(node_id) is None or quorum.observer(node_id) is not None
+        if is_new:
+            quorum = give_vote(node_id, session, output)
+    _tell_votes(node_id, quorum, output, is_new=is_new)
 
 
 @click.command()
@@ -74,19 +76,24 @@ def remove(node_id: int, force: bool, connection: Connection, output: Output) ->
     Move its replicas away first (odradek node drain). A node that runs is to be stopped when it has
     lost its vote; the command waits for that as long as --timeout says, and can be given again.
     """
-    quorum = _leader_s(connection)
+    with Session(connection) as session:
+        _remove(node_id, session, output, is_forced=force)
+
+
+def _remove(node_id: int, session: Session, output: Output, *, is_forced: bool) -> None:
+    quorum = _leader_s(session)
     voter, observer = quorum.voter(node_id), quorum.observer(node_id)
-    broker = _broker(node_id, connection)
+    broker = _broker(node_id, session)
     if voter is None and observer is None and broker is None:
         raise click.ClickException(
             f"there is no node {node_id}; odradek cluster status shows those that there are"
         )
     is_replaced = voter is not None and observer is not None
-    if not is_replaced and not force:
-        _refuse_hosts(node_id, connection)
+    if not is_replaced and not is_forced:
+        _refuse_hosts(node_id, session)
     if voter is not None:
-        remove_voter(connection, voter)
-        quorum = _leader_s(connection)
+        remove_voter(session, voter)
+        quorum = _leader_s(session)
     if is_replaced:
         output.done(
             f"Node {node_id}'s replica in its old data folder votes no more; {_votes(quorum)}."
@@ -95,7 +102,7 @@ def remove(node_id: int, force: bool, connection: Connection, output: Output) ->
         )
         return
     if broker is not None:
-        _unregister(node_id, connection, output)
+        _unregister(node_id, session, output)
     output.done(
         f"Node {node_id} is not in the cluster any more; {_votes(quorum)}.",
         _result(
@@ -104,21 +111,21 @@ def remove(node_id: int, force: bool, connection: Connection, output: Output) ->
     )
 
 
-def give_vote(node_id: int, connection: Connection, output: Output) -> Quorum:
+def give_vote(node_id: int, session: Session, output: Output) -> Quorum:
     """Wait until a node follows and has caught up, then give it a vote; the quorum with it.
 
     ClickException if it does not come, does not come nearer, or is refused.
     """
     observer = _until(
-        lambda: _observer(node_id, connection),
-        connection,
+        lambda: _observer(node_id, session),
+        session,
         f"node {node_id} does not follow the metadata: start it with join=HOST:PORT of a node of"
         " the cluster, peer.listen, and the cluster's cluster.id and cluster.secret; if it runs,"
         " its log says why it is not taken in",
     )
     output.hint(f"Node {node_id} follows the metadata; it gets a vote when it has caught up.")
-    _catch_up(observer, connection, output)
-    quorum = _leader_s(connection)
+    _catch_up(observer, session, output)
+    quorum = _leader_s(session)
     old = quorum.voter(node_id)
     if old is not None and old.replica_directory_id != observer.replica_directory_id:
         raise click.ClickException(
@@ -129,7 +136,7 @@ def give_vote(node_id: int, connection: Connection, output: Output) -> Quorum:
 
     def is_added() -> bool:
         # The old replica of a node may follow still, as far as the leader knows.
-        answer = add_voter(connection, _observer(node_id, connection) or observer)
+        answer = add_voter(session, _observer(node_id, session) or observer)
         if answer.error_code == ErrorCode.DUPLICATE_VOTER:
             return True  # an answer was lost: it has the vote
         if answer.error_code != ErrorCode.REQUEST_TIMED_OUT:
@@ -138,10 +145,8 @@ def give_vote(node_id: int, connection: Connection, output: Output) -> Quorum:
         return not answer.error_code
 
     reasons: list[str] = []
-    _until(is_added, connection, lambda: f"node {node_id} has no vote yet: {reasons[-1]}")
-    return _until(
-        lambda: _with_voter(node_id, connection), connection, f"node {node_id} has no vote yet"
-    )
+    _until(is_added, session, lambda: f"node {node_id} has no vote yet: {reasons[-1]}")
+    return _until(lambda: _with_voter(node_id, session), session, f"node {node_id} has no vote yet")
 
 
 def vote_count(node_count: int) -> int:
@@ -150,53 +155,53 @@ def vote_count(node_count: int) -> int:
     return min(VOTERS_MAX, node_count - 1 + node_count % 2)
 
 
-def give_votes(node_ids: Sequence[int], connection: Connection, output: Output) -> list[int]:
+def give_votes(node_ids: Sequence[int], session: Session, output: Output) -> list[int]:
     """Give the first of these nodes, in this order, votes as `vote_count` has it; who got one."""
-    quorum = _leader_s(connection)
+    quorum = _leader_s(session)
     missing = vote_count(len(node_ids)) - len(quorum.voters)
     without = [node_id for node_id in node_ids if quorum.voter(node_id) is None]
     chosen = without[: max(0, missing)]
     for node_id in chosen:
-        give_vote(node_id, connection, output)
+        give_vote(node_id, session, output)
     return chosen
 
 
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _leader_s(connection: Connection) -> Quorum:
+def _leader_s(session: Session) -> Quorum:
     return _until(
-        lambda: describe(connection),
-        connection,
+        lambda: describe(session),
+        session,
         "the quorum has no leader: a majority of its voters must be there; odradek cluster status"
         " shows who is",
     )
 
 
-def _observer(node_id: int, connection: Connection) -> ReplicaState | None:
-    quorum = describe(connection)
+def _observer(node_id: int, session: Session) -> ReplicaState | None:
+    quorum = describe(session)
     return None if quorum is None else quorum.observer(node_id)
 
 
-def _with_voter(node_id: int, connection: Connection) -> Quorum | None:
-    quorum = describe(connection)
+def _with_voter(node_id: int, session: Session) -> Quorum | None:
+    quorum = describe(session)
     return None if quorum is None or quorum.voter(node_id) is None else quorum
 
 
-def _catch_up(observer: ReplicaState, connection: Connection, output: Output) -> None:
+def _catch_up(observer: ReplicaState, session: Session, output: Output) -> None:
     """Show how far a node is until it has what there was when this began."""
-    node_id, end = observer.replica_id, _leader_s(connection).end
+    node_id, end = observer.replica_id, _leader_s(session).end
     begin = done = max(0, observer.log_end_offset)
     if done >= end:
         return
     with output.progress(f"Node {node_id} catches up", end - begin) as advance:
-        deadline = time.monotonic() + connection.timeout_s
+        deadline = time.monotonic() + session.timeout_s
         while done < end:
-            found = _observer(node_id, connection)
+            found = _observer(node_id, session)
             if found is not None and found.log_end_offset > done:
                 advance(found.log_end_offset - done)
                 done = found.log_end_offset
-                deadline = time.monotonic() + connection.timeout_s
+                deadline = time.monotonic() + session.timeout_s
             if time.monotonic() > deadline:
                 raise click.ClickException(
                     f"node {node_id} does not come nearer: it has {done} of {end} entries; is it"
@@ -205,8 +210,8 @@ def _catch_up(observer: ReplicaState, connection: Connection, output: Output) ->
             time.sleep(POLL_S)
 
 
-def _refuse_hosts(node_id: int, connection: Connection) -> None:
-    metadata = ask_any(connection, MetadataRequest(topics=None), MetadataResponse)
+def _refuse_hosts(node_id: int, session: Session) -> None:
+    metadata = session.ask(MetadataRequest(topics=None), MetadataResponse)
     hosted = sorted(
         f"{topic.name}-{partition.partition_index}"
         for topic in metadata.topics
@@ -222,37 +227,35 @@ def _refuse_hosts(node_id: int, connection: Connection) -> None:
         )
 
 
-def _broker(node_id: int, connection: Connection) -> DescribeClusterBroker | None:
+def _broker(node_id: int, session: Session) -> DescribeClusterBroker | None:
     request = DescribeClusterRequest(include_fenced_brokers=True)
-    answer = ask_any(connection, request, DescribeClusterResponse)
+    answer = session.ask(request, DescribeClusterResponse)
     check(answer.error_code, answer.error_message, "the cluster is not described")
     return next((broker for broker in answer.brokers if broker.broker_id == node_id), None)
 
 
-def _unregister(node_id: int, connection: Connection, output: Output) -> None:
+def _unregister(node_id: int, session: Session, output: Output) -> None:
     def is_stopped() -> bool:
-        broker = _broker(node_id, connection)
+        broker = _broker(node_id, session)
         return broker is None or broker.is_fenced
 
     if not is_stopped():
         output.hint(f"Stop node {node_id} now: it is forgotten as soon as it is gone.")
         _until(
             is_stopped,
-            connection,
+            session,
             f"node {node_id} has no vote any more, but it runs still and would register itself"
             " again: stop it, then give this command again",
         )
     request = UnregisterBrokerRequest(broker_id=node_id)
-    answer = ask_any(connection, request, UnregisterBrokerResponse)
+    answer = session.ask(request, UnregisterBrokerResponse)
     if answer.error_code != ErrorCode.BROKER_ID_NOT_REGISTERED:
         check(answer.error_code, answer.error_message, f"node {node_id} is not forgotten")
 
 
-def _until(
-    look: Callable[[], T | None], connection: Connection, complaint: str | Callable[[], str]
-) -> T:
+def _until(look: Callable[[], T | None], session: Session, complaint: str | Callable[[], str]) -> T:
     """What `look` finds, as soon as it finds something; ClickException when time is up."""
-    deadline = time.monotonic() + connection.timeout_s
+    deadline = time.monotonic() + session.timeout_s
     while True:
         found = look()
         if found:

@@ -6,14 +6,14 @@ Any broker can be asked: it asks the quorum's leader. PLAINTEXT only.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
 import click
 
-from node.asker import Asker, NotABroker
-from node.cli.client import Connection, split_address
+from node.asker import Asker
+from node.cli.session import Session
 from protocol.apis import ApiKey
-from protocol.errors import ErrorCode, ProtocolError
+from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
@@ -28,7 +28,6 @@ from protocol.messages.cluster import (
 )
 
 METADATA_TOPIC: Final = "__cluster_metadata"
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,19 +61,6 @@ class Quorum:
         )
 
 
-def ask_any(connection: Connection, request: object, response: type[R]) -> R:
-    """The answer of the first bootstrap broker that gives one. ClickException if none does."""
-    reasons = []
-    for address in connection.bootstrap.split(","):
-        host, port = split_address(address.strip())
-        try:
-            with Asker(host, port, connection.timeout_s) as asker:
-                return asker.ask(request, response)
-        except (OSError, NotABroker, ProtocolError) as error:
-            reasons.append(f"{host}:{port}: {error}")
-    raise click.ClickException(f"no broker answers ({'; '.join(reasons)})")
-
-
 def quorum_request() -> DescribeQuorumRequest:
     """The question how the quorum stands."""
     topic = DescribeQuorumRequestTopicData(
@@ -94,9 +80,9 @@ def describe_with(asker: Asker) -> DescribeQuorumResponsePartitionData | None:
     return answer.topics[0].partitions[0]
 
 
-def describe(connection: Connection) -> Quorum | None:
+def describe(session: Session) -> Quorum | None:
     """How the quorum stands; None while it has no leader."""
-    answer = ask_any(connection, quorum_request(), DescribeQuorumResponse)
+    answer = session.ask(quorum_request(), DescribeQuorumResponse)
     check(answer.error_code, answer.error_message, "the quorum is not described")
     (partition,) = answer.topics[0].partitions
     if partition.error_code == ErrorCode.LEADER_NOT_AVAILABLE:
@@ -105,27 +91,27 @@ def describe(connection: Connection) -> Quorum | None:
     return Quorum(partition.leader_id, tuple(partition.current_voters), tuple(partition.observers))
 
 
-def add_voter(connection: Connection, replica: ReplicaState) -> AddRaftVoterResponse:
+def add_voter(session: Session, replica: ReplicaState) -> AddRaftVoterResponse:
     """Have an observer made a voter; the answer, whatever it says."""
     request = AddRaftVoterRequest(
         cluster_id=None,
-        timeout_ms=_within(connection),
+        timeout_ms=_within(session),
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
-    return ask_any(connection, request, AddRaftVoterResponse)
+    return session.ask(request, AddRaftVoterResponse)
 
 
-def remove_voter(connection: Connection, replica: ReplicaState) -> None:
+def remove_voter(session: Session, replica: ReplicaState) -> None:
     """Have a vote taken away that was there a moment ago; ClickException if it is not taken."""
     request = RemoveRaftVoterRequest(
         cluster_id=None,
         voter_id=replica.replica_id,
         voter_directory_id=replica.replica_directory_id,
     )
-    answer = ask_any(connection, request, RemoveRaftVoterResponse)
+    answer = session.ask(request, RemoveRaftVoterResponse)
     if answer.error_code == ErrorCode.VOTER_NOT_FOUND:
-        quorum = describe(connection)
+        quorum = describe(session)
         voters = () if quorum is None else quorum.voters
         # If it is gone, an answer was lost.
         left = {(voter.replica_id, voter.replica_directory_id) for voter in voters}
@@ -145,6 +131,6 @@ def check(error_code: int, message: str | None, what: str) -> None:
         raise click.ClickException(f"{what}: {message or error.message} ({error.name})")
 
 
-def _within(connection: Connection) -> int:
+def _within(session: Session) -> int:
     """Milliseconds after which a broker is to answer, so that the answer is heard."""
-    return max(1, int(connection.timeout_s * 800))
+    return max(1, int(session.timeout_s * 800))

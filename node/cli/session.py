@@ -35,6 +35,11 @@ class Session:
         self._askers: dict[Address, Asker] = {}
         self._answered_last = self._bootstrap[0]
 
+    @property
+    def timeout_s(self) -> float:
+        """The longest wait for an answer."""
+        return self._timeout_s
+
     def __enter__(self) -> Self:
         return self
 

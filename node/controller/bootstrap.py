@@ -9,8 +9,9 @@ import uuid
 
 from cluster.controller.commands import RegisterBroker
 from cluster.controller.features import fixed_min_insync_replicas
+from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
 from cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
-from cluster.metadata.image import Listener, MetadataImage
+from cluster.metadata.image import ConfigResourceType, Listener, MetadataImage
 from cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
 from node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
 from node.peer_settings import is_everywhere
@@ -23,6 +24,21 @@ def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:
         ClusterCreated(config.cluster_id),
         *(FeatureLevelChanged(name, level) for name, level in INITIAL_LEVELS.items()),
         *fixed_min_insync_replicas(MetadataImage.empty(), config.node_id, config.broker_configs),
+    )
+
+
+def overruled(config: NodeConfig, image: MetadataImage) -> str | None:
+    """What to tell about a min.insync.replicas in the node's own configuration that the cluster's
+    overrules: one with eligible leader replicas keeps the one it began with (KIP-966)."""
+    key = "min.insync.replicas"
+    own = config.static_configs.get(key)
+    clusters = image.configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER).get(key)
+    if own is None or clusters in (None, own):
+        return None
+    return (
+        f"{key}={own} of this node's configuration is without effect: the cluster's is {clusters};"
+        " change it for all brokers at once, for example with kafka-configs.sh --entity-type"
+        " brokers --entity-default"
     )
 
 

@@ -38,8 +38,9 @@ class Liveness:
         """Who has been asked and does not answer."""
 
     def expect(self, names: Iterable[str]) -> None:
-        """From now on these are asked and nobody else; who was asked already has no more time."""
-        self._asked_ms = {name: self._asked_ms.get(name) for name in names}
+        """From now on these are asked and nobody else. All are given the whole time: some of them
+        may be starting just now, in the place of those that have been asked."""
+        self._asked_ms = dict.fromkeys(names)
         self.silent &= self._asked_ms.keys()
 
     def heard(self, name: str) -> None:

@@ -6,10 +6,13 @@ a connection breaks                  doubt: this node's processes are told, for 
 a peer's process ends                suspicion: an active controller waits less for its broker;
                                      if it led the quorum, the others stand one after the other
 it is connected again                neither
+we lead the quorum after a peer      suspicion as well: a machine that died breaks no connection,
+                                     but it has lost the quorum. Who handed the lead over in order
+                                     is heard of in no time
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from cluster.raft.configuration import node_id_of
 from node.controller.raft_driver import RaftDriver
@@ -31,11 +34,19 @@ class LostPeers:
         self._doubted: tuple[int, ...] = ()
         self._gone_ms: dict[int, int] = {}
         self._succession: tuple[int, int] | None = None
+        self._former_leader: int | None = None
 
-    @property
-    def suspects(self) -> Iterable[tuple[int, int]]:
-        """The nodes whose controller's process has ended, and since when in milliseconds."""
-        return self._gone_ms.items()
+    def led_by(self, member: int | None) -> None:
+        """Who leads the quorum now, as far as is known."""
+        if member not in (None, self._own_id):
+            self._former_leader = member
+
+    def suspects(self, now_ms: int) -> Sequence[tuple[int, int]]:
+        """For who begins to lead: the node that led before, those whose controller's process has
+        ended, and since when."""
+        former, self._former_leader = self._former_leader, None
+        found = [] if former is None else [(node_id_of(former), now_ms)]
+        return [*found, *self._gone_ms.items()]
 
     def came_back(self, member: int) -> None:
         """It is connected."""

@@ -79,10 +79,14 @@ class Neighbours:
         """Whether the quorum has no founder of our id any more, or one with another data folder, so
         that this node has to come back as a replica without a vote.
 
-        Not if it has begun a cluster of its own meanwhile: nobody knows which of the two is right.
+        While somebody leads it, that is the leader's to say: whoever else says so may be wrong
+        itself. Not if this node has begun a cluster of its own meanwhile, for nobody knows which of
+        the two is right.
         """
         bus, driver = self._acquaintances.bus, self._driver
-        if bus is None or not bus.is_replaced or not is_founder(self._own_id):
+        if bus is None or not bus.replaced_by or not is_founder(self._own_id):
+            return False
+        if driver.node.leader_id not in {None, *bus.replaced_by}:
             return False
         return not driver.is_alone or driver.node.log.last_index == 0
 

@@ -32,9 +32,7 @@ from cluster.metadata.records import (
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.snapshot import image_records
 from cluster.raft.configuration import node_id_of
-from cluster.raft.messages import (
-    Entry,
-)
+from cluster.raft.messages import Entry
 from cluster.raft.ready import Role, Standing
 from cluster.raft.settings import RaftSettings
 from node.bus.endpoint import drain_with_identity, ipc_address
@@ -50,7 +48,7 @@ from node.bus.messages import (
 from node.bus.peer_messages import PeerHeader, Refused
 from node.config import NodeConfig
 from node.controller.acquaintances import Acquaintances
-from node.controller.bootstrap import bootstrap_records
+from node.controller.bootstrap import bootstrap_records, overruled
 from node.controller.decisions import Decisions, NoRoomError, NotNowError
 from node.controller.errands import Errands
 from node.controller.followers import Followers
@@ -91,8 +89,6 @@ class ControllerProcess:
         self._decisions: Decisions | None = None
         self._is_ready = False
         self._is_complete = False
-        self._former_leader: int | None = None
-        """The node that led the quorum before, until its broker is suspected for that."""
         self._is_resigning = False
         self._resign_again_ms = 0
         self._hand_over_ms = 0
@@ -228,6 +224,11 @@ class ControllerProcess:
         metrics.gauge(
             "odradek_quorum_is_leader", "1 at the active controller", lambda: self._driver.is_leader
         )
+        metrics.gauge(
+            "odradek_quorum_is_voter",
+            "1 where this node votes",
+            lambda: self._driver.node.configuration.is_voter(self._own_id),
+        )
         metrics.gauge("odradek_commands", "Not answered yet", lambda: len(self._errands))
         peers = self._peers
         if peers is not None:
@@ -311,6 +312,8 @@ class ControllerProcess:
         self._followers.admit(self._image)
         if broker is not None and not broker.is_fenced and not self._is_ready:
             self._is_ready = True
+            if (notice := overruled(self._config, self._image)) is not None:
+                log.warning("%s", notice)
             self._supervisor.ready()
         if self._is_ready and self._image.configs is not self._configs_heeded:
             self._heed_configs()
@@ -394,8 +397,7 @@ class ControllerProcess:
         ):
             self._decisions = None
         now_ms = _clock_ms()
-        if standing.leader_id not in (None, self._own_id):
-            self._former_leader = node_id_of(standing.leader_id)
+        self._lost.led_by(standing.leader_id)
         if self._config.is_of_several:
             leader = None if standing.leader_id is None else node_id_of(standing.leader_id)
             log.info("%s in term %d, leader %s", standing.role, standing.term, leader)
@@ -421,18 +423,10 @@ class ControllerProcess:
             decisions.propose(bootstrap_records(self._config), makes_room=True)
         if self._config.is_of_several:
             decisions.controller.lead(_clock_ms())
-            self._suspect_all(decisions)
+            for suspect, since_ms in self._lost.suspects(_clock_ms()):
+                decisions.controller.suspect(suspect, since_ms)
         self._decisions = decisions
         self._errands.lead_by(self._own_id, decisions, _clock_ms())
-
-    def _suspect_all(self, decisions: Decisions) -> None:
-        """Nodes that have probably died: their processes have ended, or the quorum has lost sight
-        of one that led it. Whoever handed the lead over in order is heard of in no time."""
-        if self._former_leader is not None:
-            decisions.controller.suspect(self._former_leader, _clock_ms())
-            self._former_leader = None
-        for gone, since_ms in self._lost.suspects:
-            decisions.controller.suspect(gone, since_ms)
 
     def _has_room(self, byte_count: int) -> bool:
         """Whether the log takes so much more. If not, another node shall lead: its disk may."""

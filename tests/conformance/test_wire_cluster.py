@@ -1,22 +1,29 @@
 """ElectLeaders (43), AlterPartitionReassignments (45), ListPartitionReassignments (46),
-UpdateFeatures (57), UnregisterBroker (64) and the features in ApiVersions, as far as a single
-broker can show them.
+UpdateFeatures (57), UnregisterBroker (64), AddRaftVoter (80), RemoveRaftVoter (81) and the features
+in ApiVersions, as far as a single broker can show them.
 """
 
 import pytest
 
+from node.cli.quorum import quorum_request
 from protocol.errors import ErrorCode
 from protocol.messages.cluster import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    DescribeQuorumResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
     FeatureUpdateKey,
+    Listener,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
     ListPartitionReassignmentsTopics,
     ReassignablePartition,
     ReassignableTopic,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
     TopicPartitions,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
@@ -267,3 +274,75 @@ def test_a_broker_that_is_not_there_cannot_be_unregistered(wire: WireClient) -> 
     answer = wire.ask(request, 0, UnregisterBrokerResponse)
     assert answer.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
     assert answer.error_message
+
+
+FOLDER = bytes(range(16))
+"""The id of nobody's data folder."""
+
+
+def add_voter(
+    wire: WireClient, version: int, *, voter_id: int, cluster_id: str | None = None
+) -> AddRaftVoterResponse:
+    listener = Listener(name="CONTROLLER", host="127.0.0.1", port=1)
+    request = AddRaftVoterRequest(
+        cluster_id=cluster_id,
+        timeout_ms=5_000,
+        voter_id=voter_id,
+        voter_directory_id=FOLDER,
+        listeners=[listener],
+    )
+    return wire.ask(request, version, AddRaftVoterResponse)
+
+
+def remove_voter(
+    wire: WireClient, *, voter_id: int, folder: bytes = FOLDER, cluster_id: str | None = None
+) -> RemoveRaftVoterResponse:
+    request = RemoveRaftVoterRequest(
+        cluster_id=cluster_id, voter_id=voter_id, voter_directory_id=folder
+    )
+    return wire.ask(request, 0, RemoveRaftVoterResponse)
+
+
+def voters(wire: WireClient) -> dict[int, bytes]:
+    """Who votes, with the ids of their data folders."""
+    answer = wire.ask(quorum_request(), 2, DescribeQuorumResponse)
+    (partition,) = answer.topics[0].partitions
+    return {v.replica_id: v.replica_directory_id for v in partition.current_voters}
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_node_that_votes_is_not_given_a_second_vote(wire: WireClient, version: int) -> None:
+    """KIP-853: "DUPLICATE_VOTER"."""
+    (own, _), *_ = voters(wire).items()
+    answer = add_voter(wire, version, voter_id=own)
+    assert answer.error_code == ErrorCode.DUPLICATE_VOTER
+    assert answer.error_message
+
+
+@pytest.mark.parametrize("version", range(2))
+def test_a_node_that_is_not_there_is_given_no_vote(wire: WireClient, version: int) -> None:
+    before = voters(wire)
+    answer = add_voter(wire, version, voter_id=NOT_THERE)
+    assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert voters(wire) == before
+
+
+def test_a_vote_is_taken_only_from_who_has_it_with_this_folder(wire: WireClient) -> None:
+    """KIP-853: "VOTER_NOT_FOUND"."""
+    before = voters(wire)
+    (own, _), *_ = before.items()
+    for voter_id in (own, NOT_THERE):
+        answer = remove_voter(wire, voter_id=voter_id)
+        assert answer.error_code == ErrorCode.VOTER_NOT_FOUND
+        assert answer.error_message
+    assert voters(wire) == before
+
+
+def test_votes_of_another_cluster_and_of_nobody_are_refused(wire: WireClient) -> None:
+    for cluster_id, voter_id, code in (
+        (unique("cluster"), NOT_THERE, ErrorCode.INCONSISTENT_CLUSTER_ID),
+        (None, -1, ErrorCode.INVALID_REQUEST),
+    ):
+        added = add_voter(wire, 1, voter_id=voter_id, cluster_id=cluster_id)
+        removed = remove_voter(wire, voter_id=voter_id, cluster_id=cluster_id)
+        assert (added.error_code, removed.error_code) == (code, code)

@@ -21,6 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from protocol.errors import ErrorCode
 from tests.e2e.checker import UNKNOWN_OFFSET, History, Log, Position, Reading, Value
 
 IN_FLIGHT_MAX = 200
@@ -32,6 +33,7 @@ COMMIT_EVERY = 200
 KEYS = 64
 LEAVE_S = 10.0
 _NEWS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+_PAUSES = (*_NEWS, KafkaError._TIMED_OUT, KafkaError._WAIT_COORD)
 
 
 class Stream(NamedTuple):
@@ -149,6 +151,7 @@ class Reader(threading.Thread):
         history: History,
         *,
         rack: str = "",
+        is_patient: bool = False,
     ) -> None:
         super().__init__(daemon=True, name=name)
         self._topic = topic
@@ -156,6 +159,7 @@ class Reader(threading.Thread):
         self._stopping = threading.Event()
         self._readings: dict[int, Reading] = {}
         self._uncommitted = 0
+        self._is_patient = is_patient
         self.assignments = 0
         """How often it was given partitions."""
         self.newest: dict[Stream, int] = {}
@@ -226,13 +230,20 @@ class Reader(threading.Thread):
         try:
             committed = self._consumer.commit(offsets=positions, asynchronous=False)
         except KafkaException as error:
-            self._history.complaints.append(f"{self.name} could not commit: {error}")
+            self._on_commit_failed(error.args[0])
             return
         for position in committed or ():
             if position.error is None:
                 self._readings[position.partition].committed = position.offset
             else:
-                self._history.complaints.append(f"{self.name} could not commit: {position}")
+                self._on_commit_failed(position.error)
+
+    def _on_commit_failed(self, error: KafkaError) -> None:
+        """The library tries for a while only; a reader that is patient commits again later."""
+        code = error.code()
+        may_be_tried_again = code in _PAUSES if code < 0 else ErrorCode(code).is_retriable
+        if not (self._is_patient and may_be_tried_again):
+            self._history.complaints.append(f"{self.name} could not commit: {error}")
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self.assignments += 1

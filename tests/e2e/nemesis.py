@@ -104,8 +104,11 @@ class Battlefield:
     def end(self) -> None:
         """Stop the clients and hold what they saw against what is there."""
         self.scene.end()
-        assert anomalies(self.scene.history) == []
-        assert not self.scene.unacknowledged()
+        found = anomalies(self.scene.history)
+        if self.scene.unacknowledged():
+            found.append(f"{self.scene.unacknowledged()} records were never acknowledged")
+        if found:
+            raise AssertionError("\n".join(found))
 
 
 Fault = Callable[[Battlefield], AbstractContextManager[None]]
@@ -438,7 +441,7 @@ def battlefield(
             ",".join(f"127.0.0.1:{gate.port}" for gate in gates if gate.kind == side)
             for side in (NEAR, FAR)
         )
-        scene = Scene(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S)
+        scene = Scene(near, TOPIC, PARTITIONS, aside=[far], pace_s=PACE_S, is_patient=True)
         try:
             scene.begin()
             field = Battlefield(nodes, network, scene, random.Random(seed), clocks)

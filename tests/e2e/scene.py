@@ -14,7 +14,8 @@ class Scene:
     """Writers to all partitions of a topic and a group that reads it. `history` is what they saw.
 
     `bootstrap` is what the writers and readers begin with; further writers that begin elsewhere may
-    be given as `aside`. The readers stand in the `racks` by turns.
+    be given as `aside`. The readers stand in the `racks` by turns; those that are
+    patient take it that nothing can be committed for a while.
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class Scene:
         aside: Iterable[str] = (),
         racks: Sequence[str] = ("",),
         pace_s: float = PACE_S,
+        is_patient: bool = False,
     ) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
@@ -46,6 +48,7 @@ class Scene:
                 f"reader-{number}",
                 self.history,
                 rack=racks[number % len(racks)],
+                is_patient=is_patient,
             )
             for number in range(reader_count)
         ]

@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from protocol.messages.cluster import ElectLeadersRequest, ElectLeadersResponse
+from protocol.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
 from tests.e2e.scene import Scene
+from tests.support.waiting import wait_until
 
 TOPIC = "orders"
 PARTITIONS = 6
@@ -67,3 +73,24 @@ def test_no_client_has_a_failed_request_when_nodes_are_restarted_in_turn(
         scene.end()
         assert anomalies(scene.history) == []
         assert scene.assignments() == assignments, "no rebalance"
+
+
+def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_path: Path) -> None:
+    """KIP-966, which new clusters have."""
+    with running_cluster(tmp_path) as nodes:
+        nodes[0].create_topic(TOPIC, configs={"min.insync.replicas": "3"})
+        nodes.wait_until_whole(TOPIC)
+        away, near = nodes.others(nodes.leader_of(TOPIC))
+
+        def shown() -> tuple[set[int], list[int] | None]:
+            request = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)])
+            answer = nodes[near].ask(request, DescribeTopicPartitionsResponse)
+            (partition,) = answer.topics[0].partitions
+            return set(partition.isr_nodes), partition.eligible_leader_replicas
+
+        everybody = set(nodes.nodes)
+        assert shown() == (everybody, [])
+        nodes[away].stop()
+        wait_until(lambda: shown() == (everybody - {away}, [away]), what="it is eligible")
+        nodes.start(away)
+        wait_until(lambda: shown() == (everybody, []), timeout_s=30.0, what="it is in sync")

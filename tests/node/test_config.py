@@ -163,6 +163,13 @@ def test_folders_belong_to_this_user_and_this_data_folder() -> None:
     assert len(str(one)) < 80
 
 
+def test_how_long_others_are_waited_for_before_a_stop_is_bounded() -> None:
+    assert configured().controlled_shutdown_ms == 10_000
+    assert configured(controlled_shutdown_timeout_ms="0").controlled_shutdown_ms == 0
+    (fault,) = faults_of(controlled_shutdown_timeout_ms="-1")
+    assert "controlled.shutdown.timeout.ms=-1" in fault
+
+
 def test_another_count_of_workers_does_not_change_what_was_configured() -> None:
     config = configured(workers="2").with_workers(4).with_workers(3)
     assert config.worker_count == 3

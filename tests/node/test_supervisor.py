@@ -322,7 +322,8 @@ def test_a_worker_that_dies_after_a_change_is_restarted_like_any_other(node: Nod
 
 
 def test_a_node_that_is_told_to_stop_begins_no_workers_anew(node: Node) -> None:
-    node.start(CONTROLLER, ("worker-0", "does not stop", 1), ROUTER).wait_ready()
+    lazy = ("worker-0", "does not stop", 1)
+    node.start(CONTROLLER, lazy, ROUTER, patience={"stop": 1.0}).wait_ready()
     (node.data / "wanted-workers").write_text("2")
     wait_until(lambda: node.events("worker-0 stops"), what="the worker is told to end")
     node.signal(signal.SIGTERM)

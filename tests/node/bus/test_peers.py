@@ -336,9 +336,9 @@ def test_another_version_is_refused(town: Town, caplog: pytest.LogCaptureFixture
 
 def test_the_owner_may_refuse_a_peer(town: Town, caplog: pytest.LogCaptureFixture) -> None:
     a, wiped = town.node(0), town.node(1, directory_id="old")
-    assert not wiped.is_replaced
+    assert not wiped.replaced_by
     assert "it is not wanted" in is_refused(wiped, a, 0, caplog)
-    assert wiped.is_replaced
+    assert wiped.replaced_by == {0}
 
 
 def test_an_address_in_use_is_told(town: Town) -> None:

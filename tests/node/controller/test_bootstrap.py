@@ -11,7 +11,7 @@ from cluster.metadata.features import (
 from cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage
 from cluster.metadata.records import ClusterCreated
 from node.config import NodeConfig, load
-from node.controller.bootstrap import bootstrap_records, registration
+from node.controller.bootstrap import bootstrap_records, overruled, registration
 
 
 def config_of(folder: Path, **options: str) -> NodeConfig:
@@ -50,6 +50,16 @@ def test_a_new_cluster_has_all_features_of_the_release_and_its_own_min_insync_re
     defaults = image.configs.of(ConfigResourceType.BROKER, "")
     assert defaults == {"min.insync.replicas": "2"}
     assert broker(image).features == SUPPORTED_FEATURES
+
+
+def test_a_node_is_told_that_its_own_min_insync_replicas_counts_no_more(tmp_path: Path) -> None:
+    image = started(config_of(tmp_path, min_insync_replicas="2"))
+    assert overruled(config_of(tmp_path, min_insync_replicas="2"), image) is None
+    assert overruled(config_of(tmp_path), image) is None
+    assert overruled(config_of(tmp_path, min_insync_replicas="1"), MetadataImage.empty()) is None
+    notice = overruled(config_of(tmp_path, min_insync_replicas="1"), image)
+    assert notice is not None
+    assert "the cluster's is 2" in notice
 
 
 def test_a_cluster_from_before_there_were_levels_takes_its_nodes_in(tmp_path: Path) -> None:

@@ -81,6 +81,14 @@ def test_who_is_not_expected_any_more_is_silent_for_nobody() -> None:
     assert watch.liveness.silent == {"worker-1"}
 
 
+def test_who_starts_in_the_place_of_another_has_the_whole_time() -> None:
+    watch = Watch()
+    watch.pass_time(PATIENCE_MS - ASK_MS, answering=(ROUTER,))
+    watch.liveness.expect([ROUTER, WORKER, "worker-1"])
+    watch.pass_time(PATIENCE_MS - ASK_MS, answering=(ROUTER,))
+    assert watch.liveness.silent == set()
+
+
 def test_where_nobody_is_expected_nobody_is_asked() -> None:
     liveness = Liveness([], patience_ms=PATIENCE_MS)
     assert liveness.next_deadline_ms() is None

@@ -57,9 +57,18 @@ def test_who_is_gone_is_a_suspect_until_it_is_connected_again(room: RaftRoom) ->
     lost = lost_peers(leader)
     assert lost.went(FOURTH, 70) == 4
     assert lost.went(-1, 80) is None, "whose address that was is not known"
-    assert list(lost.suspects) == [(4, 70)]
+    assert lost.suspects(90) == [(4, 70)]
     lost.came_back(FOURTH)
-    assert list(lost.suspects) == []
+    assert lost.suspects(90) == []
+
+
+def test_whoever_led_before_us_is_a_suspect_once(room: RaftRoom) -> None:
+    leader = room.elect()
+    lost = lost_peers(leader)
+    for member in (FOURTH, None, leader.node_id):
+        lost.led_by(member)
+    assert lost.suspects(90) == [(4, 90)]
+    assert lost.suspects(95) == []
 
 
 def test_a_broken_connection_is_doubt_for_a_while_and_told_when_it_changes(room: RaftRoom) -> None:

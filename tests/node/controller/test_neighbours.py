@@ -210,10 +210,29 @@ def test_a_founder_is_replaced_unless_it_has_begun_a_cluster_of_its_own(
 
     def is_refused() -> bool:
         house.person.acquaintances.send(-1, HELLO)
-        return bus.is_replaced
+        return bool(bus.replaced_by)
 
     until(house, host, is_refused)
     assert house.neighbours.is_replaced is not has_log
+    room.close()
+
+
+def test_whom_a_leader_feeds_does_not_believe_others_that_it_is_replaced(
+    party: Party, tmp_path: Path
+) -> None:
+    room = RaftRoom(tmp_path)
+    leader = room.elect()
+    room.elapse(200)
+    member = next(m for m in room.members.values() if m is not leader)
+    house = House(member, party.come(member.node_id))
+    bus = house.person.acquaintances.bus
+    assert bus is not None
+    stranger = next(n for n in room.members if n not in (leader.node_id, member.node_id))
+    believed = []
+    for who in (stranger, leader.node_id):
+        bus.replaced_by.add(who)
+        believed.append(house.neighbours.is_replaced)
+    assert believed == [False, True]
     room.close()
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.raft.configuration import Refusal
+from cluster.raft.configuration import AddVoter, Refusal, Voter, member_id
 from cluster.raft.messages import Entry
+from cluster.raft.ready import Proposal
 from cluster.raft.settings import RaftSettings
 from node.controller.raft_driver import KEPT_ENTRIES, RETRY_MS
 from storage.metadata_log import MetadataLog
@@ -226,6 +227,36 @@ def test_a_member_far_behind_gets_a_snapshot_in_chunks(tmp_path: Path) -> None:
         again = room.restart(late.node_id)
         assert again.driver.node.log.snapshot == mark
         assert again.driver.node.configuration.voter_ids == (0, 1, 2)
+    finally:
+        room.close()
+
+
+def test_who_joins_is_told_by_a_snapshot_who_votes_and_may_vote_itself(tmp_path: Path) -> None:
+    """Also after a restart: who votes is in the snapshot, and in the log behind it."""
+    joined = member_id(5, b"folder of node 5")
+    room = RaftRoom(tmp_path, [0])
+    try:
+        leader = room.elect()
+        propose(room, leader, *(b"%d" % number for number in range(20)))
+        index = leader.driver.node.log.applied_index
+        assert leader.driver.snapshot(index, b"content")
+        assert leader.driver.first_index == index + 1, "nothing is kept for others"
+        member = room.start(joined)
+        room.elapse(1_000)
+        (installed,) = member.installed
+        assert (installed.last_index, installed.content) == (index, b"content")
+        assert member.driver.node.configuration.voter_ids == (0,)
+        assert not isinstance(leader.driver.change_membership(AddVoter(Voter(joined))), Refusal)
+        propose(room, leader, b"a")
+        again = room.restart(joined)
+        assert again.driver.node.configuration.voter_ids == (0, joined)
+        room.elapse(1_000)
+        propose(room, room.elect(), b"b")
+        assert again.commands[-2:] == [b"a", b"b"]
+        room.away = {0}
+        assert isinstance(leader.driver.propose(b"c"), Proposal)
+        room.elapse(2_000)
+        assert not room[joined].driver.is_leader, "one of two is no majority"
     finally:
         room.close()
 
