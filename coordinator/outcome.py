@@ -2,9 +2,10 @@
 
 A shard is a pure state machine over the keys of one partition of a coordinator topic. It is given
 a `Command` (or a timer key that is due) together with the time, and returns an `Outcome`: the
-records that describe the change, the replies that follow from it, and the timers to set or cancel.
-Nothing has happened until the runtime replays the records, and no reply that depends on them
-leaves before they are committed. Called by every shard and by `runtime`.
+records that describe the change, the replies that follow from it, what is to be done elsewhere
+because of it, and the timers to set or cancel. Nothing has happened until the runtime replays the
+records, and nothing that depends on them leaves before they are committed. Called by every shard
+and by `runtime`.
 """
 
 from typing import Generic, TypeAlias, TypeVar
@@ -59,7 +60,36 @@ class Refusal(msgspec.Struct, frozen=True, gc=False):
     error_code: ErrorCode
 
 
+class Send(msgspec.Struct, frozen=True, gc=False):
+    """Something to be done outside of the shard, once everything written before it is committed.
+
+    The shell carries it out as often as it takes, and says with a command of its own when it is
+    done. It is lost when the shard is unloaded: whoever loads the shard asks for it again.
+    """
+
+    instruction: object
+
+
 Answer: TypeAlias = Reply | Refusal
+
+
+class InTransaction(msgspec.Struct, Generic[R], frozen=True, gc=False):
+    """A record that counts only if its producer's open transaction commits. It is written into a
+    transactional batch of that producer."""
+
+    producer_id: int
+    producer_epoch: int
+    record: R
+
+
+class Marker(msgspec.Struct, frozen=True, gc=False):
+    """The end of a producer's transaction in this partition: a record of its own kind, which makes
+    what the producer wrote in it real or void."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
 
 
 class Timer(msgspec.Struct, frozen=True, gc=False):
@@ -73,12 +103,15 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     """Everything a command does.
 
     The records of one outcome are written together or not at all, unless it is not `is_atomic`:
-    then there may be more of them than fit into one batch, and each stands for itself.
+    then there may be more of them than fit into one batch, and each stands for itself. The commands
+    of `again` are decided right after it: they were put off until now.
     """
 
     records: tuple[R, ...] = ()
     replies: tuple[Reply, ...] = ()
     timers: tuple[Timer, ...] = ()
+    sends: tuple[Send, ...] = ()
+    again: tuple[Command, ...] = ()
     is_atomic: bool = True
 
 

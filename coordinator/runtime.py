@@ -4,7 +4,8 @@ What happens to a command, in this order and no other: the shard decides; its ti
 records are encoded, replayed and put into the open batch; its replies are parked behind the newest
 record. At the end of the shell's turn `take_batches` hands out what the turn has written, as few
 batches as fit, and the shell appends them to the partition in order, several in flight. When the
-high watermark has passed a batch (`committed_below`) its replies leave.
+high watermark has passed a batch (`committed_below`) its replies leave, and so does what is to be
+done elsewhere because of it.
 
 | State | Meaning | Commands are answered | Goes to |
 |---|---|---|---|
@@ -24,6 +25,10 @@ the shard was loaded anew. They are replayed as if they had just been written, s
 that rests on them leaves before the high watermark has passed them, and committed state is read
 without them.
 
+Records that belong to a producer's transaction (`InTransaction`) go into batches of that producer
+alone, and a `Marker` into one of its own, as storage and consumers know them; here they are
+replayed like any other record.
+
 Invariants: a reply leaves only when everything written before it is committed; every request gets
 exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
 step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
@@ -33,9 +38,20 @@ node/router/coordinators.py owns clock, log and clients.
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from coordinator.outcome import NO_REQUEST, Answer, Command, Outcome, Refusal, Reply, TimerKey
+from coordinator.outcome import (
+    NO_REQUEST,
+    Answer,
+    Command,
+    InTransaction,
+    Marker,
+    Outcome,
+    Refusal,
+    Reply,
+    Send,
+    TimerKey,
+)
 from coordinator.timeline import Timeline
 from coordinator.timers import Timers
 from protocol.errors import ErrorCode, ProtocolError
@@ -56,6 +72,8 @@ CERTAINLY_NOT_WRITTEN: Final = frozenset(
         ErrorCode.INVALID_RECORD,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     }
 )
 """Errors of an append after which the log holds nothing of the batch."""
@@ -66,7 +84,12 @@ _ANSWER_OF_APPEND_ERROR: Final = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.INVALID_FETCH_SIZE: ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: ErrorCode.TRANSACTION_COORDINATOR_FENCED,
 }
+
+
+_LOOK_AGAIN: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
 
 def answer_of_append_error(error_code: ErrorCode) -> ErrorCode:
@@ -96,12 +119,29 @@ _REFUSAL_IN: Final = {
 }
 
 
+class TransactionalEntry(NamedTuple):
+    """A record of a transactional batch as the log has it."""
+
+    producer_id: int
+    producer_epoch: int
+    key: bytes | None
+    value: bytes | None
+
+
+LogEntry: TypeAlias = tuple[bytes | None, bytes | None] | TransactionalEntry | Marker
+"""What a log is read as: (key, value), the same inside a transaction, or the end of one."""
+
+
 class Shard(Protocol[R]):
-    """A state machine that the runtime can run. Only `replay` changes what the log holds."""
+    """A state machine that the runtime can run. Only `replay` changes what the log holds.
+
+    `R` is what it writes: its own records and, if it takes part in transactions, these as
+    `InTransaction`, and `Marker`. Encoded and decoded are its own records only.
+    """
 
     timeline: Timeline
 
-    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+    def encode(self, record: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - R without wrappers
         """The record's key and value (None: a tombstone) in the log.
 
         ProtocolError if they cannot be written at all, which is treated like a batch too large.
@@ -129,10 +169,23 @@ class Shard(Protocol[R]):
 class Batch(Generic[R]):
     """Records to append as one record batch, in the order in which batches were handed out."""
 
-    __slots__ = ("base_offset", "entries", "error_code", "last_position", "records", "timestamp_ms")
+    __slots__ = (
+        "base_offset",
+        "entries",
+        "error_code",
+        "last_position",
+        "marker",
+        "producer",
+        "records",
+        "timestamp_ms",
+    )
 
-    def __init__(self, timestamp_ms: int) -> None:
+    def __init__(self, timestamp_ms: int, producer: tuple[int, int] | None = None) -> None:
         self.timestamp_ms = timestamp_ms
+        self.producer = producer
+        """(producer id, epoch) of the transaction that all of it belongs to."""
+        self.marker: Marker | None = None
+        """Set if this is no batch of records but the end of a transaction."""
         self.entries: list[tuple[bytes, bytes | None]] = []
         self.records: list[R] = []
         self.last_position = 0
@@ -143,6 +196,27 @@ class Batch(Generic[R]):
     def is_written(self) -> bool:
         """Whether the log has given it offsets."""
         return self.base_offset >= 0
+
+    @property
+    def offset_count(self) -> int:
+        """How many offsets it takes."""
+        return 1 if self.marker is not None else len(self.entries)
+
+    def log_entries(self) -> list[LogEntry]:
+        """What whoever reads the log will find of it."""
+        if self.marker is not None:
+            return [self.marker]
+        if self.producer is None:
+            return list(self.entries)
+        return [TransactionalEntry(*self.producer, key, value) for key, value in self.entries]
+
+
+class _Parked(NamedTuple):
+    """What waits for everything up to `position`. `has_written`: its own records are among that."""
+
+    position: int
+    answer: Reply | Send
+    has_written: bool
 
 
 class ShardRuntime(Generic[R]):
@@ -159,7 +233,8 @@ class ShardRuntime(Generic[R]):
         self._open_bytes = 0
         self._in_flight: deque[Batch[R]] = deque()
         self._loaded: Batch[R] | None = None
-        self._parked: deque[tuple[int, Reply]] = deque()
+        self._parked: deque[_Parked] = deque()
+        self._sends: list[Send] = []
         self._outstanding: set[int] = set()
         self._next_offset = 0
 
@@ -186,22 +261,29 @@ class ShardRuntime(Generic[R]):
 
     # -- loading ----------------------------------------------------------------------------------
 
-    def load(
-        self, entries: Iterable[tuple[bytes | None, bytes | None]], *, is_committed: bool = True
-    ) -> None:
-        """Replay a slice of the log: (key, value) in offset order. ProtocolError ends it.
+    def load(self, entries: Iterable[LogEntry], *, is_committed: bool = True) -> None:
+        """Replay a slice of the log, in offset order. ProtocolError ends it.
 
         What is not `is_committed` lies beyond the high watermark, and so does all that follows it.
         """
         assert self.state is ShardState.LOADING
-        shard = self.shard
-        for key, value in entries:
-            if key is not None:
-                record = shard.decode(key, value)
-                if record is not None:
-                    if not is_committed:
-                        self._timeline.advance()
-                    shard.replay(record)
+        shard: Shard[Any] = self.shard
+        for entry in entries:
+            record = self._record_of(entry)
+            if record is not None:
+                if not is_committed:
+                    self._timeline.advance()
+                shard.replay(record)
+
+    def _record_of(self, entry: LogEntry) -> object:
+        """What an entry of the log says to the shard; None if it is not for it."""
+        if type(entry) is Marker:
+            return entry
+        key, value = entry[-2:]  # type: ignore[index]  # markers were told apart
+        record = self.shard.decode(key, value) if key is not None else None
+        if record is not None and type(entry) is TransactionalEntry:
+            return InTransaction(entry.producer_id, entry.producer_epoch, record)
+        return record
 
     def finish_loading(self, *, next_offset: int, now_ms: int) -> list[Answer]:
         """Everything below `next_offset` has been replayed; serve from here."""
@@ -245,6 +327,11 @@ class ShardRuntime(Generic[R]):
             self._apply(self.shard.fire(key, now_ms), now_ms, answers)
         return answers
 
+    def take_sends(self) -> list[Send]:
+        """What may be done outside now, since this was last asked; nothing is given twice."""
+        sends, self._sends = self._sends, []
+        return sends
+
     # -- the log ----------------------------------------------------------------------------------
 
     def take_batches(self) -> list[Batch[R]]:
@@ -264,7 +351,7 @@ class ShardRuntime(Generic[R]):
         if base_offset != self._next_offset:
             # Somebody else wrote to the partition: our tables do not hold what a reload would see.
             return self.fail()
-        self._next_offset = base_offset + len(batch.entries)
+        self._next_offset = base_offset + batch.offset_count
         return self._fail_if_settled_badly()
 
     def committed_below(self, high_watermark: int, now_ms: int) -> list[Answer]:
@@ -274,13 +361,17 @@ class ShardRuntime(Generic[R]):
             return answers
         while self._in_flight:
             batch = self._in_flight[0]
-            if not batch.is_written or batch.base_offset + len(batch.entries) > high_watermark:
+            if not batch.is_written or batch.base_offset + batch.offset_count > high_watermark:
                 break
             self._in_flight.popleft()
             self._timeline.commit(batch.last_position)
         committed = self._timeline.committed
-        while self._parked and self._parked[0][0] <= committed:
-            self._emit(self._parked.popleft()[1], answers)
+        while self._parked and self._parked[0].position <= committed:
+            released = self._parked.popleft().answer
+            if isinstance(released, Send):
+                self._sends.append(released)
+            else:
+                self._emit(released, answers)
         if self.state is ShardState.DRAINING:
             self._resume_if_settled(now_ms, answers)
         return answers
@@ -304,8 +395,16 @@ class ShardRuntime(Generic[R]):
         before = self._in_flight[first_lost - 1].last_position if first_lost else -1
         last_kept = max(before, self._timeline.committed)
         refusal = answer_of_append_error(error_code)
-        while self._parked and self._parked[-1][0] > last_kept:
-            self._emit(Refusal(self._parked.pop()[1].request_id, refusal), answers)
+        # What is wrong with this batch is none of the others' fault.
+        refusal_of_others = (
+            refusal if refusal in _LOOK_AGAIN else ErrorCode.COORDINATOR_NOT_AVAILABLE
+        )
+        while self._parked and self._parked[-1].position > last_kept:
+            position, lost, has_written = self._parked.pop()
+            if isinstance(lost, Reply):
+                is_its_own = has_written and position <= batch.last_position
+                code = refusal if is_its_own else refusal_of_others
+                self._emit(Refusal(lost.request_id, code), answers)
         self.state = ShardState.DRAINING
         answers.extend(self._fail_if_settled_badly())
         if self.state is ShardState.DRAINING:
@@ -327,6 +426,7 @@ class ShardRuntime(Generic[R]):
         self._closed.clear()
         self._open = None
         self._parked.clear()
+        self._sends.clear()
         answers: list[Answer] = [Refusal(request, error_code) for request in self._outstanding]
         self._outstanding.clear()
         return answers
@@ -347,6 +447,7 @@ class ShardRuntime(Generic[R]):
             for reply in outcome.replies:
                 self._emit(Refusal(reply.request_id, ErrorCode.MESSAGE_TOO_LARGE), answers)
             self._apply(self.shard.on_append_failed(outcome.records, now_ms), now_ms, answers)
+            self._go_on_with(outcome, now_ms, answers)
             return
         position = self._timeline.position
         is_settled = position == self._timeline.committed
@@ -354,13 +455,33 @@ class ShardRuntime(Generic[R]):
             if is_settled or reply.is_immediate:
                 self._emit(reply, answers)
             else:
-                self._parked.append((position, reply))
+                self._parked.append(_Parked(position, reply, bool(outcome.records)))
+        for send in outcome.sends:
+            if is_settled:
+                self._sends.append(send)
+            else:
+                self._parked.append(_Parked(position, send, has_written=True))
+        self._go_on_with(outcome, now_ms, answers)
+
+    def _go_on_with(self, outcome: Outcome[R], now_ms: int, answers: list[Answer]) -> None:
+        for command in outcome.again:
+            if command.request_id in self._outstanding:
+                self._apply(self.shard.handle(command, now_ms), now_ms, answers)
 
     def _write(self, records: tuple[R, ...], now_ms: int) -> bool:
         """Put the records into the open batch and replay them; False if they fit into no batch."""
         shard = self.shard
+        first: Any = records[0]
+        producer: tuple[int, int] | None = None
         try:
-            entries = [shard.encode(record) for record in records]
+            if type(first) is Marker:
+                assert len(records) == 1, "a marker stands alone"
+                entries: list[tuple[bytes, bytes | None]] = []
+            elif type(first) is InTransaction:
+                producer = first.producer_id, first.producer_epoch
+                entries = [shard.encode(record.record) for record in records]  # type: ignore[attr-defined]  # all of them are
+            else:
+                entries = [shard.encode(record) for record in records]
         except ProtocolError:
             return False
         size = sum(
@@ -369,17 +490,25 @@ class ShardRuntime(Generic[R]):
         )
         if size > self._batch_bytes_max:
             return False
-        if self._open_bytes + size > self._batch_bytes_max:
-            self._close_batch()
         batch = self._open
+        if batch is not None and (
+            self._open_bytes + size > self._batch_bytes_max
+            or batch.producer != producer
+            or type(first) is Marker
+        ):
+            self._close_batch()
+            batch = None
         if batch is None:
-            batch = self._open = Batch(now_ms)
+            batch = self._open = Batch(now_ms, producer)
         for record in records:
             batch.last_position = self._timeline.advance()
             shard.replay(record)
         batch.entries.extend(entries)
         batch.records.extend(records)
         self._open_bytes += size
+        if type(first) is Marker:
+            batch.marker = first
+            self._close_batch()
         return True
 
     def _close_batch(self) -> None:

@@ -115,6 +115,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
     socket_request_max_bytes: int
+    transaction_max_timeout_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_segment_bytes: int
+    transactional_id_expiration_ms: int
     workers: int | None
 
 

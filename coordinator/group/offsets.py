@@ -6,7 +6,7 @@ can still be taken back. Whether a group may commit at all is decided by `classi
 `shard`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from coordinator.group.records import NO_TIMESTAMP, CommittedOffset, OffsetCommitted
@@ -122,7 +122,7 @@ class Offsets:
             for partition in topic.partitions:
                 index = partition.partition_index
                 error = ErrorCode.NONE
-                if _is_too_long(partition.committed_metadata, settings.offset_metadata_bytes_max):
+                if is_too_long(partition.committed_metadata, settings.offset_metadata_bytes_max):
                     error = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     committed = _committed_of(partition, topic.topic_id, now_ms, expire_ms)
@@ -140,9 +140,26 @@ class Offsets:
     # -- fetch ------------------------------------------------------------------------------------
 
     def fetch(
+        self,
+        group_id: str,
+        topics: list[OffsetFetchRequestTopics] | None,
+        is_unstable: Callable[[tuple[str, str, int]], bool] = lambda _key: False,
+    ) -> OffsetFetchResponseGroup:
+        """What the log holds for the partitions asked for, or for all. No offset is no error; one
+        that `is_unstable`, as (group, topic, partition), is."""
+        response = self._fetch(group_id, topics)
+        for topic in response.topics:
+            for partition in topic.partitions:
+                if is_unstable((group_id, topic.name, partition.partition_index)):
+                    partition.error_code = ErrorCode.UNSTABLE_OFFSET_COMMIT
+                    partition.committed_offset = NO_OFFSET
+                    partition.committed_leader_epoch = -1
+                    partition.metadata = ""
+        return response
+
+    def _fetch(
         self, group_id: str, topics: list[OffsetFetchRequestTopics] | None
     ) -> OffsetFetchResponseGroup:
-        """What the log holds for the partitions asked for, or for all. No offset is no error."""
         table = self._groups.get(group_id)
         if topics is None:
             return OffsetFetchResponseGroup(
@@ -223,8 +240,8 @@ class Offsets:
         ]
 
 
-def _is_too_long(metadata: str | None, limit: int) -> bool:
-    """Kafka counts UTF-16 code units, as Java does."""
+def is_too_long(metadata: str | None, limit: int) -> bool:
+    """Whether an offset's text is over the limit. Kafka counts UTF-16 code units, as Java does."""
     if metadata is None or 2 * len(metadata) <= limit:
         return False
     return len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * limit

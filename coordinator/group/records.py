@@ -38,6 +38,7 @@ from coordinator.group.record_fields import (
     string,
     uvarint,
 )
+from coordinator.outcome import InTransaction, Marker
 from protocol.errors import ProtocolError
 from protocol.types import ZERO_UUID, Uuid
 
@@ -101,14 +102,17 @@ class GroupStored(msgspec.Struct, frozen=True):
     metadata: GroupMetadata | None
 
 
-GroupRecord: TypeAlias = OffsetCommitted | GroupStored | ConsumerGroupRecord
+OwnRecord: TypeAlias = OffsetCommitted | GroupStored | ConsumerGroupRecord
+GroupRecord: TypeAlias = OwnRecord | InTransaction[OffsetCommitted] | Marker
+"""What a shard of groups writes. Offsets inside a transaction and its end are told apart by their
+batches; `encode` and `decode` know its own alone."""
 
 
 TEXT_LETTERS_MAX: Final = 8_000
 """Texts of at most so many letters certainly fit into a record, whatever letters they are."""
 
 
-def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
+def encode(record: OwnRecord) -> tuple[bytes, bytes | None]:
     """Key and value as they stand in the log. ProtocolError if a text is too long for its place."""
     if isinstance(record, OffsetCommitted):
         key = b"".join(
@@ -127,7 +131,7 @@ def encode(record: GroupRecord) -> tuple[bytes, bytes | None]:
     return key, None if record.metadata is None else _encode_group(record.metadata)
 
 
-def decode(key: bytes, value: bytes | None) -> GroupRecord | None:
+def decode(key: bytes, value: bytes | None) -> OwnRecord | None:
     """The inverse of `encode`, for all versions; None for types this package does not know."""
     try:
         reader = FieldReader(key)

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from coordinator.outcome import Marker
 from protocol.messages.group_offsets import OffsetFetchRequestTopics
 from protocol.messages.groups import ConsumerGroupHeartbeatRequest
+from protocol.messages.transactions import TxnOffsetCommitRequest
 from protocol.types import Uuid
 
 
@@ -77,3 +79,28 @@ class ForgetTopics(msgspec.Struct, frozen=True):
     """These topics, as (name, id), have been deleted: drop what was committed on them."""
 
     topics: tuple[tuple[str, Uuid], ...]
+
+
+class CommitInTransaction(msgspec.Struct, frozen=True):
+    """TxnOffsetCommit; answered by its response, or by `Unverified`.
+
+    `is_verified`: the transaction's coordinator has added the group to it in an epoch that no other
+    transaction has. Otherwise it has confirmed that the group takes part after `guard` was given.
+    """
+
+    request: TxnOffsetCommitRequest
+    is_verified: bool
+    guard: int = -1
+
+
+class Unverified(msgspec.Struct, frozen=True):
+    """Ask the transaction's coordinator, and come again with the guard."""
+
+    guard: int
+
+
+class EndProducerTransaction(msgspec.Struct, frozen=True):
+    """A producer's transaction has ended. Answered with an ErrorCode once the marker is
+    committed."""
+
+    marker: Marker

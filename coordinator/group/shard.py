@@ -10,40 +10,43 @@ Invariant: an object's group is Stable or Empty only in the generation that the 
 by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from coordinator.group import records as formats
+from coordinator.group import transactional_commits as transactional
 from coordinator.group.answers import (
     answer,
-    described,
-    described_unknown,
     expiry_of,
     is_wanted,
-    no_consumer_group,
     no_group,
     read,
     refused_commit,
 )
 from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import ClassicGroup, GroupState, Step, join_error
-from coordinator.group.consumer_groups import CONSUMER_TIMERS, GROUP_TYPE_CONSUMER, ConsumerGroups
+from coordinator.group.classic import ClassicGroup, Step, join_error
+from coordinator.group.consumer_groups import CONSUMER_TIMERS, ConsumerGroups
+from coordinator.group.directory import Directory
 from coordinator.group.heartbeats import check
 from coordinator.group.joining import join
 from coordinator.group.leaving import leave, leave_unknown_group
 from coordinator.group.migration import tombstones
 from coordinator.group.offsets import Offsets
+from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import (
     TEXT_LETTERS_MAX,
     GroupMetadata,
     GroupRecord,
     GroupStored,
     OffsetCommitted,
+    OwnRecord,
 )
 from coordinator.group.requests import (
+    CommitInTransaction,
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
+    EndProducerTransaction,
     ExplainGroup,
     FetchOffsets,
     FollowTopics,
@@ -52,9 +55,16 @@ from coordinator.group.requests import (
 )
 from coordinator.group.settings import GroupSettings
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
-from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
+from coordinator.outcome import (
+    Command,
+    InTransaction,
+    Marker,
+    Outcome,
+    Reply,
+    Timer,
+    TimerKey,
+)
 from coordinator.timeline import Timeline, TimelineTable
-from protocol.embedded import CONSUMER_PROTOCOL_TYPE
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -65,20 +75,17 @@ from protocol.messages.group_offsets import (
 from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
-    DescribedGroup,
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
-    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
     SyncGroupRequest,
     SyncGroupResponse,
 )
 
-GROUP_TYPE_CLASSIC: Final = "classic"
 _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _EXPIRY_SLICE_COUNT: Final = 2_000
 """Offsets looked at in one go; about a millisecond."""
@@ -98,7 +105,11 @@ class GroupShard:
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1
+        self.pending_offsets = PendingOffsets(self.timeline)
         self._groups: dict[str, ClassicGroup] = {}
+        self._directory = Directory(
+            self._groups, self.generations, self.consumers, self.offsets, self.pending_offsets
+        )
         # Deleted groups whose deletion may still be taken back, with the position before it.
         self._buried: dict[str, tuple[int, ClassicGroup]] = {}
         self._to_check: list[str] = []
@@ -106,6 +117,8 @@ class GroupShard:
             HeartbeatRequest: self._heartbeat,
             OffsetCommitRequest: self._commit,
             FetchOffsets: self._fetch,
+            CommitInTransaction: self._commit_in_transaction,
+            EndProducerTransaction: self._end_transaction,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             LeaveGroupRequest: self._leave,
@@ -122,11 +135,11 @@ class GroupShard:
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
-    def encode(self, record: GroupRecord) -> tuple[bytes, bytes | None]:
+    def encode(self, record: OwnRecord) -> tuple[bytes, bytes | None]:
         """Kafka's formats."""
         return formats.encode(record)
 
-    def decode(self, key: bytes, value: bytes | None) -> GroupRecord | None:
+    def decode(self, key: bytes, value: bytes | None) -> OwnRecord | None:
         """Kafka's formats; records of other kinds of groups are left alone."""
         return formats.decode(key, value)
 
@@ -143,6 +156,12 @@ class GroupShard:
                 self.generations.put(record.group_id, record.metadata)
         elif isinstance(record, OffsetCommitted):
             self.offsets.replay(record)
+            self.pending_offsets.supersede(record)
+        elif isinstance(record, InTransaction):
+            self.pending_offsets.add(record)
+        elif isinstance(record, Marker):
+            for real in self.pending_offsets.end(record):
+                self.offsets.replay(real)
         else:
             self.consumers.replay(record)
 
@@ -194,7 +213,10 @@ class GroupShard:
             for record in records
             if isinstance(record, GroupStored)
         }
-        for group_id in dict.fromkeys(record.group_id for record in records):
+        group_ids = dict.fromkeys(
+            record.group_id for record in records if not isinstance(record, InTransaction | Marker)
+        )
+        for group_id in group_ids:
             group = self._groups.get(group_id)
             lost = newest.get(group_id)
             # Whether it went on to another generation meanwhile shows before a grave is opened.
@@ -209,20 +231,10 @@ class GroupShard:
                     group.answer_parked(member, ErrorCode.COORDINATOR_NOT_AVAILABLE, step)
             elif group is not None and is_ahead:
                 group.on_append_failed(step)
-        self.consumers.on_append_failed({record.group_id for record in records}, step)
+        self.consumers.on_append_failed(group_ids, step)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
-
-    def group_ids(self) -> set[str]:
-        """Every group that exists."""
-        ids = set(self._groups)
-        ids.update(group_id for group_id, _ in self.generations.items())
-        ids.update(group.group_id for group in self.consumers)
-        ids.update(
-            group_id for group_id in self.offsets.group_ids() if self.offsets.has_any(group_id)
-        )
-        return ids
 
     def group(self, group_id: str) -> ClassicGroup | None:
         """The group's object; made from its stored generation if it has none yet."""
@@ -233,14 +245,6 @@ class GroupShard:
                 group = ClassicGroup.of_metadata(group_id, metadata)
                 self._groups[group_id] = group
         return group
-
-    def _exists(self, group_id: str) -> bool:
-        return (
-            group_id in self._groups
-            or group_id in self.generations
-            or group_id in self.consumers
-            or self.offsets.has_any(group_id)
-        )
 
     def _drop_if_ghost(self, group: ClassicGroup, step: Step) -> None:
         """Forget a group that was announced and never came to be."""
@@ -412,22 +416,50 @@ class GroupShard:
     def _fetch(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, FetchOffsets)
-        # Classic groups do not check who asks; require_stable matters once transactions commit
-        # offsets.
+        # Classic groups do not check who asks.
         consumers = self.consumers.get(request.group_id)
         if consumers is not None:
             error = self.consumers.fetch_error(consumers, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
                 refused = OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
                 return answer(command, refused)
-        response = self.offsets.fetch(request.group_id, request.topics)
-        return read(command, response)
+        if not request.require_stable:
+            return read(command, self.offsets.fetch(request.group_id, request.topics))
+        is_unstable = self.pending_offsets.is_unstable
+        return read(command, self.offsets.fetch(request.group_id, request.topics, is_unstable))
+
+    def _commit_in_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        asked = command.request
+        assert isinstance(asked, CommitInTransaction)
+        request = asked.request
+        consumers = self.consumers.get(request.group_id)
+        if consumers is None:
+            error = transactional.membership_error(self.group(request.group_id), request)
+        else:
+            member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
+            error = self.consumers.fetch_error(consumers, member_id, epoch)
+        if len(request.group_id) > TEXT_LETTERS_MAX:
+            error = ErrorCode.INVALID_GROUP_ID
+        if error is not ErrorCode.NONE:
+            return transactional.refused(command, request, error)
+        pending = self.pending_offsets
+        is_open = pending.is_open(request.producer_id, request.producer_epoch)
+        ended_count = pending.ended_count(request.producer_id)
+        if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
+            return transactional.unverified(command, ended_count)
+        return transactional.commit(command, request, now_ms, self.settings)
+
+    def _end_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
+        request = command.request
+        assert isinstance(request, EndProducerTransaction)
+        reply = Reply(command.request_id, ErrorCode.NONE)
+        return Outcome(records=(request.marker,), replies=(reply,))
 
     def _delete_offsets(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, OffsetDeleteRequest)
         group = self.group(request.group_id)
-        if not request.group_id or not self._exists(request.group_id):
+        if not request.group_id or not self._directory.exists(request.group_id):
             is_named = bool(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
             return answer(command, OffsetDeleteResponse(error_code=error))
@@ -456,7 +488,7 @@ class GroupShard:
     def _expire(self, step: Step) -> None:
         """Look at some groups; the rest follows at once, or the next round after a while."""
         if not self._to_check:
-            self._to_check = list(self.group_ids())
+            self._to_check = list(self._directory.group_ids())
         budget = _EXPIRY_SLICE_COUNT
         while self._to_check and budget > 0:
             group_id = self._to_check.pop()
@@ -474,7 +506,9 @@ class GroupShard:
         )
         step.records += expired
         self.offsets.drop_blank(group_id)
-        is_bare = len(expired) == self.offsets.count(group_id)
+        is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
+            group_id
+        )
         if consumers is not None:
             if is_bare and consumers.is_empty:
                 step.records += tombstones(consumers)
@@ -506,61 +540,19 @@ class GroupShard:
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, DescribeGroup)
-        group_id, version = request.group_id, command.api_version
-        group = self._groups.get(group_id)
-        if group_id in self.consumers:
-            message = f"Group {group_id} is not a classic group."
-            return read(command, described_unknown(group_id, version, message))
-        if group is not None:
-            return read(command, described(group))
-        if not self._exists(group_id):
-            message = f"Group {group_id} not found."
-            return read(command, described_unknown(group_id, version, message))
-        metadata = self.generations.committed(group_id)
-        empty = DescribedGroup(
-            group_id=group_id,
-            group_state=GroupState.EMPTY,
-            protocol_type="" if metadata is None else metadata.protocol_type,
-        )
-        return read(command, empty)
+        return read(command, self._directory.describe(request.group_id, command.api_version))
 
     def _describe_consumer(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, DescribeConsumerGroup)
-        group_id = request.group_id
-        consumers = self.consumers.get(group_id)
-        if consumers is not None:
-            return answer(command, self.consumers.describe(consumers, self._step(now_ms)))
-        return answer(command, no_consumer_group(group_id, exists=self._exists(group_id)))
+        step = self._step(now_ms)
+        return answer(command, self._directory.describe_consumers(request.group_id, step))
 
     def _list(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, ListGroupsRequest)
-        groups = [listed for listed in self._listed() if is_wanted(listed, request)]
+        groups = [listed for listed in self._directory.listed() if is_wanted(listed, request)]
         return read(command, ListGroupsResponse(groups=groups))
-
-    def _listed(self) -> Iterator[ListedGroup]:
-        for group_id in self.group_ids():
-            consumers = self.consumers.get(group_id)
-            if consumers is not None:
-                yield ListedGroup(
-                    group_id=group_id,
-                    protocol_type=CONSUMER_PROTOCOL_TYPE,
-                    group_state=consumers.state,
-                    group_type=GROUP_TYPE_CONSUMER,
-                )
-                continue
-            group = self._groups.get(group_id)
-            metadata = self.generations.get(group_id)
-            protocol_type = metadata.protocol_type if metadata is not None else ""
-            if group is not None:
-                protocol_type = group.protocol_type or ""
-            yield ListedGroup(
-                group_id=group_id,
-                protocol_type=protocol_type,
-                group_state=GroupState.EMPTY if group is None else group.state,
-                group_type=GROUP_TYPE_CLASSIC,
-            )
 
     def _delete(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -570,7 +562,7 @@ class GroupShard:
         group = self._groups.get(group_id)
         consumers = self.consumers.get(group_id)
         error = ErrorCode.NONE
-        if not self._exists(group_id):
+        if not self._directory.exists(group_id):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif (group is not None and not group.is_empty) or (
             consumers is not None and not consumers.is_empty
@@ -581,6 +573,9 @@ class GroupShard:
             step.records += self.offsets.tombstones(group_id)
             if consumers is not None:
                 step.records += tombstones(consumers)
+            step.records += (
+                OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
+            )
             if group is not None:
                 for member_id in list(group.pending):
                     group.forget_pending(member_id, step)

@@ -13,6 +13,8 @@ import msgspec
 from protocol.errors import ErrorCode
 
 BUS_VERSION = 1
+NO_GUARD = -1
+"""Nobody needs to vouch for the append's transaction."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -35,7 +37,7 @@ class WorkerGreeting(_Message, frozen=True, array_like=True, tag=1, gc=False):
     ended. 0: as many as there were."""
 
 
-class WorkerLeaving(_Message, frozen=True, array_like=True, tag=12, gc=False):
+class WorkerLeaving(_Message, frozen=True, array_like=True, tag=16, gc=False):
     """The worker is told to stop: what it has been sent it answers, nothing else is to be sent."""
 
 
@@ -59,7 +61,8 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     older clients may not send is refused by it. With acks=-1 the answer waits for the in-sync
     replicas, `timeout_ms` at most. With `may_scratch_before` the worker alone may write to the
     sixteen bytes before the batches, and puts them back. `is_client` is false for the records of a
-    coordinator of ours.
+    coordinator of ours. With a `guard` the batches belong to a transaction that must be open in the
+    partition, or vouched for since that guard was given (Unverified).
     """
 
     request_id: int
@@ -73,6 +76,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     may_scratch_before: bool = False
     is_client: bool = True
     timeout_ms: int = 30_000
+    guard: int = NO_GUARD
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
@@ -153,7 +157,60 @@ class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=Fals
     producers: tuple[tuple[int, int, int, int, int, int], ...] = ()
 
 
-ToWorker = RouterGreeting | Append | AppendBytes | DeleteRecords | DescribeProducers
+class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
+    """End a producer's transaction in a partition; answered with Appended once it is committed.
+
+    With `transaction_version` 2 each transaction has an epoch of its own, so that a marker of the
+    epoch that is there already is known as one that came twice.
+    """
+
+    request_id: int
+    store: int
+    number: int
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+    timeout_ms: int = 30_000
+    acks: int = -1
+    version: int = 13
+    leader_epoch: int = -1
+
+
+class Relay(_Message, frozen=True, array_like=True, tag=13, gc=False):
+    """What the router of another node asks, as it came in at this worker. `identity` is where the
+    answer goes."""
+
+    identity: bytes
+    payload: bytes
+
+
+class Relayed(_Message, frozen=True, array_like=True, tag=14, gc=False):
+    """The router's answer to Relay."""
+
+    identity: bytes
+    payload: bytes
+
+
+class Unverified(_Message, frozen=True, array_like=True, tag=15, gc=False):
+    """The answer to an append that would open a transaction nobody has vouched for. If the
+    transaction's coordinator does, it may come again with this guard."""
+
+    request_id: int
+    guard: int
+    error_code: int = ErrorCode.INVALID_TXN_STATE
+
+
+ToWorker = (
+    RouterGreeting
+    | Append
+    | AppendBytes
+    | DeleteRecords
+    | DescribeProducers
+    | WriteMarker
+    | Relayed
+)
 ToRouter = (
     WorkerGreeting
     | WorkerLeaving
@@ -162,6 +219,8 @@ ToRouter = (
     | Advanced
     | Failed
     | ProducersDescribed
+    | Relay
+    | Unverified
 )
 
 

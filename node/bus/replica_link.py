@@ -6,10 +6,14 @@ batches in the second, as they stand in the logs. Both ends have the same key pa
 cluster's secret: the listener's public key is never sent, so that whoever has not got the secret
 does not get past the handshake, in which we allocate nothing.
 
+Routers of other nodes come in by the same door: what they ask stands behind an empty frame, is
+passed on unread, and so is the answer (`RelayLink`).
+
 Nothing is queued without bound: a conversation has at most two requests under way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import msgspec
@@ -113,13 +117,34 @@ class ReplicaLink(Link):
                 yield Answer(fetched, payload)
 
 
-def requests(socket: "zmq.Socket[bytes]", at_most: int = 1_000) -> Iterator[Request]:
-    """The requests that have come to a listening socket."""
+class RelayLink(Link):
+    """The connecting side of a router, to a worker of another node. Messages are an empty frame and
+    one that the worker passes on."""
+
+    def __init__(
+        self,
+        context: "zmq.Context[zmq.Socket[bytes]]",
+        address: str,
+        identity: bytes,
+        keys: CurveKeys | None,
+    ) -> None:
+        super().__init__(context, address, identity, prepare=lambda socket: _prepare(socket, keys))
+
+
+def requests(
+    socket: "zmq.Socket[bytes]",
+    at_most: int = 1_000,
+    on_relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None,
+) -> Iterator[Request]:
+    """The requests that have come to a listening socket. `on_relay(identity, payload)` gets those
+    that are meant for a router."""
     for _ in range(at_most):
         try:
             frames = socket.recv_multipart(zmq.NOBLOCK)
         except zmq.Again:
             return
+        if len(frames) == 3 and not frames[1]:
+            on_relay(frames[0], frames[2])
         if len(frames) != 2:
             continue
         try:
@@ -149,6 +174,12 @@ def send_answer(
     except zmq.ZMQError:
         return False
     return True
+
+
+def send_relayed(socket: "zmq.Socket[bytes]", identity: bytes, payload: bytes) -> None:
+    """Bring a router's answer to the router that asked, if it is still there."""
+    with suppress(zmq.ZMQError):
+        socket.send_multipart((identity, b"", payload), zmq.NOBLOCK)
 
 
 def _prepare(socket: "zmq.Socket[bytes]", keys: CurveKeys | None = None) -> None:

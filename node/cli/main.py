@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "config": ("node.cli.config", "config"),
     "broker": ("node.cli.broker", "broker"),
     "cluster": ("node.cli.cluster", "cluster"),
+    "txn": ("node.cli.txn", "txn"),
     "doctor": ("node.cli.doctor", "doctor"),
     "produce": ("node.cli.produce", "produce"),
     "consume": ("node.cli.consume", "consume"),

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable
 from typing import NamedTuple, Protocol
 
 from cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
+from node.config import WORKER_LISTENER
 
 
 class Caller(Protocol):
@@ -61,3 +62,14 @@ def endpoints_of(
         if address is not None:
             endpoints.append(Endpoint(broker_id, *address, broker.rack))
     return endpoints
+
+
+def relay_address(image: MetadataImage, node_id: int) -> str | None:
+    """Where the router of another node is reached: at its first worker, which passes on what is not
+    for itself. None if that node serves no others."""
+    broker = image.brokers.get(node_id)
+    for listener in broker.listeners if broker is not None else ():
+        if listener.name.startswith(WORKER_LISTENER):
+            host = f"[{listener.host}]" if ":" in listener.host else listener.host
+            return f"tcp://{host}:{listener.port}"
+    return None

@@ -10,16 +10,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from cluster.metadata.image import MetadataImage
+from node.router.patterns import Patterns
 
 if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
     from node.router.controller_link import ControllerLink
     from node.router.coordinators import Coordinators
+    from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
     from node.router.logs import Logs
+    from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
+
+
+CLUSTER_PRINCIPAL = "User:CLUSTER"
+"""Other nodes of the cluster."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -52,6 +59,22 @@ class RequestContext:
     holds: list[object] = field(default_factory=list)
 
 
+def context_of_cluster(api_key: int, api_version: int) -> RequestContext:
+    """What another node of the cluster asks: it came in with the cluster's keys."""
+    return RequestContext(
+        api_key=api_key,
+        api_version=api_version,
+        correlation_id=0,
+        client_id=None,
+        client_host="",
+        client_port=0,
+        local_host="",
+        local_port=0,
+        listener_name="",
+        principal=CLUSTER_PRINCIPAL,
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class Services:
     """What one router offers to its handlers. `image` is replaced as metadata is committed."""
@@ -68,7 +91,11 @@ class Services:
     producer_ids: "ProducerIds"
     fetch_sessions: "FetchSessions"
     fetch_waits: "FetchWaits"
+    patterns: Patterns = field(default_factory=Patterns)
     coordinators: "Coordinators" = field(init=False)
-    """Set once, right after: the coordinators are built upon these services."""
+    """Of groups. Set once, right after, like the next three: they are built upon these services."""
+    transactions: "Coordinators" = field(init=False)
+    enlistment: "Enlistment" = field(init=False)
+    markers: "MarkerWriter" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

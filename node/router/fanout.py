@@ -15,6 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,7 @@ from node.bus.bell import Bell, Ringer
 from node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
 from node.bus.messages import (
     BUS_VERSION,
+    NO_GUARD,
     Advanced,
     Append,
     AppendBytes,
@@ -34,10 +36,14 @@ from node.bus.messages import (
     Failed,
     ProducersDescribed,
     RecordsDeleted,
+    Relay,
+    Relayed,
     RouterGreeting,
     ToRouter,
+    Unverified,
     WorkerGreeting,
     WorkerLeaving,
+    WriteMarker,
 )
 from node.bus.patience import LOOK_S, Patience
 from node.bus.reply import Reply
@@ -58,8 +64,8 @@ CARRIED_BYTES_MAX = 16 << 10
 _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
 
-Request = Append | AppendBytes | DeleteRecords | DescribeProducers
-Answer = Appended | RecordsDeleted | ProducersDescribed | Failed
+Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
+Answer = Appended | RecordsDeleted | ProducersDescribed | Failed | Unverified
 
 
 @dataclass(slots=True)
@@ -81,6 +87,7 @@ class _Worker:
     incarnation: int = 0
     is_reachable: bool = False
     queue: list[Request] = field(default_factory=list)
+    relayed: list[Relayed] = field(default_factory=list)
     pending: dict[int, _Pending] = field(default_factory=dict)
 
 
@@ -120,6 +127,8 @@ class Fanout:
         self._sweep: asyncio.TimerHandle | None = None
         self.after_answers: Callable[[], None] = lambda: None
         """Called when a turn's answers have been delivered: responses can be written now."""
+        self.on_relay: Callable[[bytes, Callable[[bytes], None]], None] = lambda _p, _send: None
+        """Gets what another node's router asks, and what takes the answer."""
         loop.add_reader(self._bell.fileno(), self._on_rung)
         loop.add_reader(descriptor(self._socket), self._receive_greetings)
         self._receive_greetings()
@@ -146,6 +155,7 @@ class Fanout:
         leader_epoch: int = -1,
         may_scratch_before: bool = False,
         timeout_ms: int = COMMIT_TIMEOUT_MS,
+        guard: int = NO_GUARD,
     ) -> Reply[Answer]:
         """Append the batches that lie in the arena. The caller keeps them there until the answer.
 
@@ -165,6 +175,7 @@ class Fanout:
                 version,
                 may_scratch_before,
                 timeout_ms=timeout_ms,
+                guard=guard,
             ),
         )
 
@@ -235,6 +246,33 @@ class Fanout:
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DescribeProducers(request_id, store, number))
 
+    def write_marker(
+        self,
+        *,
+        store: int,
+        number: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Reply[Answer]:
+        """End a producer's transaction in a partition."""
+        self._next_id = request_id = self._next_id + 1
+        return self._request(
+            store,
+            WriteMarker(
+                request_id,
+                store,
+                number,
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                is_commit,
+                transaction_version,
+            ),
+        )
+
     def close(self) -> None:
         """Stop listening to the workers; unanswered requests stay unanswered."""
         self._loop.remove_reader(self._bell.fileno())
@@ -271,7 +309,7 @@ class Fanout:
         self._is_flush_due = False
         for worker in self._workers:
             if worker.is_reachable:
-                if worker.queue:
+                if worker.queue or worker.relayed:
                     self._send_queue(worker)
                 if len(worker.pending) == 1 and not self._is_looking:
                     self._look_for_the_answer()
@@ -279,6 +317,8 @@ class Fanout:
     def _send_queue(self, worker: _Worker) -> None:
         """Put what is queued into the ring; what has no room stays until answers have made some."""
         queue = worker.queue
+        while worker.relayed and worker.requests.write(encode(worker.relayed[:1])):
+            del worker.relayed[0]
         while queue:
             count = min(len(queue), _MESSAGES_PER_WRITE)
             payload = encode(queue[:count])
@@ -293,6 +333,15 @@ class Fanout:
             # What is in the ring is lost with the worker; its successor's greeting answers it.
             worker.is_reachable = False
             log.warning("%s is away", worker.identity.decode())
+
+    def _bring_back(self, worker: _Worker, identity: bytes, payload: bytes) -> None:
+        """Answer another node's router by the worker through which it asked."""
+        if not worker.is_reachable:
+            return  # whoever asked has lost the connection, and asks again
+        worker.relayed.append(Relayed(identity, payload))
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            self._loop.call_soon(self._flush)
 
     # -- from the workers --------------------------------------------------------------------------
 
@@ -353,6 +402,8 @@ class Fanout:
     def _on_message(self, worker: _Worker, message: ToRouter) -> None:
         if type(message) is Advanced:
             self._on_advanced(message.store, message.numbers)
+        elif type(message) is Relay:
+            self.on_relay(message.payload, partial(self._bring_back, worker, message.identity))
         elif type(message) is WorkerGreeting:
             self._on_greeting(worker, message)
         elif type(message) is WorkerLeaving:

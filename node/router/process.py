@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import uvloop
@@ -25,18 +26,25 @@ from cluster.metadata.image import MetadataImage
 from cluster.metadata.settings import BrokerSettings, broker_settings
 from node.bus.arena import Arena
 from node.bus.endpoint import ipc_address
+from node.bus.peers import cluster_keys
+from node.bus.replica_link import CurveKeys
 from node.config import NodeConfig
 from node.observability import ChildLink, configure_logging
 from node.processors import settle
+from node.router.addresses import relay_address
 from node.router.authorizer import Authorizer
-from node.router.context import Services
+from node.router.context import Services, context_of_cluster
 from node.router.controller_link import ControllerLink
+from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
 from node.router.dispatch import HANDLERS, Dispatcher
+from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs
+from node.router.markers import MarkerWriter
+from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
 from node.wire.connection import Wire
 from node.wire.listener import Listener, Sweeper, drain
@@ -112,8 +120,19 @@ class RouterProcess:
             served_apis=tuple(HANDLERS),
             profile=config.profile,
         )
-        self._coordinators = Coordinators(self._services, loop)
-        self._services.coordinators = self._coordinators
+        services = self._services
+        self._neighbours = Neighbours(
+            loop,
+            context,
+            identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
+            keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
+            address_of=lambda node_id: relay_address(services.image, node_id),
+        )
+        services.markers = MarkerWriter(services, self._neighbours)
+        services.enlistment = Enlistment(services, self._neighbours, loop)
+        services.coordinators = Coordinators(services, loop, GroupKind(services.patterns))
+        services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
+        fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
         self._wire = Wire(
             loop=loop,
@@ -145,7 +164,9 @@ class RouterProcess:
         if cut_off:
             log.warning("%d connections did not finish in time", cut_off)
         sweeper.stop()
-        self._coordinators.close()
+        self._services.coordinators.close()
+        self._services.transactions.close()
+        self._neighbours.close()
 
     def _register_metrics(self, dispatcher: Dispatcher) -> None:
         metrics, services = self._supervisor.metrics, self._services
@@ -193,9 +214,18 @@ class RouterProcess:
         services.image = new
         if old.configs is not new.configs or old.offset == 0:
             self._apply_settings(self._settings())
-        self._coordinators.on_image(old, new)
+        services.coordinators.on_image(old, new)
+        services.transactions.on_image(old, new)
+        self._neighbours.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()
+
+    def _answer_neighbour(self, payload: bytes, send: Callable[[bytes], None]) -> None:
+        async def carry_out(api_key: int, version: int, request: object) -> object:
+            context = context_of_cluster(api_key, version)
+            return await HANDLERS[api_key](request, context, self._services)
+
+        answer_neighbour(payload, carry_out, send)
 
     def _apply_settings(self, settings: BrokerSettings) -> None:
         wire = self._wire.settings

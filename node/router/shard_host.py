@@ -22,8 +22,19 @@ from node.bus.messages import Appended
 from node.bus.reply import Reply
 from node.router import fanout
 from node.router.shard_log import ShardLog
+from protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
 from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch
+from protocol.records import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    TRANSACTIONAL,
+    Record,
+    build_batch,
+)
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +64,9 @@ class ShardHost:
         loop: asyncio.AbstractEventLoop,
         now_ms: Callable[[], int],
         deliver: Callable[[Sequence[Answer]], None],
+        carry_out: Callable[[object], None] = lambda _instruction: None,
     ) -> None:
+        """`carry_out` gets what the shard wants done elsewhere (Send.instruction)."""
         self.name = name
         self.leader_epoch = leader_epoch
         self.runtime = new_runtime()
@@ -62,6 +75,7 @@ class ShardHost:
         self._loop = loop
         self._now_ms = now_ms
         self._deliver = deliver
+        self._carry_out = carry_out
         self._held: list[Command] = []
         self._hold_until = 0.0
         self._hold_timer: asyncio.TimerHandle | None = None
@@ -194,6 +208,8 @@ class ShardHost:
 
     def _go_on(self) -> None:
         runtime = self.runtime
+        for send in runtime.take_sends():
+            self._carry_out(send.instruction)
         if runtime.state is ShardState.FAILED:
             # What was sent to a worker that died is sorted out by the barrier; so the first try is
             # at once. Whatever fails again gets time.
@@ -230,13 +246,7 @@ class ShardHost:
                 continue
             if runtime.state is not ShardState.ACTIVE:
                 break
-            octets = build_batch(
-                [
-                    Record(index, batch.timestamp_ms, key, value)
-                    for index, (key, value) in enumerate(batch.entries)
-                ]
-            )
-            reply = self._log.append(octets, self.leader_epoch)
+            reply = self._log.append(_octets_of(batch), self.leader_epoch)
             reply.on_done(partial(self._on_appended, runtime, batch, reply))
 
     def _on_appended(
@@ -256,5 +266,30 @@ class ShardHost:
         if runtime.state is ShardState.ACTIVE:
             self._retry_s = 0.0
         # acks=all: what is answered is committed.
-        end_offset = answer.base_offset + len(batch.entries)
+        end_offset = answer.base_offset + batch.offset_count
         return answers + runtime.committed_below(end_offset, now_ms)
+
+
+def _octets_of(batch: Batch[Any]) -> bytes:
+    """The batch as it is appended. A coordinator's own have no sequence."""
+    marker = batch.marker
+    if marker is not None:
+        return build_end_transaction_batch(
+            EndTransactionMarker(
+                ControlType.COMMIT if marker.is_commit else ControlType.ABORT,
+                marker.coordinator_epoch,
+            ),
+            timestamp_ms=batch.timestamp_ms,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+        )
+    producer_id, producer_epoch = batch.producer or (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    return build_batch(
+        [
+            Record(index, batch.timestamp_ms, key, value)
+            for index, (key, value) in enumerate(batch.entries)
+        ],
+        attributes=0 if batch.producer is None else TRANSACTIONAL,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )

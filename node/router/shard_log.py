@@ -7,19 +7,19 @@ there. Reading goes straight to the store; appending takes the way of every prod
 from collections.abc import Iterator
 from typing import Protocol
 
+from coordinator.outcome import Marker
+from coordinator.runtime import LogEntry, TransactionalEntry
 from node.bus.messages import Failed
 from node.bus.reply import Reply
 from node.router.fanout import Answer, Fanout
 from node.router.logs import Logs, Place
+from protocol.control_records import ControlType, read_control_batch
 from protocol.errors import ErrorCode
-from protocol.records import is_control, iter_batches, iter_records
+from protocol.records import is_control, is_transactional, iter_batches, iter_records
 from storage.reader import StoreReader
 
 READ_BYTES = 65_536
 """Read at a time while a shard loads: some milliseconds of replaying."""
-
-Entry = tuple[bytes | None, bytes | None]
-"""A record's key and value."""
 
 
 class ShardLog(Protocol):
@@ -37,7 +37,7 @@ class ShardLog(Protocol):
     def high_watermark(self) -> int:
         """Below it everything is committed; 0 while nobody knows."""
 
-    def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         """Some records from `offset` on, and where to read next; `end_offset` when all are read."""
 
     def append(self, batch: bytes, leader_epoch: int) -> Reply[Answer]:
@@ -74,12 +74,12 @@ class StoreLog:
             return 0
         return reader.status.high_watermark(place[1])
 
-    def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
-        """Whole batches of about READ_BYTES. Markers of transactions are no records."""
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
+        """Whole batches of about READ_BYTES."""
         reader, number = self._reader()
         found = reader.read(number, offset, max_bytes=READ_BYTES, end_offset=end_offset)
         entries = [
-            entry for buffer in found.buffers for entry in _entries(memoryview(buffer), offset)
+            entry for buffer in found.buffers for entry in entries_of(memoryview(buffer), offset)
         ]
         # Where compaction has taken the last records there is nothing left to read.
         return entries, found.next_offset if found.buffers else end_offset
@@ -108,9 +108,22 @@ def _not_yet() -> Reply[Answer]:
     return reply
 
 
-def _entries(view: memoryview, offset: int) -> Iterator[Entry]:
+def entries_of(view: memoryview, offset: int) -> Iterator[LogEntry]:
+    """What the batches hold from `offset` on, without control records that end no transaction."""
     for start, header in iter_batches(view):
-        if not is_control(header.attributes):
-            for record in iter_records(view[start:], header):
-                if record.offset >= offset:
+        if is_control(header.attributes):
+            marker = read_control_batch(view[start:], header)
+            if marker is not None and header.base_offset >= offset:
+                is_commit = marker.type is ControlType.COMMIT
+                yield Marker(
+                    header.producer_id, header.producer_epoch, marker.coordinator_epoch, is_commit
+                )
+            continue
+        producer = header.producer_id, header.producer_epoch
+        is_open = is_transactional(header.attributes)
+        for record in iter_records(view[start:], header):
+            if record.offset >= offset:
+                if is_open:
+                    yield TransactionalEntry(*producer, record.key, record.value)
+                else:
                     yield record.key, record.value

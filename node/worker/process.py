@@ -127,8 +127,10 @@ class WorkerProcess:
             identity=f"{config.node_id}-{index}-{self._incarnation}".encode(),
             watch=self._watch,
             propose=self._propose,
+            relay=self._routers.relay,
             now_ms=self._even_ms(),
         )
+        self._routers.on_relayed = self._replication.bring_back
         for socket in (
             *self._routers.sockets,
             self._controller.socket,

@@ -139,11 +139,13 @@ class ReplicaServer:
         self._sessions: dict[tuple[bytes, int], _Session] = {}
         self._by_place: dict[Place, list[tuple[_Session, _Served]]] = {}
         self.sent_bytes = 0
+        self.on_relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
+        """Gets (identity, payload) of what another node's router asks ours."""
 
     def receive(self, now_ms: int) -> bool:
         """Take in what followers ask; answers leave with `answer`. Whether there was anything."""
         is_any = False
-        for identity, fetch in requests(self.socket):
+        for identity, fetch in requests(self.socket, on_relay=self.on_relay):
             is_any = True
             self._take(identity, fetch, now_ms)
         return is_any

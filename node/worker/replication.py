@@ -25,7 +25,7 @@ from cluster.replication.leader import LAG_MAX_MS, LeaderPartition, Outcome, Pro
 from cluster.replication.partition import PartitionReplica
 from cluster.replication.throttle import TokenBudget
 from node.bus.messages import Failed, RecordsDeleted
-from node.bus.replica_link import CurveKeys, bind_replicas
+from node.bus.replica_link import CurveKeys, bind_replicas, send_relayed
 from node.worker.partitions import Partitions, Place, Replicated
 from node.worker.replica_fetchers import Addresses, ReplicaFetchers
 from node.worker.replica_server import ReplicaServer
@@ -53,7 +53,8 @@ class ReplicaNetwork(NamedTuple):
 
 class Replication:
     """See the module's docstring. `propose(proposals)` brings ISR changes to the controller, which
-    is answered with `settled`."""
+    is answered with `settled`; `relay(identity, payload)` brings what another node's router asks to
+    ours, which is answered with `bring_back`."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Replication:
         identity: bytes,
         watch: "Callable[[zmq.Socket[bytes]], None]",
         propose: Callable[[Sequence[Proposal]], None],
+        relay: Callable[[bytes, bytes], None] = lambda _identity, _payload: None,
         now_ms: int,
         open_reader: Callable[[Path], StoreReader] = StoreReader,
     ) -> None:
@@ -103,6 +105,7 @@ class Replication:
                 open_reader=lambda store: open_reader(store_folder(stores_folder, store)),
                 budget=self._leader_budget,
             )
+            self._server.on_relay = relay
             watch(self._server.socket)
         self._fetchers = ReplicaFetchers(
             context,
@@ -250,6 +253,11 @@ class Replication:
         for leader in self._leaders.values():
             if leader.pending == proposal:
                 leader.settled(proposal, code, now_ms)
+
+    def bring_back(self, identity: bytes, payload: bytes) -> None:
+        """What our router answers another node's, which `relay` has passed on."""
+        if self._server is not None:
+            send_relayed(self._server.socket, identity, payload)
 
     def close(self) -> None:
         """Give the sockets up."""

@@ -8,7 +8,7 @@ sleeps, if that has paid lately (node/bus/patience.py).
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,7 +18,14 @@ import zmq
 from node.bus.arena import Arena
 from node.bus.bell import Bell, Ringer
 from node.bus.endpoint import Link, drain, encode, ipc_address
-from node.bus.messages import RouterGreeting, ToRouter, ToWorker, WorkerGreeting
+from node.bus.messages import (
+    Relay,
+    Relayed,
+    RouterGreeting,
+    ToRouter,
+    ToWorker,
+    WorkerGreeting,
+)
 from node.bus.patience import LOOK_S, Patience
 from node.bus.ring import RingReader, RingWriter
 from node.worker.turns import Request, RouterState
@@ -69,6 +76,8 @@ class RouterLinks:
         ]
         self._decode = msgspec.msgpack.Decoder(list[ToWorker]).decode
         self._patience = Patience()
+        self.on_relayed: Callable[[bytes, bytes], None] = lambda _identity, _payload: None
+        """Gets (identity, payload) of what our router answers another node's."""
 
     @property
     def sockets(self) -> "Iterator[zmq.Socket[bytes]]":
@@ -94,10 +103,11 @@ class RouterLinks:
                 payload = ring.read()
                 if payload is None:
                     break
-                requests.extend(
-                    (state, message)  # type: ignore[misc]  # rings carry requests only
-                    for message in self._decode(payload)
-                )
+                for message in self._decode(payload):
+                    if type(message) is Relayed:
+                        self.on_relayed(message.identity, message.payload)
+                    else:
+                        requests.append((state, message))  # type: ignore[arg-type]  # else requests
         return requests
 
     def wait_awake(self, last_count: int) -> list[tuple[RouterState, Request]]:
@@ -147,6 +157,10 @@ class RouterLinks:
                 self._write(router, ring, replies)
             # A router without a ring has forgotten what it asked for.
             replies.clear()
+
+    def relay(self, identity: bytes, payload: bytes) -> None:
+        """Owe the first router what another node's asks; it leaves with the next replies."""
+        self._routers[0].state.replies.append(Relay(identity, payload))
 
     def broadcast(self, message: ToRouter) -> None:
         """Owe every router this message; it leaves with the next replies."""

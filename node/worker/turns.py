@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from cluster.replication.partition import ANY_EPOCH
 from node.bus.messages import (
+    NO_GUARD,
     Advanced,
     Append,
     AppendBytes,
@@ -28,12 +29,22 @@ from node.bus.messages import (
     ProducersDescribed,
     RecordsDeleted,
     ToRouter,
+    Unverified,
+    WriteMarker,
 )
+from node.worker.guards import Guards
 from node.worker.helper import Helper
 from node.worker.partitions import Partitions, Place
+from protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
 from protocol.errors import ErrorCode
+from protocol.records import HEADER_BYTES, read_header
 from storage.append import AppendResult, Turn
 from storage.environment import StorageError
+from storage.producers import NO_OFFSET
 from storage.store import Store
 from storage.validation import AppendOrigin
 
@@ -42,6 +53,9 @@ COMMIT_BYTES_MAX = 2 << 20
 
 HELPED_BYTES_MIN = 64 << 10
 """What the helper must have to do at least: waking it costs as much as a few dozen KiB."""
+
+EPOCH_BUMPS_SINCE = 2
+"""The transaction version from which each transaction has a producer epoch of its own (KIP-890)."""
 
 
 class ReplicaAppend:
@@ -64,7 +78,7 @@ class ReplicaAppend:
         self.result: AppendResult | None = None
 
 
-Request = Append | AppendBytes | DeleteRecords | DescribeProducers | ReplicaAppend
+Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker | ReplicaAppend
 
 
 class Held(NamedTuple):
@@ -106,7 +120,9 @@ class _Open:
     turn: Turn
     byte_count: int = 0
     waiting: list[tuple[RouterState, int, AppendResult]] = field(default_factory=list)
-    held: list[tuple[RouterState, Append | AppendBytes, AppendResult]] = field(default_factory=list)
+    held: list[tuple[RouterState, Append | AppendBytes | WriteMarker, AppendResult]] = field(
+        default_factory=list
+    )
     """Appends that others must have before they are answered."""
     fetched: list[ReplicaAppend] = field(default_factory=list)
     replicated: set[int] = field(default_factory=set)
@@ -126,8 +142,9 @@ class Turns:
         broadcast: Callable[[ToRouter], None],
         settle_helper: Callable[[], None] | None = None,
     ) -> None:
-        self._lane = _Lane(partitions, broadcast)
-        self._helped_lane = _Lane(partitions, broadcast)
+        guards = Guards()
+        self._lane = _Lane(partitions, broadcast, guards)
+        self._helped_lane = _Lane(partitions, broadcast, guards)
         self._helper = Helper(settle_helper) if settle_helper is not None else None
 
     @property
@@ -235,7 +252,10 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
 class _Lane:
     """One thread's part of a turn: requests in order, each store's commit at the end."""
 
-    def __init__(self, partitions: Partitions, broadcast: Callable[[ToRouter], None]) -> None:
+    def __init__(
+        self, partitions: Partitions, broadcast: Callable[[ToRouter], None], guards: Guards
+    ) -> None:
+        self._guards = guards
         self._partitions = partitions
         self._broadcast = broadcast
         self._open: dict[int, _Open] = {}
@@ -263,6 +283,8 @@ class _Lane:
                 self._delete_records(router, store, request)
             elif type(request) is DescribeProducers:
                 self._describe_producers(router, store, request)
+            elif type(request) is WriteMarker:
+                self._write_marker(router, store, request, now_ms)
         for index in list(self._open):
             self._commit(index)
 
@@ -291,11 +313,52 @@ class _Lane:
         origin = AppendOrigin.CLIENT if request.is_client else AppendOrigin.COORDINATOR
         self._append(router, store, request, memoryview(batches), 0, len(batches), origin, now_ms)
 
+    def _write_marker(
+        self, router: RouterState, store: Store, request: WriteMarker, now_ms: int
+    ) -> None:
+        self._guards.drop(request)
+        log = store.partitions().get(request.number)
+        entry = log.producers.get(request.producer_id) if log is not None else None
+        if (
+            log is not None
+            and entry is not None
+            and request.transaction_version >= EPOCH_BUMPS_SINCE
+            and entry.producer_epoch >= request.producer_epoch
+        ):
+            refusal = self._partitions.admission(request.store, request.number).refusal_of_acks_all
+            is_again = (
+                entry.producer_epoch == request.producer_epoch
+                and entry.transaction_first_offset == NO_OFFSET
+            )
+            if not refusal and not is_again:
+                # A straggler: the producer's next transaction has begun.
+                refusal = ErrorCode.INVALID_PRODUCER_EPOCH
+            is_committed = log.high_watermark >= log.log_end_offset
+            if refusal or (is_committed and request.store not in self._open):
+                router.replies.append(Appended(request.request_id, refusal))
+                return
+            # It is there, but perhaps not everywhere yet: a second one does no harm.
+        marker = EndTransactionMarker(
+            ControlType.COMMIT if request.is_commit else ControlType.ABORT,
+            request.coordinator_epoch,
+        )
+        batch = bytearray(
+            build_end_transaction_batch(
+                marker,
+                timestamp_ms=now_ms,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+            )
+        )
+        view = memoryview(batch)
+        origin = AppendOrigin.COORDINATOR
+        self._append(router, store, request, view, 0, len(batch), origin, now_ms)
+
     def _append(
         self,
         router: RouterState,
         store: Store,
-        request: Append | AppendBytes,
+        request: Append | AppendBytes | WriteMarker,
         view: memoryview,
         start: int,
         length: int,
@@ -310,6 +373,12 @@ class _Lane:
         if refusal:
             router.replies.append(Failed(request.request_id, refusal))
             return
+        if type(request) is Append and request.guard != NO_GUARD and length >= HEADER_BYTES:
+            log = store.partitions().get(request.number)
+            guard = self._guards.check(request, log, read_header(view, start), now_ms)
+            if guard is not None:
+                router.replies.append(Unverified(request.request_id, guard))
+                return
         opened = self._open.get(request.store)
         if opened is None:
             opened = self._open[request.store] = _Open(store.begin(now_ms))

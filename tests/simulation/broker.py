@@ -18,7 +18,7 @@ from cluster.replication.leader import Proposal
 from coordinator.group.shard import GroupShard
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import ShardRuntime
+from coordinator.runtime import LogEntry, ShardRuntime
 from node.bus.messages import (
     AppendBytes,
     Appended,
@@ -293,11 +293,9 @@ class _ShardLog:
     def high_watermark(self) -> int:
         return self._router.high_watermark(self._identity)
 
-    def read(
-        self, offset: int, end_offset: int
-    ) -> tuple[list[tuple[bytes | None, bytes | None]], int]:
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         log = self._router.node.store_disk.logs[self._identity]
-        entries: list[tuple[bytes | None, bytes | None]] = []
+        entries: list[LogEntry] = []
         for batch in log.batches[log.index_of(offset) :]:
             if batch.base_offset >= end_offset:
                 break

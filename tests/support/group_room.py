@@ -10,33 +10,51 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cluster.controller.commands import DeleteTopics, TopicReference
-from node.bus.messages import AppendBytes, DescribeProducers
+from node.bus.messages import NO_GUARD, Append, AppendBytes, DescribeProducers, WriteMarker
 from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
+from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
+from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
+from node.router.markers import MarkerWriter
 from node.worker.turns import RouterState, Turns
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
+from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 
 Response = TypeVar("Response")
+Asked = Append | AppendBytes | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
 
 DEADLINE_S = 5.0
+BUS_TIME_MS = 1_000_000
+"""What the worker takes for the time."""
+
+
+class NoNeighbours:
+    """A node that knows no other."""
+
+    def ask(self, node_id: int, request: object) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        return reply
 
 
 class TurningFanout:
     """The bus to one worker, which takes its turns when the loop comes round; unless it is away."""
 
-    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, turns: Turns, loop: asyncio.AbstractEventLoop, arena: memoryview) -> None:
+        self._arena = arena
         self._turns = turns
         self._loop = loop
         self._next_id = 0
-        self._queue: list[tuple[AppendBytes | DescribeProducers, Reply[Answer]]] = []
+        self._queue: list[tuple[Asked, Reply[Answer]]] = []
         self.is_away = False
         self.append_count = 0
+        self.marker_count = 0
 
     def append_bytes(
         self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
@@ -51,6 +69,61 @@ class TurningFanout:
         self._next_id += 1
         return self._ask(DescribeProducers(self._next_id, store, number))
 
+    def append_reference(
+        self,
+        *,
+        store: int,
+        number: int,
+        arena_offset: int,
+        length: int,
+        acks: int,
+        version: int,
+        may_scratch_before: bool = False,
+        timeout_ms: int = 30_000,
+        guard: int = NO_GUARD,
+    ) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(
+            Append(
+                self._next_id,
+                store,
+                number,
+                arena_offset,
+                length,
+                acks=acks,
+                version=version,
+                may_scratch_before=may_scratch_before,
+                timeout_ms=timeout_ms,
+                guard=guard,
+            )
+        )
+
+    def write_marker(
+        self,
+        *,
+        store: int,
+        number: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+    ) -> Reply[Answer]:
+        self.marker_count += 1
+        self._next_id += 1
+        return self._ask(
+            WriteMarker(
+                self._next_id,
+                store,
+                number,
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                is_commit,
+                transaction_version,
+            )
+        )
+
     def come_back(self) -> None:
         """The worker is there again and finds what was asked meanwhile."""
         self.is_away = False
@@ -60,13 +133,13 @@ class TurningFanout:
         if self.is_away:
             return
         queue, self._queue = self._queue, []
-        router = RouterState()
-        self._turns.run([(router, request) for request, _ in queue], 1_000_000)
+        router = RouterState(self._arena)
+        self._turns.run([(router, request) for request, _ in queue], BUS_TIME_MS)
         replies = {request.request_id: reply for request, reply in queue}
         for answer in router.replies:
             replies[answer.request_id].resolve(answer)  # type: ignore[union-attr,arg-type]  # only answers
 
-    def _ask(self, request: AppendBytes | DescribeProducers) -> Reply[Answer]:
+    def _ask(self, request: Asked) -> Reply[Answer]:
         reply: Reply[Answer] = Reply()
         self._queue.append((request, reply))
         self._loop.call_soon(self.turn)
@@ -81,29 +154,41 @@ class GroupRoom(RouterRoom):
     ) -> None:
         settings = {
             "offsets.topic.num.partitions": "5",
+            "transaction.state.log.num.partitions": "3",
             "group.initial.rebalance.delay.ms": "0",
             **(static or {}),
         }
         super().__init__(folder, brokers=brokers, static=settings)
         self.loop = asyncio.new_event_loop()
-        self.bus = TurningFanout(self.turns, self.loop)
+        self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.fanout = cast("Fanout", self.bus)
         self._heard = self.image
-        self.coordinators = Coordinators(self.services, self.loop)
+        self.services.markers = MarkerWriter(self.services, NoNeighbours())
+        self.services.enlistment = Enlistment(self.services, NoNeighbours(), self.loop)
+        self._host()
+
+    def _host(self) -> None:
+        self.coordinators = Coordinators(
+            self.services, self.loop, GroupKind(self.services.patterns)
+        )
         self.services.coordinators = self.coordinators
+        kind = TransactionKind(self.services.markers)
+        self.transactions = Coordinators(self.services, self.loop, kind)
+        self.services.transactions = self.transactions
 
     def follow(self) -> None:
         super().follow()
-        if hasattr(self, "coordinators"):
+        if hasattr(self, "transactions"):
             old, self._heard = self._heard, self.image
             self.coordinators.on_image(old, self.image)
+            self.transactions.on_image(old, self.image)
 
     def restart_router(self) -> None:
         """The router dies and another one takes its place."""
         self.coordinators.close()
+        self.transactions.close()
         self.loop.run_until_complete(asyncio.sleep(0))
-        self.coordinators = Coordinators(self.services, self.loop)
-        self.services.coordinators = self.coordinators
+        self._host()
 
     def begin(
         self,
@@ -116,7 +201,7 @@ class GroupRoom(RouterRoom):
         """Ask, and do not wait."""
         api = next(api for api in APIS.values() if api.request is type(request))
         version = api.max_version if version is None else version
-        sent = b"".join(encode_request(api.key, version, request))
+        sent = self.lay_down(b"".join(encode_request(api.key, version, request)))
         context = RequestContext(
             api_key=api.key,
             api_version=version,
@@ -127,6 +212,7 @@ class GroupRoom(RouterRoom):
             local_host=LOCAL_HOST,
             local_port=LOCAL_PORT,
             listener_name="PLAINTEXT",
+            offset_of=self.offset_of,
         )
         future: asyncio.Future[Response] = self.loop.create_future()
 
@@ -139,7 +225,7 @@ class GroupRoom(RouterRoom):
             future.set_result(cast("Response", read))
 
         async def start() -> None:
-            decoded = decode_request(api.key, version, memoryview(sent))
+            decoded = decode_request(api.key, version, sent)
             drive(handler(decoded, context, self.services), finish)
 
         self.loop.run_until_complete(start())
@@ -189,6 +275,7 @@ class GroupRoom(RouterRoom):
         trace: TracebackType | None,
     ) -> None:
         self.coordinators.close()
+        self.transactions.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
         self.close()

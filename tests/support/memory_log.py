@@ -1,11 +1,12 @@
 """A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
+from coordinator.runtime import LogEntry
 from node.bus.messages import Appended, Failed, ProducersDescribed
 from node.bus.reply import Reply
 from node.router.fanout import Answer
-from node.router.shard_log import Entry
+from node.router.shard_log import entries_of
 from protocol.errors import ErrorCode
-from protocol.records import iter_batches, iter_records
+from protocol.records import iter_batches
 
 
 class MemoryLog:
@@ -16,7 +17,7 @@ class MemoryLog:
     """
 
     def __init__(self, *, is_serving: bool = True) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[LogEntry] = []
         self.batch_sizes: list[int] = []
         self.is_serving = is_serving
         self.is_readable = True
@@ -37,7 +38,7 @@ class MemoryLog:
     def high_watermark(self) -> int:
         return len(self.entries) - self.uncommitted_count
 
-    def read(self, offset: int, end_offset: int) -> tuple[list[Entry], int]:
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         if not self.is_readable:
             raise OSError("the disk is gone")
         end = min(offset + self.slice_count, end_offset)
@@ -66,10 +67,8 @@ class MemoryLog:
     def write(self, batch: bytes) -> int:
         """What an append does; returns the base offset."""
         base_offset = len(self.entries)
-        for start, header in iter_batches(batch):
-            records = list(iter_records(batch[start:], header))
-            self.batch_sizes.append(len(records))
-            self.entries += [(record.key, record.value) for record in records]
+        self.batch_sizes += [header.record_count for _, header in iter_batches(batch)]
+        self.entries += entries_of(memoryview(batch), 0)
         return base_offset
 
     def fail(self, error_code: ErrorCode, *, is_written: bool = False) -> None:

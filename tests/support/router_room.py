@@ -30,6 +30,7 @@ from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import PartitionChanged
 from cluster.metadata.settings import broker_settings
 from node.bus.messages import (
+    NO_GUARD,
     Advanced,
     Append,
     AppendBytes,
@@ -145,6 +146,7 @@ class DirectFanout:
         version: int,
         may_scratch_before: bool = False,
         timeout_ms: int = 30_000,
+        guard: int = NO_GUARD,
     ) -> Reply[Answer]:
         return self._request(
             Append(
@@ -157,6 +159,7 @@ class DirectFanout:
                 version=version,
                 may_scratch_before=may_scratch_before,
                 timeout_ms=timeout_ms,
+                guard=guard,
             )
         )
 
@@ -373,12 +376,7 @@ class RouterRoom:
         """Hand a request in; it may be answered later. No response at all reads as None."""
         api = next(api for api in APIS.values() if api.request is type(request))
         version = api.max_version if version is None else version
-        sent = b"".join(encode_request(api.key, version, request))
-        if self._arena_used + len(sent) > ARENA_BYTES:
-            self._arena_used = FRAME_GAP
-        start, self._arena_used = self._arena_used, self._arena_used + len(sent) + FRAME_GAP
-        frame = self.arena[start : start + len(sent)]
-        frame[:] = sent
+        frame = self.lay_down(b"".join(encode_request(api.key, version, request)))
         context = RequestContext(
             api_key=api.key,
             api_version=version,
@@ -390,8 +388,8 @@ class RouterRoom:
             local_port=LOCAL_PORT,
             listener_name=listener,
             frame=frame,
-            arena_offset=start,
-            offset_of=lambda view: _address_of(view) - _address_of(self.arena),
+            arena_offset=self.offset_of(frame) if len(frame) else 0,
+            offset_of=self.offset_of,
         )
         pending: Pending[Response] = Pending(context)
 
@@ -415,6 +413,19 @@ class RouterRoom:
         context.retain, context.close = retain, close
         drive(handler(decode_request(api.key, version, frame), context, self.services), finish)
         return pending
+
+    def lay_down(self, sent: bytes) -> memoryview:
+        """Where a frame lies in the arena, as a client's would."""
+        if self._arena_used + len(sent) > ARENA_BYTES:
+            self._arena_used = FRAME_GAP
+        start, self._arena_used = self._arena_used, self._arena_used + len(sent) + FRAME_GAP
+        frame = self.arena[start : start + len(sent)]
+        frame[:] = sent
+        return frame
+
+    def offset_of(self, view: memoryview) -> int:
+        """Where in the arena a view of a frame lies."""
+        return _address_of(view) - _address_of(self.arena)
 
     def _session_slots(self) -> int:
         settings = broker_settings(self.image, NODE_ID, self.static)

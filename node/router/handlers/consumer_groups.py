@@ -35,7 +35,7 @@ async def handle_consumer_group_heartbeat(
             return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     try:
         heartbeat = Heartbeat(request, _regex_names(request, context, services))
-        response = await services.coordinators.heartbeat(heartbeat, context)
+        response = await services.coordinators.call_for_member(request.group_id, heartbeat, context)
     except ApiError as error:
         return _refused(member_error(error.code), error.message)
     assert isinstance(response, ConsumerGroupHeartbeatResponse)
@@ -53,7 +53,7 @@ def _regex_names(
     regex = request.subscribed_topic_regex
     if not regex:
         return None
-    names = services.coordinators.patterns.topics_of(regex, services.image.topics_by_name)
+    names = services.patterns.topics_of(regex, services.image.topics_by_name)
     return tuple(
         name
         for name in names

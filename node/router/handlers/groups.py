@@ -46,6 +46,7 @@ from protocol.messages.groups import (
 )
 
 KEY_TYPE_GROUP: Final = 0
+KEY_TYPE_TRANSACTION: Final = 1
 
 
 # -- FindCoordinator ------------------------------------------------------------------------------
@@ -74,16 +75,22 @@ async def handle_find_coordinator(
 async def _find(
     key: str, key_type: int, context: RequestContext, services: Services
 ) -> Coordinator:
-    if key_type != KEY_TYPE_GROUP:
-        # Transactions and share groups are not served: clients give up on this, and say why.
+    if key_type == KEY_TYPE_GROUP:
+        coordinators, resource = services.coordinators, ResourceType.GROUP
+        denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif key_type == KEY_TYPE_TRANSACTION:
+        coordinators, resource = services.transactions, ResourceType.TRANSACTIONAL_ID
+        denial = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        # Share groups are not served: clients give up on this, and say why.
         return _not_found(key, ErrorCode.INVALID_REQUEST)
-    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, key):
-        return _not_found(key, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not services.authorizer.check(context, Operation.DESCRIBE, resource, key):
+        return _not_found(key, denial)
     try:
-        await services.coordinators.ensure_topic()
+        await coordinators.ensure_topic()
     except ApiError as error:
         return _not_found(key, error.code)
-    node_id = services.coordinators.coordinator_of(key)
+    node_id = coordinators.coordinator_of(key)
     broker = services.image.brokers.get(node_id)
     address = address_of(broker, context, services.node_id) if broker is not None else None
     if node_id == NO_LEADER or address is None:

@@ -4,15 +4,22 @@ v0-2 carry message sets (magic 0 and 1), which are converted up here; v3 record 
 only; v7 zstd; v8 errors per record (KIP-467); v10 who leads instead (KIP-951); v13 topic ids
 (KIP-516). Batches stay in the arena: the worker that owns the partition appends the very bytes that
 the kernel delivered.
+
+Transactional batches wait until the transaction's coordinator knows of their partition
+(enlistment.py): clients of v12 and later leave that to us, others are verified (KIP-890).
 """
 
+from struct import Struct
+
 from cluster.metadata.image import TopicImage
+from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import INTERNAL_TOPICS
-from node.bus.messages import Appended
+from node.bus.messages import NO_GUARD, Appended
 from node.bus.reply import Reply
 from node.router.addresses import endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.enlistment import ENLISTS_SINCE, Producer
 from node.router.fanout import Answer
 from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.legacy_records import up_convert
@@ -26,8 +33,12 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from protocol.records import HEADER_BYTES, TRANSACTIONAL
 
 _MAGIC_AT = 16
+_TRANSACTIONAL_AT = 22
+_PRODUCER_AT = 43
+_PRODUCER = Struct(">qh")
 _BATCH_BYTES_MIN = 17
 _ADMINISTRATORS_CLIENT_ID = "__admin_client"
 """As in Kafka, the one client that may write to the coordinators' topics, to repair them."""
@@ -43,8 +54,7 @@ async def handle_produce(
     by_id = version >= 13
     refusal = ErrorCode.NONE if acks in (-1, 0, 1) else ErrorCode.INVALID_REQUIRED_ACKS
     if refusal is ErrorCode.NONE and request.transactional_id is not None:
-        # Transactions are not served: no coordinator knows of this one.
-        refusal = ErrorCode.INVALID_TXN_STATE
+        refusal = _transactional_id_error(request.transactional_id, context, services)
     context.retain()
     waiting: list[tuple[PartitionProduceResponse, Reply[Answer]]] = []
     stores: list[int] = []
@@ -86,6 +96,16 @@ async def handle_produce(
         return None
     endpoints = _name_leaders(responses, context, services) if version >= 10 else []
     return ProduceResponse(responses=responses, node_endpoints=endpoints)
+
+
+def _transactional_id_error(
+    transactional_id: str, context: RequestContext, services: Services
+) -> ErrorCode:
+    if services.authorizer.check(
+        context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ):
+        return ErrorCode.NONE
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _topic_error(
@@ -150,16 +170,34 @@ def _append(
     # must write ours too, and stores are what workers and their threads divide.
     may_scratch_before = not stores or store == stores[-1]
     stores.append(store)
-    return services.fanout.append_reference(
-        store=store,
-        number=number,
-        arena_offset=context.offset_of(records),
-        length=len(records),
-        acks=acks,
-        version=version,
-        may_scratch_before=may_scratch_before,
-        timeout_ms=timeout_ms,
-    )
+    arena_offset = context.offset_of(records)
+
+    def append(guard: int) -> Reply[Answer]:
+        return services.fanout.append_reference(
+            store=store,
+            number=number,
+            arena_offset=arena_offset,
+            length=len(records),
+            acks=acks,
+            version=version,
+            may_scratch_before=may_scratch_before,
+            timeout_ms=timeout_ms,
+            guard=guard,
+        )
+
+    if len(records) < HEADER_BYTES or not records[_TRANSACTIONAL_AT] & TRANSACTIONAL:
+        return append(NO_GUARD)
+    if request.transactional_id is None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    if version < ENLISTS_SINCE and not _is_verified(services):
+        return append(NO_GUARD)
+    producer = Producer(request.transactional_id, *_PRODUCER.unpack_from(records, _PRODUCER_AT))
+    return services.enlistment.append(producer, (topic.name, data.index), append, version)
+
+
+def _is_verified(services: Services) -> bool:
+    settings = broker_settings(services.image, services.node_id, services.static_configs)
+    return settings.transaction_partition_verification_enable
 
 
 def _fill(partition: PartitionProduceResponse, answer: Answer) -> None:

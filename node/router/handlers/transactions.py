@@ -1,45 +1,465 @@
-"""InitProducerId (22): versions 0 to 5, without a transactional id.
+"""Transactions: InitProducerId (22), AddPartitionsToTxn (24), AddOffsetsToTxn (25), EndTxn (26),
+WriteTxnMarkers (27), TxnOffsetCommit (28), DescribeTransactions (65), ListTransactions (66).
 
-An idempotent producer without a transactional id gets a fresh id at epoch 0 from any broker;
-what it says of a former id (v3, KIP-360) changes nothing, as nobody else can know that id.
-Transactional ids need a coordinator, which this broker does not have yet.
+InitProducerId 0-5: v3 goes on with a former id (KIP-360), v4 may say PRODUCER_FENCED. An idempotent
+producer without a transactional id gets a fresh id at epoch 0 from any broker; what it says of a
+former id changes nothing, as nobody else can know that id. AddPartitionsToTxn 0-5: v4 is for
+brokers, takes several transactions and verifies (KIP-890). AddOffsetsToTxn 0-4, EndTxn 0-5: v5
+answers with the epoch of the next transaction. WriteTxnMarkers 0-2: v2 tells the transaction's
+version. TxnOffsetCommit 0-6: v3 fences by group membership (KIP-447), v5 adds the group by itself,
+v6 has topic ids. ListTransactions 0-2: v1 filters by age (KIP-994), v2 by a pattern (KIP-1152).
+
+What a transaction does is decided in coordinator.transaction; here stand who may ask, and how an
+answer looks that no shard has given.
 """
 
+import re
+from typing import Final
+
+from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from coordinator.outcome import Marker
+from coordinator.transaction.requests import DescribeTransaction, EndTransaction, InitProducer
+from coordinator.transaction.transaction import NO_PRODUCER_ID, Partition, is_exhausted
+from node.bus.reply import Reply
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from node.router.enlistment import Producer
+from node.router.markers import begin
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnPartitionResult,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnResult,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTopicResult,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    DescribeTransactionsTransactionState,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+_BATCHED_SINCE: Final = 4
+_FENCED_SINCE: Final = 2
+_EPOCH_BUMPS_SINCE: Final = 5
+_CLIENT_VERSION_OLD: Final = 1
+_CLIENT_VERSION_NEW: Final = 2
+
+
+# -- InitProducerId -------------------------------------------------------------------------------
 
 
 async def handle_init_producer_id(
     request: InitProducerIdRequest, context: RequestContext, services: Services
 ) -> InitProducerIdResponse:
-    """A producer id. Needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic (KIP-679)."""
-    if request.transactional_id is not None:
-        return _without_coordinator(request.transactional_id, context, services)
-    if not _may_write(context, services):
-        return InitProducerIdResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    return InitProducerIdResponse(producer_id=await services.producer_ids.take(), producer_epoch=0)
-
-
-def _without_coordinator(
-    transactional_id: str, context: RequestContext, services: Services
-) -> InitProducerIdResponse:
+    """A producer id. With a transactional id its coordinator gives it, and ends what a predecessor
+    left open; without one it needs IDEMPOTENT_WRITE on the cluster, or WRITE on any topic
+    (KIP-679)."""
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        if not _may_write_anything(context, services):
+            return _init_refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        producer_id = await services.producer_ids.take()
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     if not transactional_id:
-        code = ErrorCode.INVALID_REQUEST
-    elif not services.authorizer.check(
-        context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-    ):
-        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    else:
-        # Not a code that clients retry: they would wait for a coordinator that never comes.
-        code = ErrorCode.UNSUPPORTED_VERSION
-    return InitProducerIdResponse(error_code=code)
+        return _init_refused(ErrorCode.INVALID_REQUEST)
+    if not _may_write(transactional_id, context, services):
+        return _init_refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch < 0):
+        return _init_refused(ErrorCode.INVALID_REQUEST)
+    if services.transactions.coordinator_of(transactional_id) != services.node_id:
+        return _init_refused(ErrorCode.NOT_COORDINATOR)
+    try:
+        fresh = await services.producer_ids.take()
+        response = await services.transactions.call(
+            transactional_id, InitProducer(request, fresh), context
+        )
+    except ApiError as error:
+        return _init_refused(_client_error(error.code))
+    assert isinstance(response, InitProducerIdResponse)
+    return response
 
 
-def _may_write(context: RequestContext, services: Services) -> bool:
+def _init_refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
+
+
+def _may_write_anything(context: RequestContext, services: Services) -> bool:
     check = services.authorizer.check
     return check(context, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME) or any(
         check(context, Operation.WRITE, ResourceType.TOPIC, name)
         for name in services.image.topics_by_name
     )
+
+
+def _may_write(transactional_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.check(
+        context, Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
+def _client_error(error: ErrorCode) -> ErrorCode:
+    """What a client is told when its shard could not answer."""
+    # What fits into no record never will.
+    return ErrorCode.INVALID_REQUEST if error is ErrorCode.MESSAGE_TOO_LARGE else error
+
+
+def _known_to(error: ErrorCode, context: RequestContext) -> ErrorCode:
+    """Older versions do not know PRODUCER_FENCED."""
+    if error is ErrorCode.PRODUCER_FENCED and context.api_version < _FENCED_SINCE:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+# -- AddPartitionsToTxn ---------------------------------------------------------------------------
+
+
+async def handle_add_partitions_to_txn(
+    request: AddPartitionsToTxnRequest, context: RequestContext, services: Services
+) -> AddPartitionsToTxnResponse:
+    """One transaction of a client up to v3, several of another broker from v4 on."""
+    if context.api_version < _BATCHED_SINCE:
+        producer = Producer(
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+        )
+        results = await _add_for_client(producer, request.v3_and_below_topics, context, services)
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
+    if not _may_act_for_cluster(context, services):
+        return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    waiting = [
+        (
+            transaction,
+            begin(
+                _add_for_broker(
+                    Producer(
+                        transaction.transactional_id,
+                        transaction.producer_id,
+                        transaction.producer_epoch,
+                    ),
+                    _partitions(transaction.topics),
+                    services,
+                    verify_only=transaction.verify_only,
+                )
+            ),
+        )
+        for transaction in request.transactions
+    ]
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_results(transaction.topics, await codes),
+            )
+            for transaction, codes in waiting
+        ]
+    )
+
+
+async def _add_for_client(
+    producer: Producer,
+    topics: list[AddPartitionsToTxnTopic],
+    context: RequestContext,
+    services: Services,
+) -> list[AddPartitionsToTxnTopicResult]:
+    partitions = _partitions(topics)
+    if not _may_write(producer.transactional_id, context, services):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return _results(topics, dict.fromkeys(partitions, code))
+    codes: dict[Partition, ErrorCode] = {
+        partition: error
+        for partition in partitions
+        if (error := _partition_error(partition, context, services)) is not ErrorCode.NONE
+    }
+    if codes:
+        # All or nothing.
+        for partition in partitions:
+            codes.setdefault(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
+        return _results(topics, codes)
+    try:
+        codes = await services.enlistment.decide(
+            producer, partitions, _CLIENT_VERSION_OLD, verify_only=False
+        )
+    except ApiError as error:
+        codes = dict.fromkeys(partitions, error.code)
+    return _results(topics, {key: _known_to(code, context) for key, code in codes.items()})
+
+
+async def _add_for_broker(
+    producer: Producer, partitions: frozenset[Partition], services: Services, *, verify_only: bool
+) -> dict[Partition, ErrorCode]:
+    try:
+        return await services.enlistment.decide(
+            producer, partitions, _CLIENT_VERSION_NEW, verify_only=verify_only
+        )
+    except ApiError as error:
+        return dict.fromkeys(partitions, error.code)
+
+
+def _partition_error(
+    partition: Partition, context: RequestContext, services: Services
+) -> ErrorCode:
+    name, index = partition
+    is_internal = name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+    if is_internal or not services.authorizer.check(
+        context, Operation.WRITE, ResourceType.TOPIC, name
+    ):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    topic = services.image.topics_by_name.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _partitions(topics: list[AddPartitionsToTxnTopic]) -> frozenset[Partition]:
+    return frozenset((topic.name, index) for topic in topics for index in topic.partitions)
+
+
+def _results(
+    topics: list[AddPartitionsToTxnTopic], codes: dict[Partition, ErrorCode]
+) -> list[AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                AddPartitionsToTxnPartitionResult(
+                    partition_index=index, partition_error_code=codes[topic.name, index]
+                )
+                for index in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+# -- AddOffsetsToTxn ------------------------------------------------------------------------------
+
+
+async def handle_add_offsets_to_txn(
+    request: AddOffsetsToTxnRequest, context: RequestContext, services: Services
+) -> AddOffsetsToTxnResponse:
+    """Let the partition of `__consumer_offsets` take part that has the group's offsets."""
+    if not _may_write(request.transactional_id, context, services):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        return AddOffsetsToTxnResponse(error_code=code)
+    if not services.authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    producer = Producer(request.transactional_id, request.producer_id, request.producer_epoch)
+    groups = services.coordinators
+    try:
+        await groups.ensure_topic()
+        partition = CONSUMER_OFFSETS, groups.shard_of(request.group_id)
+        codes = await services.enlistment.decide(
+            producer, frozenset((partition,)), _CLIENT_VERSION_OLD, verify_only=False
+        )
+    except ApiError as error:
+        return AddOffsetsToTxnResponse(error_code=error.code)
+    return AddOffsetsToTxnResponse(error_code=_known_to(codes[partition], context))
+
+
+# -- EndTxn ---------------------------------------------------------------------------------------
+
+
+async def handle_end_txn(
+    request: EndTxnRequest, context: RequestContext, services: Services
+) -> EndTxnResponse:
+    """Commit or abort. Once this is answered with success the transaction is decided."""
+    if not request.transactional_id:
+        return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if not _may_write(request.transactional_id, context, services):
+        return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    bumps = context.api_version >= _EPOCH_BUMPS_SINCE
+    try:
+        fresh = NO_PRODUCER_ID
+        if bumps and is_exhausted(request.producer_epoch):
+            fresh = await services.producer_ids.take()
+        version = _CLIENT_VERSION_NEW if bumps else _CLIENT_VERSION_OLD
+        response = await services.transactions.call(
+            request.transactional_id, EndTransaction(request, version, fresh), context
+        )
+    except ApiError as error:
+        return EndTxnResponse(error_code=_client_error(error.code))
+    assert isinstance(response, EndTxnResponse)
+    return response
+
+
+# -- WriteTxnMarkers ------------------------------------------------------------------------------
+
+
+async def handle_write_txn_markers(
+    request: WriteTxnMarkersRequest, context: RequestContext, services: Services
+) -> WriteTxnMarkersResponse:
+    """The markers of a coordinator on another node, or of an administrator who ends a transaction
+    that hangs (KIP-664)."""
+    refusal = ErrorCode.NONE
+    if not _may_act_for_cluster(context, services) and not services.authorizer.check(
+        context, Operation.ALTER, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    waiting: list[tuple[WritableTxnMarkerPartitionResult, Reply[int]]] = []
+    results: list[WritableTxnMarkerResult] = []
+    for asked in request.markers:
+        marker = Marker(
+            asked.producer_id,
+            asked.producer_epoch,
+            asked.coordinator_epoch,
+            asked.transaction_result,
+        )
+        topics = [
+            WritableTxnMarkerTopicResult(
+                name=topic.name,
+                partitions=[
+                    WritableTxnMarkerPartitionResult(partition_index=index, error_code=refusal)
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in asked.topics
+        ]
+        results.append(WritableTxnMarkerResult(producer_id=asked.producer_id, topics=topics))
+        if refusal:
+            continue
+        for topic in topics:
+            for partition in topic.partitions:
+                index = partition.partition_index
+                partition.error_code = _marker_error(topic.name, index, services)
+                if not partition.error_code:
+                    written = services.markers.append(
+                        topic.name, index, marker, asked.transaction_version
+                    )
+                    waiting.append((partition, begin(written)))
+    for partition, reply in waiting:
+        partition.error_code = await reply
+    return WriteTxnMarkersResponse(markers=results)
+
+
+def _marker_error(name: str, index: int, services: Services) -> ErrorCode:
+    topic = services.image.topics_by_name.get(name)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if topic.partitions[index].leader != services.node_id:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def _may_act_for_cluster(context: RequestContext, services: Services) -> bool:
+    return services.authorizer.check(
+        context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+
+
+# -- DescribeTransactions, ListTransactions -------------------------------------------------------
+
+
+async def handle_describe_transactions(
+    request: DescribeTransactionsRequest, context: RequestContext, services: Services
+) -> DescribeTransactionsResponse:
+    """Transactions that this node coordinates; each succeeds or fails by itself."""
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            await _describe(transactional_id, context, services)
+            for transactional_id in request.transactional_ids
+        ]
+    )
+
+
+async def _describe(
+    transactional_id: str, context: RequestContext, services: Services
+) -> DescribeTransactionsTransactionState:
+    code = ErrorCode.NONE
+    if not transactional_id:
+        code = ErrorCode.INVALID_REQUEST
+    elif not _may_describe(transactional_id, context, services):
+        code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        try:
+            state = await services.transactions.call(
+                transactional_id, DescribeTransaction(transactional_id), context
+            )
+        except ApiError as error:
+            code = error.code
+        else:
+            assert isinstance(state, DescribeTransactionsTransactionState)
+            state.topics = [
+                topic
+                for topic in state.topics
+                if services.authorizer.check(
+                    context, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
+                )
+            ]
+            return state
+    return DescribeTransactionsTransactionState(error_code=code, transactional_id=transactional_id)
+
+
+async def handle_list_transactions(
+    request: ListTransactionsRequest, context: RequestContext, services: Services
+) -> ListTransactionsResponse:
+    """The transactions of all shards hosted here that the asker may see."""
+    pattern = None
+    if request.transactional_id_pattern:
+        try:
+            pattern = linear_pattern(request.transactional_id_pattern)
+        except re.error:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    transactions = services.transactions
+    waiting = [
+        transactions.call_shard(shard, request, context) for shard in transactions.hosted_shards()
+    ]
+    answer = ListTransactionsResponse()
+    for reply in waiting:
+        try:
+            response = await reply
+        except ApiError as error:
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            # A shard that has just moved away is listed by its new host.
+            continue
+        assert isinstance(response, ListTransactionsResponse)
+        answer.unknown_state_filters = response.unknown_state_filters
+        answer.transaction_states += (
+            state
+            for state in response.transaction_states
+            if _may_describe(state.transactional_id, context, services)
+            and (pattern is None or pattern.fullmatch(state.transactional_id))
+        )
+    return answer
+
+
+def _may_describe(transactional_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.check(
+        context, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    )
+
+
+_PATTERN_LETTERS_MAX: Final = 200
+_REPEATS: Final = re.compile(r"(?<!\\)(?:\\\\)*[*+{?]")
+_REPEATS_MAX: Final = 4
+_NOT_LINEAR: Final = re.compile(r"\(\?[^:]|\\[1-9]|\)[*+{]")
+
+
+def linear_pattern(text: str) -> re.Pattern[str]:
+    """The pattern, if it is one that RE2 has and that cannot take long here. Raises re.error.
+
+    Patterns are strangers' and matched in a loop that serves everybody. RE2, which Kafka has, takes
+    linear time whatever the pattern; here repeated groups, references back and more than a few
+    repetitions are refused instead.
+    """
+    if (
+        len(text) > _PATTERN_LETTERS_MAX
+        or _NOT_LINEAR.search(text)
+        or len(_REPEATS.findall(text)) > _REPEATS_MAX
+    ):
+        raise re.error("a pattern that could take long to match", text)
+    return re.compile(text)

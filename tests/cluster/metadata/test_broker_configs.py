@@ -84,6 +84,14 @@ KAFKA: Final = {
     "replica.lag.time.max.ms": ("LONG", "30000"),
     "replica.selector.class": ("STRING", None),
     "socket.request.max.bytes": ("INT", "104857600"),
+    "transaction.max.timeout.ms": ("INT", "900000"),
+    "transaction.partition.verification.enable": ("BOOLEAN", "true"),
+    "transaction.remove.expired.transaction.cleanup.interval.ms": ("INT", "3600000"),
+    "transaction.state.log.min.isr": ("INT", "2"),
+    "transaction.state.log.num.partitions": ("INT", "50"),
+    "transaction.state.log.replication.factor": ("SHORT", "3"),
+    "transaction.state.log.segment.bytes": ("INT", "104857600"),
+    "transactional.id.expiration.ms": ("INT", "604800000"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
 OURS: Final = {"durability", "workers"}
@@ -173,6 +181,9 @@ CALLED_THERE: Final = {
     "offsets.retention.check.interval.ms": "retention_check_interval_ms",
     "offsets.retention.minutes": "offsets_retention_ms",
     "socket.request.max.bytes": "request_bytes_max",
+    "transaction.max.timeout.ms": "timeout_max_ms",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "expiry_check_interval_ms",
+    "transactional.id.expiration.ms": "expiration_ms",
 }
 FROM_NODE_CONFIG: Final = INSTALLATION | OURS | {"broker.rack"}
 """Keys that the node reads from its own configuration before there is any metadata."""

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from coordinator.group.records import (
     CommittedOffset,
     GroupMetadata,
-    GroupRecord,
     GroupStored,
     MemberMetadata,
     OffsetCommitted,
+    OwnRecord,
     decode,
     encode,
 )
@@ -147,7 +147,7 @@ def test_a_value_of_a_newer_version_is_refused_by_name() -> None:
         OffsetCommitted("g", "t", 0, CommittedOffset(1, -1, "x" * 32_768, 1, 5)),
     ],
 )
-def test_texts_too_long_for_their_place_are_refused(record: GroupRecord) -> None:
+def test_texts_too_long_for_their_place_are_refused(record: OwnRecord) -> None:
     with pytest.raises(ProtocolError, match="fits into no record"):
         encode(record)
 
@@ -189,7 +189,7 @@ offsets = st.builds(
     st.builds(GroupStored, texts, st.none() | groups)
     | st.builds(OffsetCommitted, texts, texts, int32s, st.none() | offsets)
 )
-def test_what_is_written_is_read_back(record: GroupRecord) -> None:
+def test_what_is_written_is_read_back(record: OwnRecord) -> None:
     assert decode(*encode(record)) == record
 
 

@@ -29,7 +29,7 @@ def test_a_turn_of_mixed_messages_survives_the_way() -> None:
 
 def test_field_added_at_the_end_is_skipped_by_an_older_reader() -> None:
     newer = msgspec.msgpack.encode(
-        [[3, 9, 1, 2, 4096, 80, -1, -1, 13, False, True, 30_000, "more"]]
+        [[3, 9, 1, 2, 4096, 80, -1, -1, 13, False, True, 30_000, -1, "more"]]
     )
     assert msgspec.msgpack.decode(newer, type=list[ToWorker]) == [
         Append(request_id=9, store=1, number=2, arena_offset=4096, length=80)

@@ -6,9 +6,10 @@ from typing import cast
 
 import pytest
 
+from coordinator.runtime import LogEntry
 from node.bus.messages import Appended
 from node.router.fanout import Fanout
-from node.router.shard_log import READ_BYTES, Entry, StoreLog
+from node.router.shard_log import READ_BYTES, StoreLog
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch
 from tests.support.controller_room import topic_id
@@ -38,9 +39,9 @@ def batch(*keys: bytes, value: bytes = b"value") -> bytes:
     return build_batch([Record(at, 1_000, key, value) for at, key in enumerate(keys)])
 
 
-def read_all(log: StoreLog) -> list[Entry]:
+def read_all(log: StoreLog) -> list[LogEntry]:
     offset, end_offset = log.bounds()
-    entries: list[Entry] = []
+    entries: list[LogEntry] = []
     while offset < end_offset:
         more, offset = log.read(offset, end_offset)
         entries += more

@@ -123,7 +123,7 @@ def test_a_topic_that_cannot_be_created_is_no_coordinator_yet(room: GroupRoom) -
     assert found.error_code == ErrorCode.NONE
 
 
-@pytest.mark.parametrize("key_type", [1, 2, 7])
+@pytest.mark.parametrize("key_type", [2, 7])
 def test_other_kinds_of_coordinators_are_not_there(room: GroupRoom, key_type: int) -> None:
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
     [found] = room.call(handle_find_coordinator, request, 6).coordinators

@@ -24,7 +24,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import Record, iter_records, read_header
+from protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
 from tests.support.controller_room import topic_id
 from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, as_stored, batch_of, read_all
@@ -285,12 +285,29 @@ def test_what_may_not_be_written_is_refused_whether_it_exists_or_not(
     assert stored(room) == []
 
 
+def transactional_batch(*, epoch: int = 0, sequence: int = 0) -> bytes:
+    return build_batch(
+        [Record(0, NOW_MS, b"k", b"v")],
+        attributes=TRANSACTIONAL,
+        producer_id=5,
+        producer_epoch=epoch,
+        base_sequence=sequence,
+    )
+
+
 @pytest.mark.parametrize("version", [3, 11, NEWEST])
-def test_transactions_are_refused_for_good(room: RouterRoom, version: int) -> None:
-    """An error that clients do not retry: no coordinator will ever know of this transaction."""
-    found = produce(room, request({0: batch_of(1)}, transactional_id="x"), version)
-    assert codes(found) == {0: ErrorCode.INVALID_TXN_STATE}
-    assert not ErrorCode.INVALID_TXN_STATE.is_retriable
+def test_a_transactional_batch_without_a_transactional_id_is_refused(
+    room: RouterRoom, version: int
+) -> None:
+    found = produce(room, request({0: transactional_batch()}), version)
+    assert codes(found) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+    assert stored(room) == []
+
+
+def test_a_transactional_id_that_may_not_be_written_with_is_refused(room: RouterRoom) -> None:
+    room.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "x")
+    found = produce(room, request({0: batch_of(1)}, transactional_id="x"), NEWEST)
+    assert codes(found) == {0: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
     assert stored(room) == []
 
 

@@ -1,17 +1,38 @@
 """InitProducerId without a transactional id, in every version (B.6)."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster.controller.commands import RegisterBroker
+from cluster.metadata.topic_names import TRANSACTION_STATE
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.transactions import handle_init_producer_id
+from node.router.handlers.transactions import (
+    handle_add_partitions_to_txn,
+    handle_describe_transactions,
+    handle_init_producer_id,
+    handle_list_transactions,
+    handle_write_txn_markers,
+    linear_pattern,
+)
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages.transactions import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from tests.support.controller_room import topic_id
 from tests.support.router_room import RouterRoom
+from tests.support.transaction_room import Client, TransactionRoom
 
 
 @pytest.fixture
@@ -84,14 +105,188 @@ def test_a_controller_that_does_not_answer_fails_the_request(room: RouterRoom) -
     ("transactional_id", "code"),
     [
         ("", ErrorCode.INVALID_REQUEST),
-        ("t", ErrorCode.UNSUPPORTED_VERSION),
         ("secret", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
     ],
 )
-def test_transactional_ids_are_refused_for_good(
+def test_transactional_ids_that_cannot_be_served_are_refused_for_good(
     room: RouterRoom, transactional_id: str, code: ErrorCode
 ) -> None:
     room.deny(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "secret")
     answer = init(room, transactional_id=transactional_id)
     assert (answer.error_code, answer.producer_id) == (code, -1)
     assert not ErrorCode(answer.error_code).is_retriable
+
+
+# -- with a coordinator ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Iterator[TransactionRoom]:
+    with TransactionRoom(tmp_path / "whole") as room:
+        yield room
+
+
+def test_a_transactional_id_gets_a_producer_id_and_its_next_owner_the_next_epoch(
+    whole: TransactionRoom,
+) -> None:
+    client, successor = Client(whole, version=2), Client(whole, version=2)
+    assert client.init() == successor.init() == ErrorCode.NONE
+    assert successor.producer_id == client.producer_id
+    assert (client.producer_epoch, successor.producer_epoch) == (0, 1)
+    assert client.produce(0) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert client.end() == ErrorCode.PRODUCER_FENCED
+
+
+def test_a_transactional_id_of_another_node_is_not_served_here(whole: TransactionRoom) -> None:
+    client = Client(whole, version=2)
+    whole.drop_topic(TRANSACTION_STATE)
+    assert client.init() == ErrorCode.NOT_COORDINATOR
+
+
+def test_partitions_are_added_all_or_none(whole: TransactionRoom) -> None:
+    client = Client(whole, version=1)
+    client.init()
+    assert client.add(0, 9) == {
+        0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert whole.state() == "Empty"
+    assert client.add(0, topic=TRANSACTION_STATE) == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+    assert client.add(0, 1) == {0: ErrorCode.NONE, 1: ErrorCode.NONE}
+    assert whole.state() == "Ongoing"
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 47), (2, 90)])
+def test_old_versions_of_adding_do_not_know_of_fencing(
+    whole: TransactionRoom, version: int, code: int
+) -> None:
+    client = Client(whole, version=1)
+    client.init()
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="tx",
+        v3_and_below_producer_id=client.producer_id,
+        v3_and_below_producer_epoch=5,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[0])],
+    )
+    answer = whole.call(handle_add_partitions_to_txn, request, version)
+    [found] = answer.results_by_topic_v3_and_below
+    assert found.results_by_partition[0].partition_error_code == code
+
+
+def test_another_broker_adds_and_verifies_several_transactions(whole: TransactionRoom) -> None:
+    client = Client(whole, version=2)
+    client.init()
+    request = AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id=transactional_id,
+                producer_id=client.producer_id,
+                producer_epoch=client.producer_epoch,
+                verify_only=verify_only,
+                topics=[AddPartitionsToTxnTopic(name="t", partitions=partitions)],
+            )
+            for transactional_id, partitions, verify_only in (
+                ("tx", [0], False),
+                ("tx", [0, 1], True),
+                ("unknown", [0], True),
+            )
+        ]
+    )
+
+    def ask() -> list[dict[int, int]]:
+        answer = whole.call(handle_add_partitions_to_txn, request)
+        return [
+            {
+                partition.partition_index: partition.partition_error_code
+                for partition in result.topic_results[0].results_by_partition
+            }
+            for result in answer.results_by_transaction
+        ]
+
+    aborted = ErrorCode.TRANSACTION_ABORTABLE
+    unknown = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert ask() == [{0: 0}, {0: 0, 1: aborted}, {0: unknown}]
+    whole.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    refused = whole.call(handle_add_partitions_to_txn, request)
+    assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_an_end_can_be_said_again(whole: TransactionRoom) -> None:
+    client = Client(whole, version=1)
+    client.init()
+    client.add(0)
+    assert client.end() == ErrorCode.NONE
+    whole.wait_for("CompleteCommit")
+    assert client.end() == ErrorCode.NONE
+    assert client.end(is_commit=False) == ErrorCode.INVALID_TXN_STATE
+
+
+def test_transactions_are_listed_and_filtered(whole: TransactionRoom) -> None:
+    client = Client(whole, version=1)
+    client.init()
+
+    def listed(**filters: object) -> tuple[list[str], list[str], int]:
+        request = ListTransactionsRequest()
+        for name, value in filters.items():
+            setattr(request, name, value)
+        answer = whole.call(handle_list_transactions, request)
+        names = [state.transactional_id for state in answer.transaction_states]
+        return names, answer.unknown_state_filters, answer.error_code
+
+    assert listed() == (["tx"], [], 0)
+    assert listed(state_filters=["Ongoing", "Strange"]) == ([], ["Strange"], 0)
+    assert listed(transactional_id_pattern="t.*") == (["tx"], [], 0)
+    assert listed(transactional_id_pattern="x") == ([], [], 0)
+    assert listed(transactional_id_pattern="(") == ([], [], ErrorCode.INVALID_REGULAR_EXPRESSION)
+    whole.deny(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "tx")
+    assert listed() == ([], [], 0)
+
+
+def test_unknown_transactions_are_described_as_such(whole: TransactionRoom) -> None:
+    request = DescribeTransactionsRequest(transactional_ids=["no", ""])
+    states = whole.call(handle_describe_transactions, request).transaction_states
+    assert [state.error_code for state in states] == [
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.INVALID_REQUEST,
+    ]
+
+
+def test_an_administrator_ends_a_transaction_that_hangs(whole: TransactionRoom) -> None:
+    client = Client(whole, version=1)
+    client.init()
+    client.add(0)
+    client.produce(0)
+
+    def mark(topic: str, partition: int, coordinator_epoch: int = 0) -> int:
+        request = WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=client.producer_id,
+                    producer_epoch=client.producer_epoch,
+                    topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[partition])],
+                    coordinator_epoch=coordinator_epoch,
+                )
+            ]
+        )
+        answer = whole.call(handle_write_txn_markers, request, 1)
+        return answer.markers[0].topics[0].partitions[0].error_code
+
+    assert mark("t", 9) == mark("no", 0) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert whole.last_stable_offset() == 0
+    assert mark("t", 0, coordinator_epoch=3) == ErrorCode.NONE
+    assert whole.last_stable_offset() == 2
+    assert mark("t", 0, coordinator_epoch=2) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    whole.deny(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, "kafka-cluster")
+    whole.deny(Operation.ALTER, ResourceType.CLUSTER, "kafka-cluster")
+    assert mark("t", 0, coordinator_epoch=3) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("text", ["(a+)+$", "(a|aa)*b", r"(a)\1", "(?=a)", "a*a*a*a*a*", "x" * 300])
+def test_patterns_that_could_take_long_are_refused(text: str) -> None:
+    with pytest.raises(re.error):
+        linear_pattern(text)
+
+
+@pytest.mark.parametrize("text", ["orders-.*", "(?:a|b)-[0-9]+", r"a\.b", "^x$"])
+def test_ordinary_patterns_are_taken(text: str) -> None:
+    assert linear_pattern(text).pattern == text

@@ -1,0 +1,108 @@
+"""TxnOffsetCommit: who may commit offsets inside a producer's transaction, and what is written.
+
+The group's members are fenced as in a plain commit (KIP-447), but a rebalance is no reason to
+refuse: the transaction decides. A producer whose transaction is not known here yet is only let in
+once its coordinator has said that the group takes part (KIP-890), with the guard that was given
+before it was asked: if a transaction of that producer has ended meanwhile, it must be asked again.
+Called by `shard`.
+"""
+
+from coordinator.group.classic import ClassicGroup
+from coordinator.group.offsets import is_too_long
+from coordinator.group.records import (
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupRecord,
+    OffsetCommitted,
+)
+from coordinator.group.requests import CommitInTransaction, Unverified
+from coordinator.group.settings import GroupSettings
+from coordinator.outcome import Command, InTransaction, Outcome, Reply
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+
+
+def membership_error(group: ClassicGroup | None, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """Whether the member that the producer commits for is one, in the group's generation."""
+    generation_id = request.generation_id_or_member_epoch
+    member_id, instance_id = request.member_id, request.group_instance_id
+    if generation_id < 0 and not member_id and instance_id is None:
+        # A producer that knows no groups: any group will do.
+        return ErrorCode.NONE
+    if group is None:
+        return ErrorCode.ILLEGAL_GENERATION if generation_id >= 0 else ErrorCode.UNKNOWN_MEMBER_ID
+    error = group.commit_error(member_id, instance_id, generation_id)
+    return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
+
+
+def needs_verification(asked: CommitInTransaction, *, is_open: bool, ended_count: int) -> bool:
+    """Whether the transaction's coordinator must be asked (again) before this may be written."""
+    return not asked.is_verified and not is_open and asked.guard != ended_count
+
+
+def unverified(command: Command, ended_count: int) -> Outcome[GroupRecord]:
+    """Ask the coordinator, and come again with this guard."""
+    return Outcome(replies=(Reply(command.request_id, Unverified(ended_count)),))
+
+
+def commit(
+    command: Command, request: TxnOffsetCommitRequest, now_ms: int, settings: GroupSettings
+) -> Outcome[GroupRecord]:
+    """The records and the answer of a commit by a producer that may."""
+    records: list[GroupRecord] = []
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        partitions: list[TxnOffsetCommitResponsePartition] = []
+        for partition in topic.partitions:
+            index = partition.partition_index
+            error = ErrorCode.NONE
+            if is_too_long(partition.committed_metadata, settings.offset_metadata_bytes_max):
+                error = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                committed = CommittedOffset(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                    now_ms,
+                    NO_TIMESTAMP,
+                    topic.topic_id,
+                )
+                record = OffsetCommitted(request.group_id, topic.name, index, committed)
+                records.append(InTransaction(request.producer_id, request.producer_epoch, record))
+            partitions.append(
+                TxnOffsetCommitResponsePartition(partition_index=index, error_code=error)
+            )
+        topics.append(
+            TxnOffsetCommitResponseTopic(
+                name=topic.name, topic_id=topic.topic_id, partitions=partitions
+            )
+        )
+    reply = Reply(command.request_id, TxnOffsetCommitResponse(topics=topics))
+    return Outcome(records=tuple(records), replies=(reply,))
+
+
+def refused(
+    command: Command, request: TxnOffsetCommitRequest, error: ErrorCode
+) -> Outcome[GroupRecord]:
+    """The same error for every partition."""
+    response = TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    TxnOffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=error
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+    return Outcome(replies=(Reply(command.request_id, response),))

@@ -1,0 +1,409 @@
+"""All transactional ids of one shard: finds the transaction that a request means, and decides.
+
+What the log holds is one table, the newest `Transaction` of each id, which only `replay` changes;
+what its steps are stands in `transaction`. Soft state is who waits: a request that comes while the
+markers of the last transaction are being written is put off for a moment instead of being told to
+come again, because that moment is shorter than any client's back-off.
+
+Invariant: whatever is prepared in committed state has a `WriteMarkers` under way in the shell, from
+the moment it was committed or the shard loaded until `MarkersWritten` has been recorded. Called by
+coordinator.runtime, with one shard per partition of `__transaction_state`.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from coordinator.outcome import Command, Outcome, Reply, Send, Timer, TimerKey
+from coordinator.timeline import Timeline, TimelineTable
+from coordinator.transaction import records as formats
+from coordinator.transaction.listing import described, listed
+from coordinator.transaction.records import TransactionStored
+from coordinator.transaction.requests import (
+    AddPartitions,
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+    MarkersWritten,
+    VerifyPartitions,
+    WriteMarkers,
+)
+from coordinator.transaction.settings import TransactionSettings
+from coordinator.transaction.transaction import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    Transaction,
+    TransactionState,
+    completed,
+    ended,
+    fenced,
+    initialised,
+    is_expired,
+    owner_after_end,
+    owner_error,
+    with_partitions,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    EndTxnResponse,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+)
+
+HOLD_MS: Final = 100
+"""How long a request waits for the markers of the transaction before it."""
+HELD_COUNT_MAX: Final = 10
+"""Requests that wait for one transactional id; a client has one under way, or a few at most."""
+_FENCED_SINCE_INIT: Final = 4
+_FENCED_SINCE: Final = 2
+_EXPIRY_KEY: Final[TimerKey] = ("expiry",)
+_EXPIRY_SLICE_COUNT: Final = 2_000
+
+_Outcome = Outcome[TransactionStored]
+_Handler = Callable[[Command, int], _Outcome]
+
+
+class TransactionShard:
+    """The transactions of one shard. `settings` may be replaced at any time."""
+
+    def __init__(self, settings: TransactionSettings) -> None:
+        self.settings = settings
+        self.timeline = Timeline()
+        self.transactions: TimelineTable[str, Transaction] = TimelineTable(self.timeline)
+        self._held: dict[str, list[Command]] = {}
+        self._to_check: list[str] = []
+        self._handlers: dict[type, _Handler] = {
+            InitProducer: self._init,
+            AddPartitions: self._add,
+            VerifyPartitions: self._verify,
+            EndTransaction: self._end,
+            MarkersWritten: self._complete,
+            DescribeTransaction: self._describe,
+            ListTransactionsRequest: self._list,
+        }
+
+    # -- what the runtime asks of a shard ---------------------------------------------------------
+
+    def encode(self, record: TransactionStored) -> tuple[bytes, bytes | None]:
+        """Kafka's formats; the newer one once the cluster has agreed upon it."""
+        return formats.encode(record, version=min(self.settings.transaction_version, 1))
+
+    def decode(self, key: bytes, value: bytes | None) -> TransactionStored | None:
+        """Kafka's formats."""
+        return formats.decode(key, value)
+
+    def handle(self, command: Command, now_ms: int) -> _Outcome:
+        """Decide a request."""
+        return self._handlers[type(command.request)](command, now_ms)
+
+    def replay(self, record: TransactionStored) -> None:
+        """Change the table as the record says."""
+        if record.transaction is None:
+            self.transactions.remove(record.transactional_id)
+        else:
+            self.transactions.put(record.transactional_id, record.transaction)
+
+    def on_loaded(self, now_ms: int) -> _Outcome:
+        """What was prepared is carried on with, what is open gets its timer again."""
+        timers = [Timer(_EXPIRY_KEY, now_ms + self.settings.expiry_check_interval_ms)]
+        sends: list[Send] = []
+        for transactional_id, known in self.transactions.items():
+            if known.state is TransactionState.ONGOING:
+                timers.append(Timer(("timeout", transactional_id), known.deadline_ms))
+            elif known.state.is_prepared:
+                sends.append(_markers(transactional_id, known))
+        return Outcome(timers=tuple(timers), sends=tuple(sends))
+
+    def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
+        """A transaction's, a waiting request's or the shard's time has come."""
+        match key[0]:
+            case "expiry":
+                return self._expire(now_ms)
+            case "timeout":
+                return self._time_out(key[1], now_ms)
+            case "hold":
+                return self._refuse_held((key[1],))
+            case kind:
+                raise AssertionError(f"a timer of an unknown kind: {kind}")
+
+    def on_append_failed(self, records: tuple[TransactionStored, ...], now_ms: int) -> _Outcome:
+        """The table is back where it was; so must be timers. Who waits for what was not written
+        had better come again."""
+        ids = dict.fromkeys(record.transactional_id for record in records)
+        timers: list[Timer] = []
+        for transactional_id in ids:
+            known = self.transactions.get(transactional_id)
+            is_open = known is not None and known.state is TransactionState.ONGOING
+            timers.append(
+                Timer(
+                    ("timeout", transactional_id),
+                    known.deadline_ms if known is not None and is_open else None,
+                )
+            )
+        refused = self._refuse_held(tuple(ids))
+        return Outcome(replies=refused.replies, timers=(*timers, *refused.timers))
+
+    # -- the client's requests --------------------------------------------------------------------
+
+    def _init(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, InitProducer)
+        request = asked.request
+        transactional_id = request.transactional_id or ""
+        if not 0 < request.transaction_timeout_ms <= self.settings.timeout_max_ms:
+            return _init_refused(command, ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        known = self.transactions.get(transactional_id)
+        expected = None
+        if request.producer_id != NO_PRODUCER_ID:
+            expected = request.producer_id, request.producer_epoch
+        if known is not None and known.state is TransactionState.ONGOING:
+            if expected is not None and expected != (known.producer_id, known.producer_epoch):
+                return _init_refused(command, ErrorCode.PRODUCER_FENCED)
+            self._held.setdefault(transactional_id, []).append(command)
+            return self._write(transactional_id, fenced(known, now_ms=now_ms), now_ms)
+        renewed = initialised(
+            known,
+            timeout_ms=request.transaction_timeout_ms,
+            expected=expected,
+            fresh_producer_id=asked.fresh_producer_id,
+            now_ms=now_ms,
+        )
+        if isinstance(renewed, ErrorCode):
+            return self._hold_if_concurrent(command, transactional_id, renewed, now_ms) or (
+                _init_refused(command, renewed)
+            )
+        response = InitProducerIdResponse(
+            producer_id=renewed.producer_id, producer_epoch=renewed.producer_epoch
+        )
+        return self._write(
+            transactional_id, renewed, now_ms, (Reply(command.request_id, response),)
+        )
+
+    def _add(self, command: Command, now_ms: int) -> _Outcome:
+        request = command.request
+        assert isinstance(request, AddPartitions)
+        transactional_id = request.transactional_id
+        known = self.transactions.get(transactional_id)
+        error = owner_error(known, request.producer_id, request.producer_epoch)
+        if known is None or error is not ErrorCode.NONE:
+            return _answer(command, error)
+        grown = with_partitions(
+            known, request.partitions, client_version=request.client_version, now_ms=now_ms
+        )
+        if isinstance(grown, ErrorCode):
+            return self._hold_if_concurrent(command, transactional_id, grown, now_ms) or (
+                _answer(command, grown)
+            )
+        if grown is known:
+            return _answer(command, ErrorCode.NONE)
+        reply = Reply(command.request_id, ErrorCode.NONE)
+        return self._write(transactional_id, grown, now_ms, (reply,))
+
+    def _verify(self, command: Command, now_ms: int) -> _Outcome:
+        request = command.request
+        assert isinstance(request, VerifyPartitions)
+        known = self.transactions.get(request.transactional_id)
+        error = owner_error(known, request.producer_id, request.producer_epoch)
+        if known is None or error is not ErrorCode.NONE:
+            return _answer(command, error)
+        if known.state.is_prepared:
+            return _answer(command, ErrorCode.CONCURRENT_TRANSACTIONS)
+        return _answer(command, request.partitions - known.partitions)
+
+    def _end(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, EndTransaction)
+        request = asked.request
+        transactional_id = request.transactional_id
+        known = self.transactions.get(transactional_id)
+        decided = ended(
+            known,
+            request.producer_id,
+            request.producer_epoch,
+            is_commit=request.committed,
+            client_version=asked.client_version,
+            fresh_producer_id=asked.fresh_producer_id,
+            now_ms=now_ms,
+        )
+        if isinstance(decided, Transaction):
+            response = _end_answer(decided)
+            reply = Reply(command.request_id, response)
+            return self._write(transactional_id, decided, now_ms, (reply,))
+        if decided is ErrorCode.NONE:
+            assert known is not None
+            return _answer(command, _end_answer(known))
+        held = self._hold_if_concurrent(command, transactional_id, decided, now_ms)
+        if held is not None:
+            return held
+        return _answer(
+            command, EndTxnResponse(error_code=_known_since(decided, command, _FENCED_SINCE))
+        )
+
+    # -- what becomes of a decision ---------------------------------------------------------------
+
+    def _complete(self, command: Command, now_ms: int) -> _Outcome:
+        done = command.request
+        assert isinstance(done, MarkersWritten)
+        transactional_id = done.transactional_id
+        known = self.transactions.get(transactional_id)
+        if (
+            known is None
+            or not known.state.is_prepared
+            or (known.producer_id, known.producer_epoch) != (done.producer_id, done.producer_epoch)
+        ):
+            # Said before.
+            return _answer(command, None)
+        held = self._held.pop(transactional_id, ())
+        return Outcome(
+            records=(TransactionStored(transactional_id, completed(known, now_ms=now_ms)),),
+            replies=(Reply(command.request_id, None),),
+            timers=(Timer(("hold", transactional_id), None),) if held else (),
+            again=tuple(held),
+        )
+
+    def _time_out(self, transactional_id: str, now_ms: int) -> _Outcome:
+        known = self.transactions.get(transactional_id)
+        if known is None or known.state is not TransactionState.ONGOING:
+            return Outcome()
+        if known.deadline_ms > now_ms:
+            return Outcome(timers=(Timer(("timeout", transactional_id), known.deadline_ms),))
+        return self._write(transactional_id, fenced(known, now_ms=now_ms), now_ms)
+
+    def _expire(self, now_ms: int) -> _Outcome:
+        """Look at some ids; the rest follows at once, or the next round after a while."""
+        if not self._to_check:
+            self._to_check = [transactional_id for transactional_id, _ in self.transactions.items()]
+        checked = self._to_check[-_EXPIRY_SLICE_COUNT:]
+        del self._to_check[-_EXPIRY_SLICE_COUNT:]
+        records: list[TransactionStored] = []
+        for transactional_id in checked:
+            known = self.transactions.get(transactional_id)
+            if known is not None and is_expired(
+                known, now_ms=now_ms, expiration_ms=self.settings.expiration_ms
+            ):
+                records.append(TransactionStored(transactional_id, None))
+        pause_ms = 1 if self._to_check else self.settings.expiry_check_interval_ms
+        timer = Timer(_EXPIRY_KEY, now_ms + pause_ms)
+        return Outcome(records=tuple(records), timers=(timer,), is_atomic=False)
+
+    def _write(
+        self,
+        transactional_id: str,
+        transaction: Transaction,
+        now_ms: int,
+        replies: tuple[Reply, ...] = (),
+    ) -> _Outcome:
+        """The outcome of a step, with what follows from the state that it leads to."""
+        timers: list[Timer] = []
+        sends: tuple[Send, ...] = ()
+        if transaction.state is TransactionState.ONGOING:
+            timers.append(Timer(("timeout", transactional_id), transaction.deadline_ms))
+        else:
+            timers.append(Timer(("timeout", transactional_id), None))
+        if transaction.state.is_prepared:
+            sends = (_markers(transactional_id, transaction),)
+            if transactional_id in self._held:
+                timers.append(Timer(("hold", transactional_id), now_ms + HOLD_MS))
+        return Outcome(
+            records=(TransactionStored(transactional_id, transaction),),
+            replies=replies,
+            timers=tuple(timers),
+            sends=sends,
+        )
+
+    # -- requests that wait -----------------------------------------------------------------------
+
+    def _hold_if_concurrent(
+        self, command: Command, transactional_id: str, error: ErrorCode, now_ms: int
+    ) -> _Outcome | None:
+        """Put a request off that comes a moment too early; None if it must be answered."""
+        if error is not ErrorCode.CONCURRENT_TRANSACTIONS:
+            return None
+        held = self._held.get(transactional_id, [])
+        if len(held) >= HELD_COUNT_MAX:
+            return None
+        held.append(command)
+        self._held[transactional_id] = held
+        if len(held) > 1:
+            return Outcome()
+        return Outcome(timers=(Timer(("hold", transactional_id), now_ms + HOLD_MS),))
+
+    def _refuse_held(self, transactional_ids: tuple[str, ...]) -> _Outcome:
+        replies: list[Reply] = []
+        timers: list[Timer] = []
+        for transactional_id in transactional_ids:
+            replies += (
+                Reply(command.request_id, _too_early(command))
+                for command in self._held.pop(transactional_id, ())
+            )
+            timers.append(Timer(("hold", transactional_id), None))
+        return Outcome(replies=tuple(replies), timers=tuple(timers))
+
+    # -- looking on -------------------------------------------------------------------------------
+
+    def _describe(self, command: Command, now_ms: int) -> _Outcome:
+        request = command.request
+        assert isinstance(request, DescribeTransaction)
+        known = self.transactions.committed(request.transactional_id)
+        return _read(command, described(request.transactional_id, known))
+
+    def _list(self, command: Command, now_ms: int) -> _Outcome:
+        request = command.request
+        assert isinstance(request, ListTransactionsRequest)
+        return _read(command, listed(self.transactions.committed_items(), request, now_ms))
+
+
+def _markers(transactional_id: str, known: Transaction) -> Send:
+    return Send(
+        WriteMarkers(
+            transactional_id,
+            known.producer_id,
+            known.producer_epoch,
+            known.state is TransactionState.PREPARE_COMMIT,
+            known.partitions,
+            known.client_version,
+        )
+    )
+
+
+def _answer(command: Command, response: object) -> _Outcome:
+    """An answer that writes nothing, but follows from what was written before."""
+    return Outcome(replies=(Reply(command.request_id, response),))
+
+
+def _read(command: Command, response: object) -> _Outcome:
+    """An answer from committed state."""
+    return Outcome(replies=(Reply(command.request_id, response, is_immediate=True),))
+
+
+def _init_refused(command: Command, error: ErrorCode) -> _Outcome:
+    return _answer(command, _init_error(command, error))
+
+
+def _init_error(command: Command, error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=_known_since(error, command, _FENCED_SINCE_INIT),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_EPOCH,
+    )
+
+
+def _end_answer(known: Transaction) -> EndTxnResponse:
+    producer_id, producer_epoch = owner_after_end(known)
+    return EndTxnResponse(producer_id=producer_id, producer_epoch=producer_epoch)
+
+
+def _too_early(command: Command) -> object:
+    """CONCURRENT_TRANSACTIONS in the form of the request's answer."""
+    error = ErrorCode.CONCURRENT_TRANSACTIONS
+    if isinstance(command.request, InitProducer):
+        return _init_error(command, error)
+    if isinstance(command.request, EndTransaction):
+        return EndTxnResponse(error_code=error)
+    return error
+
+
+def _known_since(error: ErrorCode, command: Command, version: int) -> ErrorCode:
+    """Older versions of a request do not know PRODUCER_FENCED."""
+    if error is ErrorCode.PRODUCER_FENCED and command.api_version < version:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error

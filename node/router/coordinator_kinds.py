@@ -1,0 +1,332 @@
+"""The kinds of coordinators: what each keeps in its topic, and what it needs of its router.
+
+`coordinators` hosts the shards of any kind in the same way; what is particular to one is here: the
+topic and how it is made, how a shard is made and configured, and what is done outside for it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from cluster.metadata.features import TRANSACTION_VERSION
+from cluster.metadata.group_configs import ASSIGNORS
+from cluster.metadata.image import ConfigResourceType, MetadataImage
+from cluster.metadata.settings import BrokerSettings
+from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
+from coordinator.group.shard import GroupShard
+from coordinator.group.topics import TopicCatalog, changed_names
+from coordinator.runtime import Shard
+from coordinator.transaction.requests import WriteMarkers
+from coordinator.transaction.settings import TransactionSettings
+from coordinator.transaction.shard import TransactionShard
+from node.router.markers import Errand, MarkerWriter
+from node.router.patterns import Patterns
+from protocol.errors import ApiError
+from protocol.messages.groups import JoinGroupRequest
+from protocol.types import ZERO_UUID, Uuid
+
+log = logging.getLogger(__name__)
+
+SWEEP_MS_MAX: Final = 600_000
+
+
+class TopicPlan(NamedTuple):
+    """How a coordinator's topic is made if there is none."""
+
+    partition_count: int
+    replication_factor: int
+    configs: tuple[tuple[str, str], ...]
+
+
+class ShardKind(Protocol):
+    """See the module's docstring. `configure` comes before anything else, and with every change."""
+
+    topic_name: str
+
+    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
+        """Take the newest configuration in, for shards made from now on."""
+
+    def new_shard(self) -> Shard[Any]:
+        """A shard for a log to be loaded into."""
+
+    def update(self, shard: Shard[Any]) -> None:
+        """Give a shard the newest configuration."""
+
+    def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
+        """How to make the topic."""
+
+    def after_deletion(self, topics: tuple[tuple[str, Uuid], ...]) -> object | None:
+        """What shards are to be told when topics were deleted, if anything."""
+
+    def sweep_interval_ms(self) -> int:
+        """How often to look for what `missed_deletions` finds."""
+
+    def missed_deletions(self, shard: Shard[Any], image: MetadataImage) -> object | None:
+        """What a shard is to be told of topics whose deletion it has not heard of, if anything."""
+
+    def carry_out(self, instruction: object, errand: Errand) -> None:
+        """Do what a shard asks for (Send)."""
+
+    def needs_id(self, request: object) -> bool:
+        """Whether the shard may have to make up an id for who asks."""
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
+        """Take a new image in; whether shards are to be updated and told `news` of it."""
+
+    def news(self, shard: Shard[Any]) -> object | None:
+        """What a shard that serves is to be told of the image that came last."""
+
+    def has_missed_news(self, shard: Shard[Any]) -> bool:
+        """Whether images may have come by while the shard was loading, or somewhere else."""
+
+    def all_news(self, shard: Shard[Any]) -> object | None:
+        """What makes good for that."""
+
+    def changes_members(self, request: object) -> bool:
+        """Whether there may be more or fewer members after the request."""
+
+    def count_members(self, shards: Sequence[Shard[Any]]) -> None:
+        """Tell all of these shards how many members they have together."""
+
+
+class GroupKind:
+    """Groups and their offsets, in `__consumer_offsets`. `patterns` are those of their members."""
+
+    topic_name = CONSUMER_OFFSETS
+
+    def __init__(self, patterns: Patterns) -> None:
+        self._patterns = patterns
+        self._image = MetadataImage.empty()
+        self._topics = TopicCatalog(self._image)
+        self._changed: frozenset[str] = frozenset()
+
+    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
+        """See ShardKind."""
+        self._settings = group_settings(settings, image)
+        if not self._image.offset:
+            self.follow(self._image, image)
+
+    def new_shard(self) -> GroupShard:
+        """See ShardKind."""
+        return GroupShard(self._settings, self._topics)
+
+    def update(self, shard: Shard[Any]) -> None:
+        """See ShardKind."""
+        assert isinstance(shard, GroupShard)
+        shard.settings = self._settings
+        shard.topics = self._topics
+
+    def needs_id(self, request: object) -> bool:
+        """Members that join without an id."""
+        if type(request) is Heartbeat:
+            return not request.request.member_id
+        return type(request) is JoinGroupRequest
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
+        """Consumer groups read topics, and their partitions."""
+        self._image = new
+        self._changed = changed_names(old, new)
+        if self._changed:
+            self._topics = TopicCatalog(new)
+        return bool(self._changed)
+
+    def news(self, shard: Shard[Any]) -> FollowTopics:
+        """The topics that have changed."""
+        assert isinstance(shard, GroupShard)
+        return FollowTopics(self._changed, self._expressions(shard))
+
+    def has_missed_news(self, shard: Shard[Any]) -> bool:
+        """See ShardKind."""
+        assert isinstance(shard, GroupShard)
+        return shard.consumers.needs_topics
+
+    def all_news(self, shard: Shard[Any]) -> FollowTopics:
+        """Any topic may have changed."""
+        assert isinstance(shard, GroupShard)
+        return FollowTopics(None, self._expressions(shard))
+
+    def _expressions(self, shard: GroupShard) -> dict[str, tuple[str, ...]]:
+        """What the expressions of the shard's groups stand for now."""
+        found = {}
+        for regex in shard.consumers.regexes():
+            try:
+                found[regex] = self._patterns.topics_of(regex, self._image.topics_by_name)
+            except ApiError as error:
+                # Written by another release: what it stood for stays.
+                log.warning("an expression of a group cannot be read: %s", error.message)
+        return found
+
+    def changes_members(self, request: object) -> bool:
+        """A member of a consumer group joins or leaves."""
+        return type(request) is Heartbeat and request.request.member_epoch <= 0
+
+    def count_members(self, shards: Sequence[Shard[Any]]) -> None:
+        """All shards ask their members to come as often as all of them together may."""
+        groups = [shard for shard in shards if isinstance(shard, GroupShard)]
+        count = 1 + sum(shard.consumers.member_count for shard in groups)
+        for shard in groups:
+            shard.crowd_count = count
+
+    def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
+        """See ShardKind."""
+        return TopicPlan(
+            settings.offsets_topic_num_partitions,
+            settings.offsets_topic_replication_factor,
+            (
+                ("cleanup.policy", "compact"),
+                ("compression.type", "producer"),
+                ("segment.bytes", str(settings.offsets_topic_segment_bytes)),
+            ),
+        )
+
+    def after_deletion(self, topics: tuple[tuple[str, Uuid], ...]) -> ForgetTopics:
+        """Their offsets go."""
+        return ForgetTopics(topics)
+
+    def sweep_interval_ms(self) -> int:
+        """See ShardKind."""
+        return self._settings.retention_check_interval_ms
+
+    def missed_deletions(self, shard: Shard[Any], image: MetadataImage) -> ForgetTopics | None:
+        """Topics on which offsets are committed and that are no more."""
+        assert isinstance(shard, GroupShard)
+        gone = tuple(
+            (name, topic_id)
+            for name, topic_id in shard.offsets.topics()
+            if (
+                name not in image.topics_by_name
+                if topic_id == ZERO_UUID
+                else topic_id not in image.topics_by_id
+            )
+        )
+        return ForgetTopics(gone) if gone else None
+
+    def carry_out(self, instruction: object, _errand: Errand) -> None:
+        """A group's shard asks for nothing."""
+        raise AssertionError(f"a group's shard asks for {instruction}")
+
+
+class TransactionKind:
+    """Transactional ids, in `__transaction_state`; `markers` ends transactions in partitions."""
+
+    topic_name = TRANSACTION_STATE
+
+    def __init__(self, markers: MarkerWriter) -> None:
+        self._markers = markers
+
+    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
+        """See ShardKind."""
+        self._settings = transaction_settings(settings, image.features)
+
+    def new_shard(self) -> TransactionShard:
+        """See ShardKind."""
+        return TransactionShard(self._settings)
+
+    def update(self, shard: Shard[Any]) -> None:
+        """See ShardKind."""
+        assert isinstance(shard, TransactionShard)
+        shard.settings = self._settings
+
+    def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
+        """See ShardKind."""
+        return TopicPlan(
+            settings.transaction_state_log_num_partitions,
+            settings.transaction_state_log_replication_factor,
+            (
+                ("cleanup.policy", "compact"),
+                ("compression.type", "uncompressed"),
+                ("min.insync.replicas", str(settings.transaction_state_log_min_isr)),
+                ("segment.bytes", str(settings.transaction_state_log_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+
+    def after_deletion(self, _topics: tuple[tuple[str, Uuid], ...]) -> None:
+        """Markers for partitions that are no more count as written; nothing else is kept."""
+
+    def sweep_interval_ms(self) -> int:
+        """See ShardKind."""
+        return SWEEP_MS_MAX
+
+    def missed_deletions(self, _shard: Shard[Any], _image: MetadataImage) -> None:
+        """See `after_deletion`."""
+
+    def carry_out(self, instruction: object, errand: Errand) -> None:
+        """Write markers."""
+        assert isinstance(instruction, WriteMarkers)
+        self._markers.write(instruction, errand)
+
+    def needs_id(self, _request: object) -> bool:
+        """Clients name themselves."""
+        return False
+
+    def follow(self, _old: MetadataImage, _new: MetadataImage) -> bool:
+        """Nothing of an image matters but what `configure` takes."""
+        return False
+
+    def news(self, _shard: Shard[Any]) -> None:
+        """There are none."""
+
+    def has_missed_news(self, _shard: Shard[Any]) -> bool:
+        """There are none."""
+        return False
+
+    def all_news(self, _shard: Shard[Any]) -> None:
+        """There are none."""
+
+    def changes_members(self, _request: object) -> bool:
+        """There are no members."""
+        return False
+
+    def count_members(self, _shards: Sequence[Shard[Any]]) -> None:
+        """There are no members."""
+
+
+def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSettings:
+    """What shards need of the broker's configuration, and of that of groups."""
+    return GroupSettings(
+        session_timeout_min_ms=settings.group_min_session_timeout_ms,
+        session_timeout_max_ms=settings.group_max_session_timeout_ms,
+        initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+        size_max=settings.group_max_size,
+        offset_metadata_bytes_max=settings.offset_metadata_max_bytes,
+        offsets_retention_ms=settings.offsets_retention_minutes * 60_000,
+        retention_check_interval_ms=settings.offsets_retention_check_interval_ms,
+        consumer_session_timeout_ms=settings.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=settings.group_consumer_heartbeat_interval_ms,
+        consumer_size_max=settings.group_consumer_max_size,
+        consumer_assignors=settings.group_consumer_assignors or ASSIGNORS,
+        consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
+        migration_policy=MigrationPolicy(settings.group_consumer_migration_policy),
+        consumer_overrides={
+            resource.name: _overrides(configs)
+            for resource, configs in image.configs.items()
+            if resource.type == ConfigResourceType.GROUP and configs
+        },
+    )
+
+
+def _overrides(configs: Mapping[str, str]) -> ConsumerGroupOverrides:
+    """Values have been checked when they were set."""
+    session = configs.get("consumer.session.timeout.ms")
+    interval = configs.get("consumer.heartbeat.interval.ms")
+    return ConsumerGroupOverrides(
+        session_timeout_ms=None if session is None else int(session),
+        heartbeat_interval_ms=None if interval is None else int(interval),
+    )
+
+
+def transaction_settings(
+    settings: BrokerSettings, features: Mapping[str, int]
+) -> TransactionSettings:
+    """What shards of transactions need of the broker's configuration and the finalised features."""
+    return TransactionSettings(
+        timeout_max_ms=settings.transaction_max_timeout_ms,
+        expiration_ms=settings.transactional_id_expiration_ms,
+        expiry_check_interval_ms=(
+            settings.transaction_remove_expired_transaction_cleanup_interval_ms
+        ),
+        transaction_version=features.get(TRANSACTION_VERSION, 0),
+    )

@@ -1,0 +1,370 @@
+"""A transaction shard's dialogues with clients, markers and time, and any prefix of its log."""
+
+import msgspec
+import pytest
+
+from coordinator.runtime import LogEntry
+from coordinator.transaction.records import TransactionStored, encode
+from coordinator.transaction.settings import TransactionSettings
+from coordinator.transaction.shard import HELD_COUNT_MAX, HOLD_MS
+from coordinator.transaction.transaction import EPOCH_MAX, Transaction, TransactionState
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
+from tests.support.transaction_playbook import TIMEOUT_MS, TransactionPlaybook
+
+A0, B1 = ("a", 0), ("b", 1)
+
+
+def test_a_transaction_from_beginning_to_end() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    assert owner == (1000, 0)
+    assert play.state() == "Empty"
+    assert play.add(owner, A0, B1) is ErrorCode.NONE
+    assert play.state() == "Ongoing"
+    assert play.end(owner) == (ErrorCode.NONE, owner)
+    assert play.state() == "PrepareCommit"
+    markers = play.markers()
+    assert markers.is_commit
+    assert markers.partitions == {A0, B1}
+    assert (markers.producer_id, markers.producer_epoch) == owner
+    play.write_markers()
+    assert play.state() == "CompleteCommit"
+    assert play.end(owner) == (ErrorCode.NONE, owner)
+    assert play.sent == []
+
+
+def test_with_version_2_each_transaction_has_an_epoch_of_its_own() -> None:
+    play = TransactionPlaybook(client_version=2)
+    owner = play.init()
+    for epoch in range(1, 4):
+        assert play.add(owner, A0) is ErrorCode.NONE
+        error, owner = play.end(owner, is_commit=epoch != 2)
+        assert (error, owner) == (ErrorCode.NONE, (1000, epoch))
+        assert play.markers().producer_epoch == epoch
+        play.write_markers()
+
+
+def test_nothing_leaves_before_the_decision_is_committed() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    play.hold_log()
+    call = play.begin_end(owner)
+    assert call.is_parked
+    assert play.sent == []
+    play.release_log()
+    assert call.response(EndTxnResponse).error_code == ErrorCode.NONE
+    assert play.markers().is_commit
+
+
+def test_a_decision_that_cannot_be_written_is_none() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    play.hold_log()
+    call = play.begin_end(owner)
+    play.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert call.refused_with is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert play.sent == []
+    assert play.state() == "Ongoing"
+    play.tick(TIMEOUT_MS)
+    assert play.state() == "PrepareAbort"
+
+
+def test_who_comes_while_markers_are_written_waits_for_them() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner, A0)
+    play.end(owner)
+    more, again, new = play.begin_add(owner, B1), play.begin_end(owner), play.begin_init()
+    assert more.is_parked
+    play.write_markers()
+    assert more.response(ErrorCode) is ErrorCode.NONE
+    # Decided in the order in which they came: the new transaction was opened, ended, and is to be
+    # completed before there is a new owner.
+    assert again.response(EndTxnResponse).error_code == ErrorCode.NONE
+    assert play.markers().partitions == {B1}
+    assert new.is_parked
+    play.write_markers()
+    assert new.response(InitProducerIdResponse).producer_epoch == 1
+
+
+def test_who_waits_too_long_is_told_to_come_again() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    play.end(owner)
+    calls = [play.begin_add(owner) for _ in range(HELD_COUNT_MAX + 1)]
+    concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
+    assert calls[-1].response(ErrorCode) is concurrent
+    assert calls[0].is_parked
+    play.tick(HOLD_MS)
+    assert calls[0].response(ErrorCode) is concurrent
+    play.write_markers()
+    assert play.add(owner) is ErrorCode.NONE
+
+
+def test_who_waits_is_refused_when_the_shard_moves() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    play.end(owner)
+    call = play.begin_add(owner)
+    play.reload()
+    assert call.refused_with is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_new_owner_aborts_what_is_open_and_waits_for_that() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner, A0)
+    call = play.begin_init()
+    assert call.is_parked
+    assert not play.markers().is_commit
+    assert play.markers().producer_epoch == owner[1] + 1
+    play.write_markers()
+    assert call.response(InitProducerIdResponse).producer_epoch == owner[1] + 2
+    assert play.end(owner)[0] is ErrorCode.PRODUCER_FENCED
+    assert play.add(owner) is ErrorCode.PRODUCER_FENCED
+
+
+def test_a_new_owner_that_waits_for_an_abort_too_long_comes_again() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    call = play.begin_init()
+    play.tick(HOLD_MS)
+    answer = call.response(InitProducerIdResponse)
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (51, -1, -1)
+
+
+def test_an_abort_for_a_new_owner_that_cannot_be_written_lets_it_come_again() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    play.hold_log()
+    call = play.begin_init()
+    play.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert call.response(InitProducerIdResponse).error_code == 51
+    assert play.end(owner)[0] is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("client_version", [1, 2])
+def test_a_transaction_is_aborted_when_its_time_is_over(client_version: int) -> None:
+    play = TransactionPlaybook(client_version=client_version)
+    owner = play.init()
+    play.add(owner, A0)
+    play.tick(TIMEOUT_MS - 1)
+    assert play.state() == "Ongoing"
+    play.tick(1)
+    assert play.state() == "PrepareAbort"
+    assert not play.markers().is_commit
+    play.write_markers()
+    assert play.state() == "CompleteAbort"
+    for is_commit in (True, False):
+        assert play.end(owner, is_commit=is_commit)[0] is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_timeout_runs_from_the_first_partition_on_also_across_a_reload() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.tick(TIMEOUT_MS)
+    play.add(owner, A0)
+    play.tick(TIMEOUT_MS - 10)
+    play.add(owner, B1)
+    play.reload()
+    play.tick(9)
+    assert play.state() == "Ongoing"
+    play.tick(1)
+    assert play.state() == "PrepareAbort"
+
+
+def test_an_ended_transaction_does_not_time_out() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    play.end(owner)
+    play.write_markers()
+    play.tick(2 * TIMEOUT_MS)
+    assert play.state() == "CompleteCommit"
+
+
+def test_markers_are_asked_for_again_after_a_reload() -> None:
+    play = TransactionPlaybook(client_version=2)
+    owner = play.init()
+    play.add(owner, A0)
+    play.end(owner)
+    before = play.markers()
+    play.reload()
+    assert play.sent == [before]
+    play.write_markers()
+    assert play.state() == "CompleteCommit"
+    play.reload()
+    assert play.sent == []
+
+
+def test_late_words_of_markers_change_nothing() -> None:
+    play = TransactionPlaybook(client_version=2)
+    owner = play.init()
+    play.add(owner, A0)
+    _, owner = play.end(owner)
+    late = list(play.sent)
+    play.write_markers()
+    play.add(owner, B1)
+    play.end(owner)
+    pending, play.sent = play.sent, late
+    play.write_markers()
+    assert play.state() == "PrepareCommit"
+    play.sent = pending
+    play.write_markers()
+    assert play.state() == "CompleteCommit"
+
+
+def test_verification_names_those_that_take_no_part() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner, A0)
+    assert play.verify(owner, A0) == frozenset()
+    assert play.verify(owner, A0, B1) == frozenset({B1})
+    assert play.verify((owner[0], 9), A0) is ErrorCode.PRODUCER_FENCED
+    assert play.verify((9, 0), A0) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    play.end(owner)
+    assert play.verify(owner, A0) is ErrorCode.CONCURRENT_TRANSACTIONS
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+def test_timeouts_have_limits(timeout_ms: int) -> None:
+    answer = (
+        TransactionPlaybook().begin_init(timeout_ms=timeout_ms).response(InitProducerIdResponse)
+    )
+    assert answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+
+
+@pytest.mark.parametrize(("version", "code"), [(3, 47), (4, 90)])
+def test_old_versions_of_init_do_not_know_of_fencing(version: int, code: int) -> None:
+    play = TransactionPlaybook()
+    play.init()
+    call = play.begin_init(expected=(77, 0), version=version)
+    assert call.response(InitProducerIdResponse).error_code == code
+
+
+@pytest.mark.parametrize(("version", "code"), [(1, 47), (2, 90)])
+def test_old_versions_of_end_do_not_know_of_fencing(version: int, code: int) -> None:
+    play = TransactionPlaybook()
+    producer_id, _ = play.init()
+    call = play.begin_end((producer_id, 5), version=version)
+    assert call.response(EndTxnResponse).error_code == code
+
+
+def test_a_foreign_owner_neither_resumes_nor_aborts_an_open_transaction() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner)
+    answer = play.begin_init(expected=(77, 0)).response(InitProducerIdResponse)
+    assert answer.error_code == ErrorCode.PRODUCER_FENCED
+    assert play.state() == "Ongoing"
+
+
+def test_epochs_that_run_out_under_version_2_lead_to_a_new_producer_id() -> None:
+    last = Transaction(
+        producer_id=5, producer_epoch=EPOCH_MAX - 1, timeout_ms=TIMEOUT_MS, last_update_ms=1
+    )
+    log: list[LogEntry] = [encode(TransactionStored("t", last), version=1)]
+    play = TransactionPlaybook(client_version=2, log=log)
+    owner = (5, EPOCH_MAX - 1)
+    play.add(owner, A0)
+    error, renewed = play.end(owner)
+    assert (error, renewed) == (ErrorCode.NONE, (1000, 0))
+    assert (play.markers().producer_id, play.markers().producer_epoch) == (5, EPOCH_MAX)
+    play.write_markers()
+    play.reload()
+    assert play.end(owner) == (ErrorCode.NONE, renewed)
+    assert play.add(renewed, A0) is ErrorCode.NONE
+
+
+def test_ids_that_nobody_uses_are_forgotten() -> None:
+    play = TransactionPlaybook(
+        TransactionSettings(expiration_ms=1_000, expiry_check_interval_ms=400)
+    )
+    owner = play.init(transactional_id="busy", timeout_ms=900_000)
+    play.add(owner, transactional_id="busy")
+    play.init(transactional_id="idle")
+    play.tick(900)
+    assert play.state("idle") == "Empty"
+    play.tick(300)
+    assert play.describe("idle").error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+    assert play.state("busy") == "Ongoing"
+    play.reload()
+    assert [state.transactional_id for state in play.list().transaction_states] == ["busy"]
+
+
+def test_tools_see_committed_state() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.hold_log()
+    play.begin_add(owner)
+    assert play.state() == "Empty"
+    assert play.list().transaction_states[0].transaction_state == "Empty"
+    play.release_log()
+    assert play.state() == "Ongoing"
+
+
+def story(client_version: int) -> TransactionPlaybook:
+    """A log with everything in it."""
+    play = TransactionPlaybook(client_version=client_version)
+    owner = play.init()
+    for is_commit in (True, False, True):
+        play.add(owner, A0)
+        play.add(owner, B1)
+        _, owner = play.end(owner, is_commit=is_commit)
+        play.write_markers()
+    play.add(owner, A0)
+    play.begin_init()
+    play.write_markers()
+    play.add(play.init(transactional_id="u"), B1, transactional_id="u")
+    play.tick(TIMEOUT_MS)
+    play.write_markers()
+    return play
+
+
+@pytest.mark.parametrize("client_version", [1, 2])
+def test_any_prefix_of_a_log_can_be_carried_on_with(client_version: int) -> None:
+    """A coordinator dies after each of its records. Whoever loads that much decides nothing anew:
+    what was prepared ends as it was decided, what was open is aborted, and ids can be used."""
+    whole = story(client_version).log
+    assert len(whole) > 20
+    for length in range(len(whole) + 1):
+        play = TransactionPlaybook(client_version=client_version, log=whole[:length])
+        before = dict(play.shard.transactions.items())
+        play.write_markers()
+        play.tick(TIMEOUT_MS)
+        play.write_markers()
+        for name, known in before.items():
+            was_commit = known.state in (
+                TransactionState.PREPARE_COMMIT,
+                TransactionState.COMPLETE_COMMIT,
+            )
+            now = play.shard.transactions.get(name)
+            assert now is not None
+            assert not now.state.is_prepared
+            assert now.state is not TransactionState.ONGOING
+            assert (now.state is TransactionState.COMPLETE_COMMIT) == was_commit
+            owner = play.init(transactional_id=name)
+            assert owner > (known.producer_id, known.producer_epoch)
+            assert play.add(owner, A0, transactional_id=name) is ErrorCode.NONE
+
+
+def test_what_is_loaded_is_what_was_there() -> None:
+    play = story(2)
+
+    def tables() -> dict[str, Transaction]:
+        """The one field that the log has no room for is left out."""
+        return {
+            name: msgspec.structs.replace(known, last_producer_epoch=-1)
+            for name, known in play.shard.transactions.items()
+        }
+
+    before = tables()
+    play.reload()
+    assert tables() == before

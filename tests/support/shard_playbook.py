@@ -1,0 +1,137 @@
+"""A shard on stage: real runtime, a log in memory, and a clock that is moved by hand.
+
+Requests return a `Call`, which is answered now or by a later event, so that a test reads as the
+dialogue it is. Unless the log is held, what an event writes is committed before the next event.
+What is to be done outside waits in `sent`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
+from coordinator.runtime import Batch, LogEntry, Shard, ShardRuntime
+from protocol.errors import ErrorCode
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Shard[Any])
+
+START_MS = 1_000_000
+
+
+class Call:
+    """One request and what became of it."""
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+
+    @property
+    def is_parked(self) -> bool:
+        return self.answer is None
+
+    @property
+    def refused_with(self) -> ErrorCode | None:
+        return self.answer.error_code if isinstance(self.answer, Refusal) else None
+
+    def response(self, kind: type[T]) -> T:
+        assert self.answer is not None, "the request is still parked"
+        assert not isinstance(self.answer, Refusal), self.answer
+        assert isinstance(self.answer.response, kind)
+        return self.answer.response
+
+
+class ShardPlaybook(Generic[S]):
+    """See the module's docstring. `new_shard` makes the shard that the log is loaded into."""
+
+    def __init__(
+        self,
+        new_shard: Callable[[], S],
+        *,
+        log: Sequence[LogEntry] = (),
+        now_ms: int = START_MS,
+    ) -> None:
+        self.now_ms = now_ms
+        self.log: list[LogEntry] = list(log)
+        self.sent: list[object] = []
+        self.is_log_held = False
+        self.held: list[Batch[Any]] = []
+        self.calls: dict[int, Call] = {}
+        self._new_shard = new_shard
+        self._load()
+
+    def _load(self) -> None:
+        self.shard = self._new_shard()
+        self.runtime: ShardRuntime[Any] = ShardRuntime(self.shard)
+        self.runtime.load(self.log)
+        self._hear(self.runtime.finish_loading(next_offset=len(self.log), now_ms=self.now_ms))
+        self._settle()
+
+    # -- the log and the clock ------------------------------------------------------------------
+
+    def reload(self) -> None:
+        """The coordinator dies and another one loads what the log has."""
+        self._hear(self.runtime.unload())
+        self.held.clear()
+        self.sent.clear()
+        self._load()
+
+    def hold_log(self) -> None:
+        """From now on nothing that is written gets committed."""
+        self.is_log_held = True
+
+    def release_log(self) -> None:
+        """Commit what was held, and go on committing."""
+        self.is_log_held = False
+        held, self.held = self.held, []
+        for batch in held:
+            self._commit(batch)
+        self._settle()
+
+    def fail_log(self, error_code: ErrorCode) -> None:
+        """What was held could not be written; go on committing."""
+        self.is_log_held = False
+        held, self.held = self.held, []
+        for batch in held:
+            self._hear(self.runtime.append_failed(batch, error_code, self.now_ms))
+        self._settle()
+
+    def tick(self, duration_ms: int) -> None:
+        """Let time pass; timers fire when they are due."""
+        end_ms = self.now_ms + duration_ms
+        while True:
+            deadline_ms = self.runtime.next_deadline_ms()
+            if deadline_ms is None or deadline_ms > end_ms:
+                break
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self._hear(self.runtime.fire_due(self.now_ms))
+            self._settle()
+        self.now_ms = end_ms
+
+    def ask(self, request: object, *, version: int = 0) -> Call:
+        """Hand a request in."""
+        request_id = len(self.calls)
+        call = self.calls[request_id] = Call()
+        command = Command(request=request, request_id=request_id, api_version=version)
+        self._hear(self.runtime.execute(command, self.now_ms))
+        self._settle()
+        return call
+
+    def _settle(self) -> None:
+        for batch in self.runtime.take_batches():
+            if self.is_log_held:
+                self.held.append(batch)
+            else:
+                self._commit(batch)
+
+    def _commit(self, batch: Batch[Any]) -> None:
+        base_offset = len(self.log)
+        self.log.extend(batch.log_entries())
+        self._hear(self.runtime.appended(batch, base_offset))
+        self._hear(self.runtime.committed_below(len(self.log), self.now_ms))
+
+    def _hear(self, answers: Sequence[Answer]) -> None:
+        self.sent += (send.instruction for send in self.runtime.take_sends())
+        for answer in answers:
+            if answer.request_id != NO_REQUEST:
+                call = self.calls[answer.request_id]
+                assert call.answer is None, "a request was answered twice"
+                call.answer = answer
