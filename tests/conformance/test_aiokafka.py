@@ -249,3 +249,23 @@ def test_the_admin_client(cluster: Cluster, group: str) -> None:
             await admin.close()
 
     run(test)
+
+
+def test_transactions_are_all_or_nothing(cluster: Cluster, topic: str) -> None:
+    async def test() -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=cluster.bootstrap, transactional_id=unique("tx")
+        ) as producer:
+            for value, is_commit in ((b"kept", True), (b"dropped", False), (b"too", True)):
+                await producer.begin_transaction()
+                await producer.send_and_wait(topic, value)
+                await (producer.commit_transaction() if is_commit else producer.abort_transaction())
+        async with AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=cluster.bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer:
+            assert [record.value for record in await take(consumer, 2)] == [b"kept", b"too"]
+
+    run(test)

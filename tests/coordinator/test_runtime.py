@@ -8,9 +8,12 @@ from coordinator.outcome import (
     NO_REQUEST,
     Answer,
     Command,
+    InTransaction,
+    Marker,
     Outcome,
     Refusal,
     Reply,
+    Send,
     Timer,
     TimerKey,
 )
@@ -437,7 +440,6 @@ def test_a_parked_request_is_answered_by_a_later_one_and_waits_for_its_records()
     stage = Stage()
     waiting = stage.ask(Wait())
     stage.ask(put("a", "1"))
-    assert waiting not in stage.answers
     [batch] = stage.runtime.take_batches()
     stage.hear(stage.runtime.appended(batch, 0))
     stage.hear(stage.runtime.committed_below(1, NOW_MS))
@@ -470,3 +472,89 @@ def test_nobody_hears_the_answer_to_a_command_of_the_router_itself() -> None:
     stage = Stage()
     stage.hear(stage.runtime.execute(Command(request=Get("a"), request_id=NO_REQUEST), NOW_MS))
     assert stage.answers == {}
+
+
+# -- transactions and what is done elsewhere ------------------------------------------------------
+
+
+class Ledger(Dictionary):
+    """Writes outcomes as they are, and keeps what it replays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replayed: list[object] = []
+
+    def replay(self, record: object) -> None:
+        self.replayed.append(record)
+
+    def handle(self, command: Command, now_ms: int) -> Outcome[Pair]:
+        request = command.request
+        if isinstance(request, Outcome):
+            return request
+        return super().handle(command, now_ms)
+
+
+def told(*outcomes: Outcome[object]) -> ShardRuntime[Pair]:
+    """A runtime that was given these."""
+    runtime: ShardRuntime[Pair] = ShardRuntime(Ledger())
+    runtime.finish_loading(next_offset=0, now_ms=NOW_MS)
+    for outcome in outcomes:
+        runtime.execute(Command(request=outcome), NOW_MS)
+    return runtime
+
+
+def test_what_is_to_be_done_elsewhere_waits_for_the_commit() -> None:
+    runtime = told(Outcome(records=(Pair("a", "1"),), sends=(Send("go"),)))
+    assert runtime.take_sends() == []
+    [batch] = runtime.take_batches()
+    runtime.appended(batch, 0)
+    assert runtime.take_sends() == []
+    runtime.committed_below(1, NOW_MS)
+    assert runtime.take_sends() == [Send("go")]
+    assert runtime.take_sends() == []
+
+
+def test_what_is_to_be_done_because_of_a_lost_record_is_not_done() -> None:
+    runtime = told(Outcome(records=(Pair("a", "1"),), sends=(Send("go"),)))
+    [batch] = runtime.take_batches()
+    runtime.append_failed(batch, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS)
+    assert runtime.take_sends() == []
+    assert runtime.state is ShardState.ACTIVE
+
+
+def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> None:
+    marker = Marker(7, 1, 3, is_commit=True)
+    runtime = told(
+        Outcome(records=(Pair("a", "1"),)),
+        Outcome(records=(InTransaction(7, 0, Pair("b", "2")),)),
+        Outcome(records=(InTransaction(7, 0, Pair("c", "3")),)),
+        Outcome(records=(InTransaction(8, 0, Pair("d", "4")),)),
+        Outcome(records=(marker,)),
+        Outcome(records=(Pair("e", "5"),)),
+    )
+    batches = runtime.take_batches()
+    assert [batch.producer for batch in batches] == [None, (7, 0), (8, 0), None, None]
+    assert [batch.offset_count for batch in batches] == [1, 2, 1, 1, 1]
+    entries = [entry for batch in batches for entry in batch.log_entries()]
+    offset = 0
+    for batch in batches:
+        runtime.appended(batch, offset)
+        offset += batch.offset_count
+    assert runtime.state is ShardState.ACTIVE
+    # Whoever loads the log replays the same.
+    loaded: ShardRuntime[Pair] = ShardRuntime(Ledger())
+    loaded.load(entries)
+    shards = runtime.shard, loaded.shard
+    live, again = (shard.replayed for shard in shards if isinstance(shard, Ledger))
+    assert live == again
+    assert marker in again
+
+
+def test_what_was_put_off_is_decided_right_after() -> None:
+    runtime = told()
+    put_off = Command(request=Outcome(replies=(Reply(5, "late"),)), request_id=5)
+    runtime.execute(Command(request=Wait(), request_id=5), NOW_MS)
+    answers = runtime.execute(Command(request=Outcome(again=(put_off,))), NOW_MS)
+    assert answers == [Reply(5, "late")]
+    # Whoever has been answered is not decided again.
+    assert runtime.execute(Command(request=Outcome(again=(put_off,))), NOW_MS) == []

@@ -6,12 +6,18 @@ from typing import cast
 
 import pytest
 
-from coordinator.runtime import LogEntry
+from coordinator.outcome import Marker
+from coordinator.runtime import LogEntry, TransactionalEntry
 from node.bus.messages import Appended
 from node.router.fanout import Fanout
 from node.router.shard_log import READ_BYTES, StoreLog
+from protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
 from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch
+from protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.support.controller_room import topic_id
 from tests.support.group_room import GroupRoom
 
@@ -93,3 +99,23 @@ def test_the_barrier_is_answered_after_what_was_sent_before(room: GroupRoom) -> 
     assert appended.is_done
     assert barrier.result().error_code == ErrorCode.NONE
     assert log.bounds() == (0, 1)
+
+
+def test_transactions_are_read_with_their_producers_and_ends(room: GroupRoom) -> None:
+    room.have_topic("t", 1)
+    log = log_of(room)
+    records = [Record(0, 1_000, b"a", b"value")]
+    append(
+        room, log, build_batch(records, attributes=TRANSACTIONAL, producer_id=7, producer_epoch=2)
+    )
+    end = build_end_transaction_batch(
+        EndTransactionMarker(ControlType.COMMIT, 4),
+        timestamp_ms=1_000,
+        producer_id=7,
+        producer_epoch=2,
+    )
+    assert append(room, log, end) == 1
+    assert read_all(log) == [
+        TransactionalEntry(7, 2, b"a", b"value"),
+        Marker(7, 2, 4, is_commit=True),
+    ]
