@@ -42,7 +42,8 @@ test: .venv/.test
 conformance: .venv/.test
 	$(BIN)/python -m pytest tests/conformance $(ARGS)
 
-# make sim RUNS=1000, or make sim SEED=4711 for the run that a failure named.
+# make sim RUNS=1000: so many schedules of a quorum and so many of a whole cluster; or make sim
+# SEED=4711 for the run that a failure named.
 sim: .venv/.test
 	ODRADEK_SIM_RUNS=$(or $(RUNS),$(if $(SEED),1,1000)) $(if $(SEED),ODRADEK_SIM_SEED=$(SEED)) \
 		$(BIN)/python -m pytest tests/simulation -k "not planted" $(ARGS)

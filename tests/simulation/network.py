@@ -52,6 +52,10 @@ class Network:
             delays.append(self._delay_ms())
         return delays
 
+    def delay_of_a_stream_ms(self) -> int:
+        """How long a message of a connection is under way, before those ahead of it are counted."""
+        return self._delay_ms()
+
     def _delay_ms(self) -> int:
         random = self._random
         delay_ms = self.delay_ms_min + int(

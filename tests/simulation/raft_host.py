@@ -18,7 +18,8 @@ from protocol.checksum import crc32c
 from tests.simulation.disk import Disk
 from tests.simulation.simulation import Simulation, Violation
 
-_STATE_BYTES = 12
+STATE_BYTES = 12
+"""Of a snapshot are the checksum and the number of commands."""
 _SNAPSHOT_PADDING = b"." * 50
 
 
@@ -142,7 +143,7 @@ class RaftHost:
                 bootstrap=self._bootstrap,
             ),
             jitter_ms=lambda: random.randrange(timeout_ms),
-            now_ms=self._simulation.now_ms,
+            now_ms=self.clock_ms(),
         )
         self._settle()
 
@@ -154,15 +155,19 @@ class RaftHost:
         self.disk.state = RaftDisk()
 
     def receive(self, message: object) -> None:
-        self.node.step(message, self._simulation.now_ms)  # type: ignore[arg-type]  # only these are sent
+        self.node.step(message, self.clock_ms())  # type: ignore[arg-type]  # only these are sent
         self._settle()
 
     def wake(self) -> None:
-        self.node.tick(self._simulation.now_ms)
+        self.node.tick(self.clock_ms())
         self._settle()
 
     def next_deadline_ms(self) -> int:
         return self.node.next_deadline_ms()
+
+    def clock_ms(self) -> int:
+        """The time as the host has it."""
+        return self._simulation.now_ms
 
     def ask(self, question: Callable[[RaftNode], None]) -> None:
         """Whatever a user of the core wants of it."""
@@ -177,7 +182,7 @@ class RaftHost:
         if index == 0 or not is_newer or not self.node.may_take_snapshot:
             return
         head = self.command_count.to_bytes(8, "big") + self.digest.to_bytes(4, "big")
-        content = head + _SNAPSHOT_PADDING
+        content = head + self.state_content()
         configuration = log.configuration_at(index)
         mark = SnapshotMark(index, self.applied_term, len(content), crc32c(content), configuration)
         first_index = max(disk.previous_index + 1, index + 1 - kept_entries)
@@ -185,6 +190,10 @@ class RaftHost:
         disk.drop_prefix(first_index)
         self.node.snapshot_taken(mark, first_index)
         self._settle()
+
+    def state_content(self) -> bytes:
+        """What a snapshot has besides the checksum."""
+        return _SNAPSHOT_PADDING
 
     # -- the driver's duties -----------------------------------------------------------------------
 
@@ -252,7 +261,7 @@ class RaftHost:
 
     def _load_state_machine(self) -> None:
         disk = self.disk.state
-        mark, head = disk.snapshot, disk.content[:_STATE_BYTES]
+        mark, head = disk.snapshot, disk.content[:STATE_BYTES]
         self.applied_index, self.applied_term = (0, 0) if mark is None else (mark.index, mark.term)
         self.command_count = int.from_bytes(head[:8], "big")
         self.digest = int.from_bytes(head[8:], "big")

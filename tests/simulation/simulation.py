@@ -18,7 +18,7 @@ from typing import Protocol
 
 from tests.simulation.network import Network
 
-_REMEMBERED_EVENTS = 40
+_REMEMBERED_EVENTS = 80
 
 
 class Violation(AssertionError):

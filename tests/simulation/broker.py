@@ -1,0 +1,511 @@
+"""The worker and the router of a simulated node.
+
+The worker is the real one below its loop: `Replication` with the real server and fetchers,
+`Partitions`, `Turns` and `Proposals`, over a store in memory and sockets that are simulated. The
+router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`) on a loop with the
+simulation's clock, takes produce requests to the worker and reads logs for consumers, as its
+handlers do.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+import zmq
+
+from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from cluster.replication.leader import Proposal
+from coordinator.group.shard import GroupShard
+from coordinator.outcome import Answer, Command, Refusal
+from coordinator.ownership import claims, compare, shard_of
+from coordinator.runtime import ShardRuntime
+from node.bus.messages import (
+    AppendBytes,
+    Appended,
+    DescribeProducers,
+    Failed,
+    ProducersDescribed,
+    Submit,
+    Submitted,
+)
+from node.bus.reply import Reply
+from node.router import fanout
+from node.router.shard_host import ShardHost
+from node.worker.partitions import Partitions
+from node.worker.proposals import Proposals
+from node.worker.replication import ReplicaNetwork, Replication
+from node.worker.turns import Request, RouterState, Turns
+from protocol.errors import ErrorCode
+from protocol.records import iter_batches, iter_records
+from storage.reader import StoreReader
+from storage.settings import StoreOptions
+from storage.store import Store
+from tests.simulation.node_parts import Channel, NodeSettings
+from tests.simulation.simulation import Simulation
+from tests.simulation.store import (
+    Identity,
+    SimulatedStore,
+    StoredBatch,
+    StoreDisk,
+    StoreWatcher,
+)
+from tests.simulation.wires import Wires
+
+if TYPE_CHECKING:
+    import asyncio
+
+GROUP_TOPIC = "__consumer_offsets"
+PRODUCE_TIMEOUT_MS = 1_500
+_NEVER = 2**62
+_FOLDER = Path("simulated")
+
+
+class Node(Protocol):
+    """What worker and router know of the node that they are parts of, and of each other."""
+
+    own_id: int
+    incarnation: int
+    clock_rate: float
+    simulation: Simulation
+    settings: NodeSettings
+    wires: Wires
+    watcher: StoreWatcher
+    store_disk: StoreDisk
+    worker: "SimulatedWorker"
+    router: "SimulatedRouter"
+    to_worker: Channel
+    to_router: Channel
+    to_controller: Channel
+
+    def clock_ms(self) -> int: ...
+
+    def submit_of_worker(self, message: Submit) -> None: ...
+
+    def applied(self, process: str, offset: int) -> None: ...
+
+
+class SimulatedWorker:
+    """See the module's docstring. Made at every start of the process."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.is_ended = False
+        self.image = MetadataImage.empty()
+        self.store = SimulatedStore(node.own_id, node.store_disk, node.watcher)
+        self._context = node.wires.context(node.own_id, self.serve)
+        self._routers = RouterState()
+        self._requests: list[tuple[RouterState, Request]] = []
+        now_ms = node.clock_ms()
+        store = self.store
+        self.partitions = Partitions(
+            folder=_FOLDER,
+            worker=0,
+            worker_count=1,
+            store_count=1,
+            node_id=node.own_id,
+            static_configs=node.settings.static,
+            options=StoreOptions(),
+            now_ms=now_ms,
+            # It does what a store does, as far as workers ask for it.
+            open_store=lambda _folder, _options, _now_ms: cast("Store", store),
+        )
+        self.turns = Turns(self.partitions, lambda _message: None)
+        self.proposals = Proposals(node.own_id, self._tell_controller)
+        self.replication = Replication(
+            cast("zmq.Context[zmq.Socket[bytes]]", self._context),
+            self.partitions,
+            self.turns,
+            ReplicaNetwork(_address(node.own_id), self._address_of, None, node.settings.lag_max_ms),
+            cluster_id="simulated",
+            node_id=node.own_id,
+            stores_folder=_FOLDER,
+            identity=f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode(),
+            watch=lambda _socket: None,
+            propose=self._propose,
+            now_ms=now_ms,
+            open_reader=lambda _folder: cast("StoreReader", store),
+        )
+        self._next_look_ms = now_ms
+
+    def end(self, *, is_silent: bool) -> None:
+        """The process is gone."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._context.end(is_silent=is_silent)
+
+    def _address_of(self, node_id: int, _store: int) -> str | None:
+        return _address(node_id) if node_id in self.image.brokers else None
+
+    def ask(self, request: Request) -> None:
+        """A router's request has come."""
+        self._requests.append((self._routers, request))
+        self.serve()
+
+    def serve(self) -> None:
+        """A turn, as the worker's loop has it."""
+        now_ms = self.node.clock_ms()
+        requests, self._requests = self._requests, []
+        requests += self.replication.receive(now_ms)
+        if requests:
+            self.turns.run(requests, now_ms)
+        self.replication.after_turn(now_ms)
+        self._send_replies()
+
+    def tick(self) -> None:
+        """Look around."""
+        now_ms = self.node.clock_ms()
+        if now_ms < self.next_ms():
+            return
+        self.replication.tick(now_ms)
+        for proposal, code in self.proposals.expired(now_ms):
+            self.replication.settled(proposal, code, now_ms)
+        self._next_look_ms = now_ms + 1_000
+        self.serve()
+
+    def next_ms(self) -> int:
+        """When to look around again."""
+        if not self.replication.is_active:
+            return self._next_look_ms
+        return min(self._next_look_ms, self.replication.next_ms(self.node.clock_ms()))
+
+    def follow(self, image: MetadataImage) -> None:
+        """The controller has published an image."""
+        if image.offset <= self.image.offset:
+            return
+        now_ms = self.node.clock_ms()
+        self.image = image
+        self.partitions.follow(image)
+        self.replication.follow(image, now_ms)
+        self._send_replies()
+        offset, node = image.offset, self.node
+        node.to_controller.put(lambda: None if self.is_ended else node.applied("worker", offset))
+
+    def answered(self, message: Submitted) -> None:
+        """The controller has answered a proposal."""
+        now_ms = self.node.clock_ms()
+        for proposal, code in self.proposals.answered(message):
+            self.replication.settled(proposal, code, now_ms)
+
+    def _propose(self, proposals: Sequence[Proposal]) -> None:
+        self.proposals.send(proposals, self.image, self.node.clock_ms())
+
+    def _tell_controller(self, message: Submit) -> None:
+        self.node.to_controller.put(lambda: self.node.submit_of_worker(message))
+
+    def _send_replies(self) -> None:
+        replies = self._routers.replies
+        if replies:
+            self._routers.replies = []
+            router = self.node.router
+            self.node.to_router.put(lambda: router.answered(self, replies))
+
+
+def _address(node_id: int) -> str:
+    return f"simulated:{node_id}"
+
+
+class Produce(NamedTuple):
+    """A producer's request."""
+
+    identity: Identity
+    batch: bytes
+    acks: int
+
+
+class Produced(NamedTuple):
+    """Its answer."""
+
+    error_code: int
+    base_offset: int = -1
+
+
+class Fetch(NamedTuple):
+    """A consumer's."""
+
+    identity: Identity
+    offset: int
+    leader_epoch: int = -1
+
+
+class Fetched(NamedTuple):
+    """Its answer; what is below the high watermark."""
+
+    error_code: int
+    high_watermark: int = -1
+    batches: tuple[StoredBatch, ...] = ()
+
+
+class Loop:
+    """What `ShardHost` asks of asyncio's loop, with the node's clock."""
+
+    def __init__(self, node: "Node") -> None:
+        self._node = node
+        self.is_closed = False
+
+    def time(self) -> float:
+        return self._node.clock_ms() / 1_000
+
+    def call_soon(self, action: Callable[..., None], *arguments: object) -> "Handle":
+        return self.call_later(0, action, *arguments)
+
+    def call_at(self, when: float, action: Callable[..., None], *arguments: object) -> "Handle":
+        return self.call_later(when - self.time(), action, *arguments)
+
+    def call_later(self, delay: float, action: Callable[..., None], *arguments: object) -> "Handle":
+        handle = Handle()
+
+        def happen() -> None:
+            if not handle.is_cancelled and not self.is_closed:
+                action(*arguments)
+
+        delay_ms = max(0, int(delay * 1_000 / self._node.clock_rate + 0.999))
+        self._node.simulation.after_on(self._node.own_id, delay_ms, happen)
+        return handle
+
+
+class Handle:
+    """Of a call to come."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class _ShardLog:
+    """`ShardLog` of one partition, by the router's way."""
+
+    def __init__(self, router: "SimulatedRouter", identity: Identity) -> None:
+        self._router = router
+        self._identity = identity
+
+    def barrier(self) -> Reply[fanout.Answer]:
+        number = self._router.locate(self._identity)
+        if number is None:
+            return _not_yet()
+        return self._router.ask_worker(lambda key: DescribeProducers(key, 0, number))
+
+    def bounds(self) -> tuple[int, int]:
+        log = self._router.node.store_disk.logs[self._identity]
+        return log.log_start_offset, log.log_end_offset
+
+    def high_watermark(self) -> int:
+        return self._router.high_watermark(self._identity)
+
+    def read(
+        self, offset: int, end_offset: int
+    ) -> tuple[list[tuple[bytes | None, bytes | None]], int]:
+        log = self._router.node.store_disk.logs[self._identity]
+        entries: list[tuple[bytes | None, bytes | None]] = []
+        for batch in log.batches[log.index_of(offset) :]:
+            if batch.base_offset >= end_offset:
+                break
+            entries += entries_of(batch)
+        return entries, end_offset
+
+    def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
+        number = self._router.locate(self._identity)
+        if number is None:
+            return _not_yet()
+        return self._router.ask_worker(
+            lambda key: AppendBytes(
+                key,
+                0,
+                number,
+                batch,
+                acks=-1,
+                leader_epoch=leader_epoch,
+                timeout_ms=PRODUCE_TIMEOUT_MS,
+            )
+        )
+
+
+def _not_yet() -> Reply[fanout.Answer]:
+    reply: Reply[fanout.Answer] = Reply()
+    reply.resolve(Failed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    return reply
+
+
+def entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a batch."""
+    view = memoryview(batch.data)
+    return [
+        (None if record.key is None else bytes(record.key), bytes(record.value or b""))
+        for start, header in iter_batches(view)
+        for record in iter_records(view[start:], header)
+    ]
+
+
+class SimulatedRouter:
+    """See the module's docstring."""
+
+    def __init__(self, node: "Node") -> None:
+        self.node = node
+        self.image = MetadataImage.empty()
+        self.hosts: dict[int, ShardHost] = {}
+        self.waiting: dict[int, Reply[object]] = {}
+        self._of_worker: dict[int, Reply[fanout.Answer]] = {}
+        self._loop = Loop(node)
+        self._next_id = 0
+
+    def end(self) -> None:
+        """The process is gone."""
+        self._loop.is_closed = True
+
+    # -- the worker --------------------------------------------------------------------------------
+
+    def locate(self, identity: Identity) -> int | None:
+        """The partition's number in the store."""
+        log = self.node.store_disk.logs.get(identity)
+        return None if log is None else log.number
+
+    def high_watermark(self, identity: Identity) -> int:
+        """As the status table has it."""
+        log = self.node.store_disk.logs.get(identity)
+        state = None if log is None else self.node.worker.store.partitions().get(log.number)
+        return 0 if state is None else state.high_watermark
+
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]:
+        """Through the ring, in order."""
+        self._next_id = key = self._next_id + 1
+        reply: Reply[fanout.Answer] = Reply()
+        self._of_worker[key] = reply
+        node, message = self.node, request(key)
+        worker = node.worker
+        if worker.is_ended:
+            # Held until the next one is there; what became of it then is another matter.
+            del self._of_worker[key]
+            reply.resolve(Failed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return reply
+        node.to_worker.put(lambda: node.worker.ask(message))
+        return reply
+
+    def answered(self, worker: SimulatedWorker, replies: Sequence[object]) -> None:
+        """The worker's answers."""
+        if worker is not self.node.worker:
+            return
+        for answer in replies:
+            assert isinstance(answer, Appended | Failed | ProducersDescribed)
+            reply = self._of_worker.pop(answer.request_id, None)
+            if reply is not None:
+                reply.resolve(answer)
+
+    def worker_lost(self) -> None:
+        """What was asked of it has an unknown outcome."""
+        waiting, self._of_worker = self._of_worker, {}
+        for key, reply in waiting.items():
+            reply.resolve(Failed(key, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    def produce(self, request: Produce, answer: Callable[[Produced], None]) -> None:
+        """As the handler of Produce."""
+        state = self.image.partition(*request.identity)
+        number = self.locate(request.identity)
+        if state is None or state.leader != self.node.own_id or number is None:
+            answer(Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            return
+        reply = self.ask_worker(
+            lambda key: AppendBytes(
+                key,
+                0,
+                number,
+                request.batch,
+                is_client=True,
+                acks=request.acks,
+                timeout_ms=PRODUCE_TIMEOUT_MS,
+            )
+        )
+
+        def done() -> None:
+            found = reply.result()
+            offset = found.base_offset if isinstance(found, Appended) else -1
+            answer(Produced(found.error_code, offset))
+
+        reply.on_done(done)
+
+    def fetch(self, request: Fetch) -> Fetched:
+        """As the handler of Fetch, without waiting."""
+        state = self.image.partition(*request.identity)
+        log = self.node.store_disk.logs.get(request.identity)
+        if state is None or log is None or state.leader != self.node.own_id:
+            return Fetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if request.leader_epoch not in (-1, state.leader_epoch):
+            return Fetched(ErrorCode.FENCED_LEADER_EPOCH)
+        end = self.high_watermark(request.identity)
+        batches = []
+        for batch in log.batches[log.index_of(request.offset) :][:20]:
+            if batch.end_offset > end:
+                break
+            batches.append(batch)
+        return Fetched(ErrorCode.NONE, end, tuple(batches))
+
+    def coordinate(self, group_id: str, request: object, api_version: int) -> Reply[object]:
+        """As `Coordinators.call`."""
+        reply: Reply[object] = Reply()
+        topic = self._topic()
+        shard = -1 if topic is None else shard_of(group_id, len(topic.partitions))
+        host = self.hosts.get(shard)
+        if host is None:
+            reply.resolve(Refusal(0, ErrorCode.NOT_COORDINATOR))
+            return reply
+        self._next_id = key = self._next_id + 1
+        self.waiting[key] = reply
+        node = self.node
+        host.execute(
+            Command(
+                request=request,
+                request_id=key,
+                api_version=api_version,
+                client_id="member",
+                client_host="/simulated",
+                fresh_id=f"{node.own_id}-{node.incarnation}-{key}",
+            )
+        )
+        return reply
+
+    # -- metadata ----------------------------------------------------------------------------------
+
+    def follow(self, image: MetadataImage) -> None:
+        """The controller has published an image; as `Coordinators.on_image`."""
+        if self._loop.is_closed or image.offset <= self.image.offset:
+            return
+        self.image = image
+        hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
+        topic = self._topic()
+        changes = compare(hosted, claims(topic, node_id=self.node.own_id))
+        for shard in changes.unload:
+            self.hosts.pop(shard).close()
+        for shard, leader_epoch in changes.load:
+            assert topic is not None
+            host = ShardHost(
+                name=f"{GROUP_TOPIC}-{shard}",
+                leader_epoch=leader_epoch,
+                shard_log=_ShardLog(self, (topic.topic_id, shard)),
+                new_runtime=self._new_runtime,
+                loop=cast("asyncio.AbstractEventLoop", self._loop),
+                now_ms=self.node.clock_ms,
+                deliver=self._deliver,
+            )
+            self.hosts[shard] = host
+            host.start()
+        node, offset = self.node, image.offset
+        node.to_controller.put(lambda: node.applied("router", offset))
+
+    def leader_of(self, identity: Identity) -> tuple[int, int]:
+        """The leader and its epoch, as this router would tell a client."""
+        state = self.image.partition(*identity)
+        return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)
+
+    def _topic(self) -> TopicImage | None:
+        return self.image.topics_by_name.get(GROUP_TOPIC)
+
+    def _new_runtime(self) -> ShardRuntime[Any]:
+        return ShardRuntime(GroupShard(self.node.settings.group))
+
+    def _deliver(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            reply = self.waiting.pop(answer.request_id, None)
+            if reply is not None:
+                reply.resolve(answer if isinstance(answer, Refusal) else answer.response)

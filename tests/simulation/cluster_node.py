@@ -1,0 +1,407 @@
+"""A whole node as a host of the simulation: controller, worker and router, each at its own pace.
+
+The controller is what node/controller makes of the cores: the Raft host persists, sends and
+applies; `Decisions` decides on whoever leads, `Errands` carries commands there and answers back,
+both the real ones. This module is process.py's part: what follows from an event, and the node's
+presence among the brokers. Worker and router are in `broker`; the three say things to each other in
+order and a little later, now and then much later.
+
+The node has a clock of its own, which may go faster or slower than the others'.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from cluster.controller.commands import (
+    BrokerHeartbeat,
+    BrokerReply,
+    Command,
+    HeartbeatReply,
+    RegisterBroker,
+    decode_reply,
+    encode_command,
+)
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from cluster.metadata.image import BrokerImage, MetadataImage
+from cluster.metadata.records import (
+    ClusterCreated,
+    FeatureLevelChanged,
+    Record,
+    decode_records,
+    encode_records,
+)
+from cluster.metadata.snapshot import image_records
+from cluster.raft.configuration import Configuration, Refusal
+from cluster.raft.messages import Entry
+from cluster.raft.ready import Proposal, Ready, Role, Standing
+from node.bus.messages import Submit
+from node.bus.peer_messages import Carried, ControlMessage, Forward, PeerHeader
+from node.controller.decisions import Decisions, NotNowError
+from node.controller.errands import Errands
+from node.controller.raft_driver import RaftDriver
+from protocol.errors import ErrorCode
+from tests.simulation.broker import SimulatedRouter, SimulatedWorker
+from tests.simulation.node_parts import Channel, NodeSettings
+from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
+from tests.simulation.simulation import Simulation
+from tests.simulation.store import Identity, StoredBatch, StoreDisk, StoreWatcher
+from tests.simulation.wires import Wires
+
+CLUSTER_ID = "simulated"
+RETRY_MS = 200
+REGISTRATION_TIMEOUT_MS = 5_000
+FIRST_HEARTBEAT_MS = 50
+_NEVER = 2**62
+
+
+class _NobodyMet:
+    """What members have said of themselves; asked when who votes is to change."""
+
+    def header_of(self, member: int) -> PeerHeader | None:
+        return None
+
+
+class Control:
+    """A message between the controllers of two nodes."""
+
+    __slots__ = ("incarnation", "message", "sender")
+
+    def __init__(self, sender: int, incarnation: int, message: ControlMessage) -> None:
+        self.sender = sender
+        self.incarnation = incarnation
+        self.message = message
+
+
+class _Driver:
+    """What `Decisions` asks of the Raft driver."""
+
+    def __init__(self, node: "ClusterNode") -> None:
+        self._node = node
+
+    def propose(self, data: bytes) -> Proposal | Refusal:
+        self._node.is_asked = True
+        return self._node.node.propose(data)
+
+
+class ClusterNode(RaftHost):
+    """One node, running or not."""
+
+    def __init__(
+        self,
+        simulation: Simulation,
+        own_id: int,
+        bootstrap: Configuration,
+        settings: NodeSettings,
+        observer: Observer,
+        *,
+        wires: Wires,
+        watcher: StoreWatcher,
+    ) -> None:
+        super().__init__(simulation, own_id, bootstrap, settings.raft, observer, core=settings.core)
+        self.simulation = simulation
+        self.settings = settings
+        self.wires = wires
+        self.watcher = watcher
+        self.store_disk = StoreDisk(simulation.random)
+        self.clock_rate = 1.0
+        self.slow_share = 0.0
+        self.incarnation = 0
+        self.previous_broker_epoch: int | None = None
+        """What the last run has left behind (node/controller/last_run.py): its broker epoch, or -1
+        if the machine was started anew since, so that the logs may miss their ends."""
+        self.wants_shut_down = False
+        self.should_shut_down = False
+        self.is_asked = False
+        self.worker: SimulatedWorker
+        self.router: SimulatedRouter
+        self._entries: list[Entry | MetadataImage | Standing] = []
+
+    # -- the life of a node ------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.incarnation += 1
+        self.wants_shut_down = self.should_shut_down = False
+        self.image = MetadataImage.empty()
+        self.decisions: Decisions | None = None
+        self.broker_epoch: int | None = None
+        self._published = -1
+        self._is_asking = False
+        self._due_ms = 0
+        self._reached: dict[str, int] = {}
+        self._is_serving = False
+        self._entries = []
+        self.errands = Errands(
+            own_id=self.own_id,
+            send=self._send_control,
+            tell=lambda _identity, submitted: self.to_worker.put(
+                lambda: self.worker.answered(submitted)
+            ),
+        )
+        self.router = SimulatedRouter(self)
+        self.to_router = Channel(self.simulation, self.own_id, self.slow_share)
+        self.to_controller = Channel(self.simulation, self.own_id, self.slow_share)
+        self.start_worker()
+        super().start()
+
+    def start_worker(self) -> None:
+        """A worker that knows nothing but its store."""
+        self.to_worker = Channel(self.simulation, self.own_id, self.slow_share)
+        self._reached.pop("worker", None)
+        self.worker = SimulatedWorker(self)
+        if self._is_serving:
+            self._tell_worker()
+
+    def kill_worker(self) -> None:
+        """The worker's process ends; the supervisor starts another one."""
+        self.to_worker.is_closed = True
+        self.worker.end(is_silent=False)
+        self.router.worker_lost()
+        self._reached.pop("worker", None)
+
+    def crash(self) -> None:
+        super().crash()
+        self.worker.end(is_silent=False)
+        self.router.end()
+
+    def lose_power(self) -> list[tuple[Identity, StoredBatch]]:
+        """To be called before the crash. The batches that are lost."""
+        self.worker.end(is_silent=True)
+        if self.previous_broker_epoch is not None:
+            self.previous_broker_epoch = -1
+        return self.store_disk.lose_power(self.clock_ms())
+
+    def clock_ms(self) -> int:
+        return int(self.simulation.now_ms * self.clock_rate)
+
+    def next_deadline_ms(self) -> int:
+        due = [self.node.next_deadline_ms(), self.worker.next_ms()]
+        errand_ms = self.errands.next_deadline_ms()
+        if errand_ms is not None:
+            due.append(errand_ms)
+        if not self._is_asking:
+            due.append(self._due_ms)
+        if self.decisions is not None:
+            decision_ms = self.decisions.controller.next_deadline_ms()
+            if decision_ms is not None:
+                due.append(decision_ms)
+        first = min(due)
+        return _NEVER if first >= _NEVER else int(first / self.clock_rate) + 1
+
+    def receive(self, message: object) -> None:
+        if not isinstance(message, Control):
+            super().receive(message)
+            return
+        now_ms = self.clock_ms()
+        if isinstance(message.message, Forward):
+            self.errands.submit_peers(message.sender, message.incarnation, message.message, now_ms)
+        elif isinstance(message.message, Carried):
+            self.errands.carried(message.message, now_ms)
+        self._settle()
+
+    def wake(self) -> None:
+        self.node.tick(self.clock_ms())
+        self._tick_decisions()
+        self._settle()
+        self.worker.tick()
+
+    def submit(self, command: Command, answer: Callable[[Carried], None], timeout_ms: int) -> None:
+        """As a router would have it carried out."""
+        now_ms = self.clock_ms()
+        self.errands.submit_own(encode_command(command), now_ms + timeout_ms, answer, now_ms)
+        self._settle()
+
+    def submit_of_worker(self, message: Submit) -> None:
+        """What a worker asks of the controller."""
+        self.errands.submit(b"worker", message, message.deadline_ms, self.clock_ms())
+        self._settle()
+
+    def applied(self, process: str, offset: int) -> None:
+        """A process of this node has carried the metadata out as far as that."""
+        self._reached[process] = max(offset, self._reached.get(process, 0))
+        self._settle()
+
+    def state_content(self) -> bytes:
+        assert self.image.offset == self.applied_index
+        return encode_records(image_records(self.image))
+
+    # -- the controller's turn ---------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        has_news = True
+        while has_news:
+            self.is_asked = False
+            super()._settle()
+            events, self._entries = self._entries, []
+            for event in events:
+                self._on_event(event)
+            self._present()
+            self.errands.settle(self.image.offset, self._everybody_reached(), self.clock_ms())
+            has_news = bool(events) or self.is_asked
+        if self.image.offset != self._published:
+            self._publish()
+
+    def _finish(self, ready: Ready) -> None:
+        super()._finish(ready)
+        if ready.standing is not None:
+            self._entries.append(ready.standing)
+
+    def _apply(self, entry: Entry) -> None:
+        super()._apply(entry)
+        self._entries.append(entry)
+
+    def _load_state_machine(self) -> None:
+        super()._load_state_machine()
+        disk = self.disk.state
+        if disk.snapshot is not None:
+            delta = MetadataDelta(MetadataImage.empty())
+            for record in decode_records(disk.content[STATE_BYTES:]):
+                delta.replay(record)
+            self._entries.append(delta.apply(disk.snapshot.index))
+
+    def _on_event(self, event: Entry | MetadataImage | Standing) -> None:
+        if isinstance(event, Standing):
+            self._stand(event)
+        elif isinstance(event, MetadataImage):
+            self.image = event
+        elif event.index > self.image.offset:
+            self._take(event)
+
+    def _take(self, entry: Entry) -> None:
+        image = None if self.decisions is None else self.decisions.committed(entry)
+        if image is None:
+            delta = MetadataDelta(self.image)
+            if entry.is_command:
+                for record in decode_records(entry.data):
+                    delta.replay(record)
+            image = delta.apply(entry.index)
+        self.image = image
+        if self.decisions is None and entry.term == self.node.term:
+            self._lead_if_due()
+
+    def _stand(self, standing: Standing) -> None:
+        decisions = self.decisions
+        if decisions is not None and (
+            standing.role is not Role.LEADER or standing.term != decisions.term
+        ):
+            self.decisions = None
+        self.errands.lead_by(standing.leader_id, self.decisions, self.clock_ms())
+
+    def _lead_if_due(self) -> None:
+        node = self.node
+        if node.role is not Role.LEADER or node.log.last_index != self.image.offset:
+            return
+        decisions = Decisions(
+            cast("RaftDriver", _Driver(self)),
+            self.image,
+            term=node.term,
+            node_id=self.own_id,
+            static=self.settings.static,
+            has_room=lambda _: True,
+            headers=_NobodyMet(),
+        )
+        if not self.image.cluster_id:
+            first: list[Record] = [ClusterCreated(CLUSTER_ID)]
+            if self.settings.has_elr:
+                first.append(FeatureLevelChanged(ELIGIBLE_LEADER_REPLICAS_VERSION, 1))
+            decisions.propose(first, makes_room=True)
+        decisions.controller.lead(self.clock_ms())
+        self.decisions = decisions
+        self.errands.lead_by(self.own_id, decisions, self.clock_ms())
+
+    def _tick_decisions(self) -> None:
+        if self.decisions is not None:
+            try:
+                self.decisions.tick(self.clock_ms())
+            except NotNowError:
+                self.decisions.controller.lead(self.clock_ms())
+
+    def _send_control(self, node_id: int, message: ControlMessage) -> None:
+        self.simulation.send(self.own_id, node_id, Control(self.own_id, self.incarnation, message))
+
+    # -- this node's processes ---------------------------------------------------------------------
+
+    @property
+    def incarnation_id(self) -> bytes:
+        return bytes([self.own_id]) + self.incarnation.to_bytes(15, "big")
+
+    def _everybody_reached(self) -> int:
+        return min(self._reached.values(), default=self.image.offset)
+
+    def _publish(self) -> None:
+        self._published = self.image.offset
+        if not self._is_serving:
+            broker = self.registration
+            self._is_serving = broker is not None
+        if self._is_serving:
+            self._tell_worker()
+            image = self.image
+            self._reached.setdefault("router", 0)
+            self.to_router.put(lambda: self.router.follow(image))
+
+    def _tell_worker(self) -> None:
+        image = self.image
+        self._reached.setdefault("worker", 0)
+        self.to_worker.put(lambda: self.worker.follow(image))
+
+    # -- presence ----------------------------------------------------------------------------------
+
+    @property
+    def registration(self) -> BrokerImage | None:
+        """This start's, when it is committed."""
+        broker = self.image.brokers.get(self.own_id)
+        if broker is None or broker.incarnation_id != self.incarnation_id:
+            return None
+        return broker
+
+    def _present(self) -> None:
+        now_ms = self.clock_ms()
+        if self._is_asking or now_ms < self._due_ms:
+            return
+        self._is_asking = True
+        command: Command
+        if self.broker_epoch is None:
+            has_elr = self.settings.has_elr
+            command = RegisterBroker(
+                broker_id=self.own_id,
+                incarnation_id=self.incarnation_id,
+                cluster_id=CLUSTER_ID,
+                starts_fenced=True,
+                previous_broker_epoch=self.previous_broker_epoch if has_elr else None,
+            )
+            timeout_ms = REGISTRATION_TIMEOUT_MS
+        else:
+            command = BrokerHeartbeat(
+                broker_id=self.own_id,
+                broker_epoch=self.broker_epoch,
+                metadata_offset=self._everybody_reached(),
+                wants_fence="worker" not in self._reached,
+                wants_shut_down=self.wants_shut_down,
+            )
+            timeout_ms = RETRY_MS * 2
+        self.errands.submit_own(
+            encode_command(command), now_ms + timeout_ms, self._on_answer, now_ms
+        )
+
+    def _on_answer(self, carried: Carried) -> None:
+        self._is_asking = False
+        now_ms = self.clock_ms()
+        self._due_ms = now_ms + RETRY_MS
+        code = carried.error_code
+        if code == ErrorCode.NONE:
+            reply = decode_reply(carried.reply)
+            if isinstance(reply, BrokerReply):
+                self.broker_epoch = reply.broker_epoch
+                self.previous_broker_epoch = reply.broker_epoch
+                self._due_ms = now_ms + FIRST_HEARTBEAT_MS
+            elif isinstance(reply, HeartbeatReply):
+                self.should_shut_down |= reply.should_shut_down
+                self._due_ms = now_ms + (
+                    FIRST_HEARTBEAT_MS if reply.is_fenced else reply.next_heartbeat_ms
+                )
+        elif self.broker_epoch is not None and code in (
+            ErrorCode.STALE_BROKER_EPOCH,
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ):
+            self.broker_epoch = None
+            self._due_ms = now_ms

@@ -1,0 +1,495 @@
+"""A whole cluster with clients, faults and operators, and what it owes when the faults are over.
+
+What may be lost is what the configuration says. A process that is killed loses nothing, and any
+number of nodes may be killed at any time. A machine that loses power loses the ends of its logs
+that were not synced, and says so when it is back; with three replicas, min.insync.replicas=2 and
+eligible leader replicas (KIP-966) the cluster bears one such loss at a time: until every node
+serves and every partition has its whole ISR again no other machine loses power. Under these rules
+nothing that was below a high watermark is ever missing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cluster.controller.commands import (
+    AlterPartitionReassignments,
+    Command,
+    CreateTopics,
+    ElectLeaders,
+    NewTopic,
+    Reassignment,
+)
+from cluster.metadata.delta import MetadataDelta
+from cluster.metadata.image import NO_LEADER, MetadataImage
+from cluster.metadata.records import decode_records
+from cluster.raft.configuration import configuration_of
+from cluster.raft.settings import RaftSettings
+from coordinator.group.settings import GroupSettings
+from tests.simulation.broker import GROUP_TOPIC
+from tests.simulation.clients import TOPIC, Consumer, Member, Producer
+from tests.simulation.cluster_checker import ClusterChecker
+from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.node_parts import NodeSettings
+from tests.simulation.raft_checker import RaftChecker
+from tests.simulation.raft_host import RaftHost
+from tests.simulation.simulation import Simulation, SimulationFailure, Violation
+from tests.simulation.wires import Wires
+
+TOPIC_ID = bytes(15) + b"\x01"
+GROUP_TOPIC_ID = bytes(15) + b"\x02"
+_BEGINNING_MS = 10_000
+_HEALING_MS = 20_000
+_SHUTDOWN_MS = 3_000
+"""controlled.shutdown.timeout.ms"""
+_HEALING_STEP_MS = 500
+
+SETTINGS: Final = NodeSettings(
+    raft=RaftSettings(election_timeout_ms=200, heartbeat_ms=60, snapshot_chunk_bytes=400),
+    static={
+        "broker.session.timeout.ms": "500",
+        "broker.heartbeat.interval.ms": "120",
+        "min.insync.replicas": "2",
+        "leader.imbalance.check.interval.seconds": "2",
+    },
+    group=GroupSettings(
+        session_timeout_min_ms=100, initial_rebalance_delay_ms=100, new_member_join_timeout_ms=2_000
+    ),
+    # More than a fetch may wait for news (500 ms), or an idle follower would lag.
+    lag_max_ms=700,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What befalls a cluster, and how often. Intervals are means; 0 is never."""
+
+    node_count: int = 3
+    partition_count: int = 2
+    duration_ms: int = 5_000
+    produce_interval_ms: int = 40
+    consume_interval_ms: int = 120
+    member_count: int = 2
+    member_interval_ms: int = 90
+    kill_interval_ms: int = 1_500
+    down_ms_max: int = 1_200
+    power_interval_ms: int = 0
+    worker_interval_ms: int = 0
+    shutdown_interval_ms: int = 0
+    cut_interval_ms: int = 1_200
+    cut_ms_max: int = 1_500
+    stop_interval_ms: int = 3_000
+    stop_ms_max: int = 900
+    slow_disk_interval_ms: int = 3_000
+    snapshot_interval_ms: int = 2_500
+    reassign_interval_ms: int = 0
+    elect_interval_ms: int = 4_000
+    leave_interval_ms: int = 3_000
+    leader_share: float = 0.5
+    """How often a fault looks for somebody who leads a partition."""
+    delay_ms_max: int = 5
+    drop_share: float = 0.02
+    double_share: float = 0.02
+    break_share: float = 0.002
+    client_loss_share: float = 0.02
+    clock_drift: float = 0.0
+    slow_share: float = 0.002
+    """How often a process of a node is late to hear of another."""
+    settings: NodeSettings = SETTINGS
+
+
+PROFILES: Final[tuple[Trouble, ...]] = (
+    Trouble(),
+    Trouble(
+        kill_interval_ms=2_500, power_interval_ms=900, shutdown_interval_ms=2_500, clock_drift=0.05
+    ),
+    Trouble(
+        kill_interval_ms=700,
+        cut_interval_ms=500,
+        worker_interval_ms=900,
+        leader_share=0.8,
+        slow_share=0.02,
+    ),
+    Trouble(node_count=4, reassign_interval_ms=700, kill_interval_ms=1_800, partition_count=3),
+    Trouble(
+        kill_interval_ms=2_500,
+        cut_interval_ms=350,
+        cut_ms_max=900,
+        stop_interval_ms=900,
+        delay_ms_max=40,
+        drop_share=0.06,
+        break_share=0.02,
+        leader_share=0.9,
+        clock_drift=0.1,
+    ),
+    # Nobody is fenced; it is the leaders who see who lags, and change their ISRs again and again,
+    # by commands that come late and twice.
+    Trouble(
+        kill_interval_ms=2_000,
+        cut_interval_ms=0,
+        stop_interval_ms=500,
+        stop_ms_max=1_800,
+        elect_interval_ms=600,
+        leader_share=0.3,
+        delay_ms_max=60,
+        double_share=0.3,
+        slow_share=0.02,
+        settings=replace(SETTINGS, static={**SETTINGS.static, "broker.session.timeout.ms": "3000"}),
+    ),
+    # Members come and go while their coordinator does.
+    Trouble(
+        partition_count=1,
+        produce_interval_ms=150,
+        consume_interval_ms=300,
+        member_count=3,
+        member_interval_ms=40,
+        leave_interval_ms=500,
+        kill_interval_ms=900,
+        cut_interval_ms=400,
+        leader_share=0.8,
+        slow_share=0.01,
+    ),
+)
+"""Seed n has the trouble of profile n modulo their number."""
+KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS = PROFILES
+
+
+class ClusterScenario:
+    """One run of one seed."""
+
+    def __init__(self, seed: int, trouble: Trouble) -> None:
+        self.simulation = Simulation(seed)
+        self.trouble = trouble
+        self.wires = Wires(self.simulation)
+        self.nodes: dict[int, ClusterNode] = {}
+        self.checker = ClusterChecker(self.simulation, self.nodes)
+        hosts: dict[int, RaftHost] = {}
+        self.raft_checker = RaftChecker(hosts)
+        self.loss_share = trouble.client_loss_share
+        self._random = self.simulation.random
+        self._is_over = False
+        self._is_unclean = False
+        self.simulation.checks += [self.raft_checker.check, self.checker.check]
+        voters = configuration_of(range(1, trouble.node_count + 1))
+        for own_id in voters.voter_ids:
+            node = ClusterNode(
+                self.simulation,
+                own_id,
+                voters,
+                trouble.settings,
+                self.raft_checker,
+                wires=self.wires,
+                watcher=self.checker,
+            )
+            node.clock_rate += (2 * self._random.random() - 1) * trouble.clock_drift
+            node.slow_share = trouble.slow_share
+            node.store_disk.sync_interval_ms = self._random.choice((200, 1_000, 3_000))
+            hosts[own_id] = self.nodes[own_id] = node
+            self.simulation.add_host(own_id, node)
+        places = [(TOPIC_ID, number) for number in range(trouble.partition_count)]
+        acks = [-1 if self._random.random() < 0.75 else 1 for _ in places]
+        self.producers = [
+            Producer(self, 100 + number, place, -1) for number, place in enumerate(places)
+        ]
+        self.producers += [
+            Producer(self, 200 + number, place, acks[number]) for number, place in enumerate(places)
+        ]
+        self.consumers = [Consumer(self, place) for place in places]
+        self.members = [
+            Member(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+            for _ in range(trouble.member_count)
+        ]
+
+    def run(self) -> None:
+        """Trouble, then healing. Raises SimulationFailure with the seed."""
+        self.begin()
+        self.simulation.run(self.trouble.duration_ms)
+        self._heal()
+
+    def begin(self) -> None:
+        """A cluster with its topics; from then on there is trouble."""
+        self._create_topics()
+        for _ in range(_BEGINNING_MS // 100):
+            self.simulation.run(100)
+            if self._is_whole():
+                break
+        else:
+            self._fail("the cluster does not begin")
+        trouble, network = self.trouble, self.simulation.network
+        network.delay_ms_max = trouble.delay_ms_max
+        network.drop_share = trouble.drop_share
+        network.double_share = trouble.double_share
+        self.wires.break_share = trouble.break_share
+        for interval_ms, what in (
+            (trouble.kill_interval_ms, self._kill),
+            (trouble.power_interval_ms, self._lose_power),
+            (trouble.worker_interval_ms, self._kill_worker),
+            (trouble.shutdown_interval_ms, self._shut_down),
+            (trouble.cut_interval_ms, self._cut),
+            (trouble.stop_interval_ms, self._stop),
+            (trouble.slow_disk_interval_ms, self._slow_disk),
+            (trouble.snapshot_interval_ms, self._snapshot),
+            (trouble.reassign_interval_ms, self._reassign),
+            (trouble.elect_interval_ms, self._elect),
+            (trouble.leave_interval_ms, self._leave),
+        ):
+            if interval_ms:
+                self._repeat(interval_ms, what)
+        for producer in self.producers:
+            self._repeat(trouble.produce_interval_ms, producer.act, is_client=True)
+        for consumer in self.consumers:
+            self._repeat(trouble.consume_interval_ms, consumer.act, is_client=True)
+        for member in self.members:
+            self._repeat(trouble.member_interval_ms, member.act, is_client=True)
+
+    def _repeat(
+        self, interval_ms: int, what: Callable[[], None], *, is_client: bool = False
+    ) -> None:
+        def happen() -> None:
+            if is_client or not self._is_over:
+                what()
+                self.simulation.after(self._random.randrange(1, 2 * interval_ms), happen)
+
+        self.simulation.after(self._random.randrange(2 * interval_ms), happen)
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    def _submit(self, command: Command) -> None:
+        running = [i for i in self.nodes if self.simulation.is_running(i)]
+        if running:
+            own_id = self._random.choice(running)
+            node = self.nodes[own_id]
+            self.simulation.after_on(
+                own_id, 0, lambda: node.submit(command, lambda _carried: None, 2_000)
+            )
+
+    def _create_topics(self) -> None:
+        """Again and again, until there are brokers enough."""
+        for name, topic_id, count in (
+            (TOPIC, TOPIC_ID, self.trouble.partition_count),
+            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
+        ):
+            if topic_id not in self.checker.image.topics_by_id:
+                self._submit(CreateTopics((NewTopic(name, topic_id, count, 3),)))
+        if len(self.checker.image.topics_by_id) < 2:
+            self.simulation.after(150, self._create_topics)
+
+    def _reassign(self) -> None:
+        """Move a partition, redirect or cancel its move."""
+        number = self._random.randrange(self.trouble.partition_count + 1)
+        topic = GROUP_TOPIC if number == self.trouble.partition_count else TOPIC
+        ids = list(self.nodes)
+        self._random.shuffle(ids)
+        target = None if self._random.random() < 0.15 else tuple(ids[:3])
+        number = 0 if topic == GROUP_TOPIC else number
+        self.simulation.note(f"{topic}-{number} shall be on {target}")
+        self._submit(AlterPartitionReassignments((Reassignment(topic, number, target),)))
+
+    def _elect(self) -> None:
+        self._submit(ElectLeaders(0, None))
+
+    def _leave(self) -> None:
+        member = self._random.choice(self.members)
+        if self._random.random() < 0.5:
+            member.leave()
+        else:
+            member.silent_until_ms = self.simulation.now_ms + self._random.randrange(200, 2_000)
+
+    def _snapshot(self) -> None:
+        own_id = self._random.choice(list(self.nodes))
+        if self.simulation.is_running(own_id):
+            node, kept = self.nodes[own_id], self._random.choice((0, 3, 20))
+            self.simulation.after_on(own_id, 0, lambda: node.take_snapshot(kept))
+
+    # -- faults ------------------------------------------------------------------------------------
+
+    def _victim(self) -> int:
+        ids = list(self.nodes)
+        if self._random.random() < self.trouble.leader_share:
+            leaders = [
+                state.leader
+                for topic in self.checker.image.topics_by_id.values()
+                for state in topic.partitions
+                if state.leader != NO_LEADER
+            ]
+            if leaders:
+                return self._random.choice(leaders)
+        return self._random.choice(ids)
+
+    def _kill(self) -> None:
+        own_id = self._victim()
+        if self.simulation.is_running(own_id):
+            self._end(own_id)
+
+    def _end(self, own_id: int) -> None:
+        self.simulation.crash(own_id)
+        down_ms = self._random.randrange(1, self.trouble.down_ms_max)
+        self.simulation.after(down_ms, lambda: self._start(own_id))
+
+    def _start(self, own_id: int) -> None:
+        if not self.simulation.is_running(own_id):
+            self.simulation.start(own_id)
+
+    def _lose_power(self) -> None:
+        """One at a time, and only of a cluster that is whole again."""
+        if self._is_unclean and not self._is_whole():
+            return
+        self._is_unclean = False
+        own_id = self._victim()
+        if not self.simulation.is_running(own_id) or not self._is_whole():
+            return
+        self._is_unclean = True
+        lost = self.nodes[own_id].lose_power()
+        self.simulation.note(f"{own_id} loses power and {len(lost)} batches")
+        self.checker.power_lost(own_id, lost)
+        self._end(own_id)
+
+    def _kill_worker(self) -> None:
+        own_id = self._victim()
+        node = self.nodes[own_id]
+        if self.simulation.is_running(own_id) and not node.worker.is_ended:
+            self.simulation.note(f"the worker of {own_id} is killed")
+            node.kill_worker()
+            self.simulation.after_on(own_id, self._random.randrange(1, 300), node.start_worker)
+
+    def _shut_down(self) -> None:
+        """In an orderly way; after a while also if others have not taken over."""
+        own_id = self._victim()
+        node = self.nodes[own_id]
+        if not self.simulation.is_running(own_id) or node.wants_shut_down:
+            return
+        self.simulation.note(f"{own_id} wants to shut down")
+        node.wants_shut_down = True
+        incarnation, deadline_ms = node.incarnation, self.simulation.now_ms + _SHUTDOWN_MS
+
+        def look() -> None:
+            if node.incarnation != incarnation or not self.simulation.is_running(own_id):
+                return
+            if node.should_shut_down or self.simulation.now_ms >= deadline_ms:
+                self.simulation.note(f"{own_id} shuts down")
+                node.worker.store.close()
+                self._end(own_id)
+            else:
+                self.simulation.after(50, look)
+
+        look()
+
+    def _cut(self) -> None:
+        simulation, victim = self.simulation, self._victim()
+        ids = [own_id for own_id in self.nodes if own_id != victim]
+        self._random.shuffle(ids)
+        count = self._random.choice((0, 0, 1))
+        some, others = [victim, *ids[:count]], ids[count:]
+        if self._random.random() < 0.35:
+            some, others = (some, others) if self._random.random() < 0.5 else (others, some)
+            simulation.note(f"nothing passes from {some} to {others}")
+            simulation.network.cut(some, others)
+        else:
+            simulation.note(f"nothing passes between {some} and {others}")
+            simulation.network.split(some, others)
+        simulation.after(
+            self._random.randrange(1, self.trouble.cut_ms_max), simulation.network.heal
+        )
+
+    def _stop(self) -> None:
+        own_id = self._victim()
+        if self.simulation.is_running(own_id):
+            self.simulation.stop(own_id, self._random.randrange(1, self.trouble.stop_ms_max))
+
+    def _slow_disk(self) -> None:
+        node = self.nodes[self._random.choice(list(self.nodes))]
+        node.disk.sync_ms_max = self._random.choice((0, 2, 10, 60, 200))
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _is_whole(self) -> bool:
+        """Every partition has its leader and its whole ISR, and every node serves in this start."""
+        image = self.checker.image
+        return (
+            len(image.topics_by_id) == 2
+            and all(self.simulation.is_running(own_id) for own_id in self.nodes)
+            and all(
+                own_id in image.brokers
+                and not image.brokers[own_id].is_fenced
+                and image.brokers[own_id].incarnation_id == node.incarnation_id
+                for own_id, node in self.nodes.items()
+            )
+            and all(
+                state.leader != NO_LEADER
+                and set(state.in_sync_replicas) == set(state.replicas)
+                and len(state.replicas) == 3
+                for topic in image.topics_by_id.values()
+                for state in topic.partitions
+            )
+        )
+
+    def _heal(self) -> None:
+        """Every fault ends, and the cluster has twenty seconds to be whole again."""
+        simulation = self.simulation
+        self._is_over = True
+        simulation.note("everything is healed")
+        network = simulation.network
+        network.heal()
+        network.delay_ms_max = 5
+        network.drop_share = network.double_share = 0.0
+        self.wires.break_share = self.loss_share = 0.0
+        for own_id, node in self.nodes.items():
+            node.disk.sync_ms_max = 4
+            if not simulation.is_running(own_id):
+                simulation.start(own_id)
+        for member in self.members:
+            member.silent_until_ms = 0
+        marks: list[int] | None = None
+        for _ in range(_HEALING_MS // _HEALING_STEP_MS):
+            simulation.run(_HEALING_STEP_MS)
+            if marks is None:
+                if self._is_whole() and all(member.is_stable for member in self.members):
+                    marks = self._marks()
+            elif all(now > mark for now, mark in zip(self._marks(), marks, strict=True)):
+                break
+        else:
+            partitions = [
+                (state.leader, state.in_sync_replicas, state.replicas)
+                for topic in self.checker.image.topics_by_id.values()
+                for state in topic.partitions
+            ]
+            members = [(m.phase.name, m.generation) for m in self.members]
+            self._fail(
+                f"not whole again after {_HEALING_MS} ms: {partitions=} {members=}"
+                f" {marks=} {self._marks()=}"
+            )
+        self._check_end()
+
+    def _marks(self) -> list[int]:
+        """What must grow when everything works: writes, reads and commits."""
+        ends = [self.checker.histories[producer.identity].end_offset for producer in self.producers]
+        counts = [p.acknowledged_count for p in self.producers if p.acks == -1]
+        return [*ends, *counts, self.checker.read_count, sum(m.commit_count for m in self.members)]
+
+    def _check_end(self) -> None:
+        try:
+            self.checker.check_answered(4_000)
+            self.checker.check_all_complete()
+            self._check_images()
+        except Violation as error:
+            raise SimulationFailure(self.simulation.report(error)) from error
+
+    def _check_images(self) -> None:
+        """All nodes that have come as far say the same, and so does the log."""
+        newest = max(self.nodes.values(), key=lambda node: node.image.offset)
+        for node in self.nodes.values():
+            if node.image.offset == newest.image.offset and not node.image.has_same_content(
+                newest.image
+            ):
+                raise Violation(f"{node.own_id} and {newest.own_id} have different metadata")
+        disk = newest.disk.state
+        if disk.snapshot is None and disk.previous_index == 0:
+            delta = MetadataDelta(MetadataImage.empty())
+            for entry in disk.entries[: newest.image.offset]:
+                for record in decode_records(entry.data) if entry.is_command else ():
+                    delta.replay(record)
+            if not delta.apply(newest.image.offset).has_same_content(newest.image):
+                raise Violation(f"{newest.own_id} has other metadata than its log")
+
+    def _fail(self, text: str) -> None:
+        raise SimulationFailure(self.simulation.report(Violation(text)))

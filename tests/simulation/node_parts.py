@@ -1,0 +1,48 @@
+"""What a simulated node is told, and how its processes talk to each other."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cluster.raft.node import RaftNode
+from cluster.raft.settings import RaftSettings
+from coordinator.group.settings import GroupSettings
+from tests.simulation.simulation import Simulation
+
+_SLOW_MS_MAX = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings:
+    """What all nodes of a cluster are told."""
+
+    raft: RaftSettings
+    static: Mapping[str, str]
+    group: GroupSettings
+    lag_max_ms: int = 1_000
+    has_elr: bool = True
+    core: type[RaftNode] = RaftNode
+
+
+class Channel:
+    """From one process of a node to another: in order, and a little later; now and then (a share of
+    `slow_share`) by up to half a second."""
+
+    __slots__ = ("_due_ms", "_host_id", "_simulation", "_slow_share", "is_closed")
+
+    def __init__(self, simulation: Simulation, host_id: int, slow_share: float) -> None:
+        self._simulation = simulation
+        self._host_id = host_id
+        self._due_ms = 0
+        self._slow_share = slow_share
+        self.is_closed = False
+
+    def put(self, action: Callable[[], None]) -> None:
+        simulation = self._simulation
+        lot = simulation.random.random()
+        delay_ms = 0 if lot < 0.9 else 1
+        if lot > 1 - self._slow_share:
+            delay_ms = simulation.random.randrange(_SLOW_MS_MAX)
+        self._due_ms = due_ms = max(self._due_ms, simulation.now_ms + delay_ms)
+        simulation.after_on(
+            self._host_id, due_ms - simulation.now_ms, lambda: None if self.is_closed else action()
+        )

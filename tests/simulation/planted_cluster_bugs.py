@@ -1,0 +1,233 @@
+"""Clusters that are wrong, each in one thing that somebody has got wrong before.
+
+Everything is the real thing but one function. Some of these bugs were ours: the simulation found
+them, and would find them again.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from cluster.controller import brokers, in_sync_replicas, partition_changes
+from cluster.controller.commands import MetadataCommand, RegisterBroker
+from cluster.controller.controller import Controller
+from cluster.controller.state import ControllerResult
+from cluster.metadata.image import MetadataImage
+from cluster.metadata.records import Record, decode_records, encode_records
+from cluster.raft.configuration import Refusal
+from cluster.raft.messages import Entry
+from cluster.replication.follower import Conversation, Followed
+from cluster.replication.leader import LeaderPartition
+from cluster.replication.partition import PartitionReplica
+from coordinator.outcome import Outcome, Reply
+from coordinator.runtime import ShardRuntime
+from node.controller.decisions import Decisions, NotNowError
+from protocol.errors import ErrorCode
+from storage.leader_epochs import LeaderEpochs
+from storage.status import Role
+from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.cluster_scenario import (
+    CUTS,
+    GROUPS,
+    KILLS,
+    LAGS,
+    MOVES,
+    POWER,
+    Trouble,
+)
+from tests.simulation.store import SimulatedStore
+
+
+class PlantedBug(NamedTuple):
+    """`wrong` in place of what `owner` calls `name`. It is looked for from `first_seed` on, so that
+    what shows in one of a hundred runs need not be looked for in a hundred."""
+
+    owner: object
+    name: str
+    wrong: object
+    trouble: Trouble
+    finding: str
+    first_seed: int = 0
+
+
+# -- the controller --------------------------------------------------------------------------------
+
+_handle = Controller.handle
+
+
+def _takes_every_log_for_whole(
+    self: Controller, command: MetadataCommand, now_ms: int
+) -> ControllerResult:
+    if isinstance(command, RegisterBroker):
+        command = msgspec.structs.replace(command, previous_broker_epoch=None)
+    return _handle(self, command, now_ms)
+
+
+def decides_on_what_is_committed(
+    self: Decisions, records: Sequence[Record], *, makes_room: bool
+) -> None:
+    if records:
+        proposal = self._driver.propose(encode_records(records))
+        if isinstance(proposal, Refusal):
+            raise NotNowError(proposal)
+
+
+def follows_what_is_committed(self: Decisions, entry: Entry) -> MetadataImage | None:
+    self.controller.replay(decode_records(entry.data) if entry.is_command else (), entry.index)
+    return None
+
+
+_elected = partition_changes._elected
+
+
+def _elects_anybody(*arguments: object) -> int:
+    rules, replicas = arguments[1], arguments[2]
+    assert isinstance(rules, partition_changes.ElectionRules)
+    leader = _elected(*arguments)  # type: ignore[arg-type]  # handed through
+    if leader >= 0:
+        return leader
+    assert isinstance(replicas, tuple)
+    return next((replica for replica in replicas if replica in rules.active), leader)
+
+
+# -- leaders and followers -------------------------------------------------------------------------
+
+
+def _counts_who_was_heard_of(self: PartitionReplica) -> int:
+    in_sync = self.image.in_sync_replicas
+    return min(end for broker, end in self._log_ends.items() if broker in in_sync)
+
+
+def _forgets_what_it_proposed(self: PartitionReplica) -> int:
+    ends = self._log_ends
+    return min((ends.get(replica, 0) for replica in self.image.in_sync_replicas), default=0)
+
+
+def _lets_anybody_join(
+    self: LeaderPartition[object], broker_id: int, now_ms: int, *, has_fetched: bool
+) -> bool:
+    progress = self._followers.get(broker_id)
+    return progress is not None and progress.contact is not None
+
+
+_follow = Conversation.follow
+
+
+def _goes_on_in_a_new_epoch(
+    self: Conversation, topic_id: bytes, partition: int, **known: int
+) -> Followed:
+    followed = self._by_identity.get((topic_id, partition))
+    if followed is not None:
+        followed.leader_epoch = known["leader_epoch"]
+    return _follow(self, topic_id, partition, **known)  # type: ignore[arg-type]  # handed through
+
+
+def _knows_of_no_divergence(
+    self: SimulatedStore, number: int, leader_epoch: int
+) -> tuple[int, int]:
+    return leader_epoch, self.partitions()[number].log_end_offset
+
+
+_set_leader_epoch = SimulatedStore.set_leader_epoch
+
+
+def _cuts_to_its_high_watermark(
+    self: SimulatedStore, number: int, leader_epoch: int, role: Role
+) -> None:
+    state = self.partitions()[number]
+    if role is Role.FOLLOWER and leader_epoch > state.leader_epoch:
+        self.truncate({number: state.high_watermark}, 0)
+    _set_leader_epoch(self, number, leader_epoch, role)
+
+
+# -- coordinators ----------------------------------------------------------------------------------
+
+_apply = ShardRuntime._apply
+_load = ShardRuntime.load
+
+
+def _answers_before_the_commit(
+    self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
+) -> None:
+    replies = tuple(
+        Reply(reply.request_id, reply.response, is_immediate=True) for reply in outcome.replies
+    )
+    outcome = msgspec.structs.replace(outcome, replies=replies)
+    _apply(self, outcome, now_ms, answers)  # type: ignore[arg-type]  # handed through
+
+
+def _takes_its_log_for_committed(
+    self: ShardRuntime[object],
+    entries: Sequence[tuple[bytes | None, bytes | None]],
+    *,
+    is_committed: bool = True,
+) -> None:
+    _load(self, entries)
+
+
+_COMMITTED_ANOTHER = "commits another batch|leads .* without|which .* does not have|differ at"
+
+PLANTED: dict[str, PlantedBug] = {
+    "an ISR is changed whatever the epochs": PlantedBug(
+        in_sync_replicas, "_check", lambda *_: ErrorCode.NONE, CUTS, "."
+    ),
+    "who has restarted leads before it is registered": PlantedBug(
+        ClusterNode,
+        "registration",
+        property(lambda node: node.image.brokers.get(node.own_id)),
+        POWER,
+        "without|none of|differ at|not whole",
+    ),
+    "who lost power is taken for whole": PlantedBug(
+        Controller, "handle", _takes_every_log_for_whole, POWER, "without|none of"
+    ),
+    "a new incarnation goes on leading": PlantedBug(
+        brokers, "_unsettled", lambda *_: [], POWER, "without|none of|write to"
+    ),
+    "anybody may lead": PlantedBug(
+        partition_changes, "_elected", _elects_anybody, KILLS, "without|none of"
+    ),
+    "commands are decided on what is committed": PlantedBug(
+        Decisions, "propose", decides_on_what_is_committed, KILLS, "."
+    ),
+    "who was not heard of does not count": PlantedBug(
+        PartitionReplica,
+        "_committed_end",
+        _counts_who_was_heard_of,
+        KILLS,
+        "in sync are|which only|without",
+    ),
+    "a proposal holds nothing back": PlantedBug(
+        PartitionReplica,
+        "_committed_end",
+        _forgets_what_it_proposed,
+        CUTS,
+        "may be elected|without|only",
+    ),
+    "who lags may join": PlantedBug(
+        LeaderPartition, "_may_join", _lets_anybody_join, LAGS, "without|none of|in sync are", 40
+    ),
+    "min.insync.replicas does not hold back": PlantedBug(
+        PartitionReplica, "has_enough_in_sync", property(lambda _: True), KILLS, "which only"
+    ),
+    "followers go on in a new epoch": PlantedBug(
+        Conversation, "follow", _goes_on_in_a_new_epoch, MOVES, "."
+    ),
+    "nobody looks at epochs for divergence": PlantedBug(
+        SimulatedStore, "end_offset_for_epoch", _knows_of_no_divergence, CUTS, _COMMITTED_ANOTHER
+    ),
+    "logs are cut to the high watermark (KIP-101)": PlantedBug(
+        SimulatedStore, "set_leader_epoch", _cuts_to_its_high_watermark, KILLS, "committed"
+    ),
+    "coordinators answer before the commit": PlantedBug(
+        ShardRuntime, "_apply", _answers_before_the_commit, GROUPS, "offset|belongs to|owns"
+    ),
+    # Ours, found by the simulation.
+    "coordinators take their logs for committed": PlantedBug(
+        ShardRuntime, "load", _takes_its_log_for_committed, GROUPS, "offset|belongs to|owns", 15
+    ),
+    "a reign without records covers others' records": PlantedBug(
+        LeaderEpochs, "drop_if_empty", lambda *_: None, CUTS, "cuts .* committed", 30
+    ),
+}

@@ -1,0 +1,389 @@
+"""A store in memory with a disk below it: what a kill leaves, and what a power loss takes.
+
+The state of a log is the real one (`storage.partition_log`, with the real leader epochs and
+producers); in place of LMDB there is a list of batches. A turn is written at once and synced within
+`sync_interval_ms`, as with the durability `interval`: a process that is killed loses nothing, a
+machine that loses power loses of each log some of what was not synced. A cut is synced, and with it
+what was appended before (`storage.truncation`). Opening finds what `Store.open` finds: epochs and
+producers of the batches, and the high watermark only if nothing can be missing.
+"""
+
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import NamedTuple, Protocol
+
+from protocol.errors import ErrorCode
+from protocol.records import LEADER_EPOCH_AT
+from protocol.types import Uuid
+from storage.append import AppendResult, Commit
+from storage.catalog import PartitionRow
+from storage.partition_log import PartitionLog
+from storage.producers import ProducerState, describe_producers
+from storage.reader import ReadResult
+from storage.settings import LogSettings
+from storage.status import Role
+from storage.store import NewPartition
+from storage.validation import AppendOrigin, Refused, check_producer, unpack_header
+
+HEADER_BYTES = 61
+Identity = tuple[Uuid, int]
+
+
+class StoredBatch(NamedTuple):
+    """A batch as it stands in a log. Its CRC is what no broker changes: it is known by that."""
+
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    crc: int
+    appended_ms: int
+    data: bytes
+
+
+class StoreWatcher(Protocol):
+    """Who sees everything that happens to the logs of a node. It must not change anything."""
+
+    def appended(
+        self, node_id: int, log: "DiskLog", batch: StoredBatch, *, leads: bool
+    ) -> None: ...
+
+    def cut(self, node_id: int, log: "DiskLog", end_offset: int) -> None: ...
+
+    def deleted(self, node_id: int, log: "DiskLog") -> None: ...
+
+    def committed(self, node_id: int, log: "DiskLog", high_watermark: int) -> None: ...
+
+
+class DiskLog:
+    """One log as the disk, or the kernel for it, has it."""
+
+    def __init__(self, number: int, new: NewPartition) -> None:
+        self.number = number
+        self.identity: Identity = (new.topic_id, new.partition)
+        self.topic_name = new.topic_name
+        self.settings: LogSettings = new.settings
+        self.log_start_offset = 0
+        self.batches: list[StoredBatch] = []
+        self.high_watermark = 0
+        self.synced_count = 0
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.batches[-1].end_offset if self.batches else self.log_start_offset
+
+    def index_of(self, offset: int) -> int:
+        """The place of the batch that contains or follows `offset`."""
+        low, high = 0, len(self.batches)
+        while low < high:
+            middle = (low + high) // 2
+            if self.batches[middle].end_offset <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def batch_at(self, offset: int) -> StoredBatch | None:
+        """The batch that contains `offset`."""
+        index = self.index_of(offset)
+        if index == len(self.batches) or self.batches[index].base_offset > offset:
+            return None
+        return self.batches[index]
+
+
+class StoreDisk:
+    """What is left of a store when nobody has it open."""
+
+    def __init__(self, random: Random) -> None:
+        self.logs: dict[Identity, DiskLog] = {}
+        self.next_number = 0
+        self.sync_interval_ms = 1_000
+        self.is_torn = False
+        self._random = random
+
+    def lose_power(self, now_ms: int) -> list[tuple[Identity, StoredBatch]]:
+        """The batches that are gone."""
+        lost: list[tuple[Identity, StoredBatch]] = []
+        self.is_torn = True
+        synced_ms = now_ms - now_ms % self.sync_interval_ms
+        for identity, log in self.logs.items():
+            kept = log.synced_count
+            while kept < len(log.batches) and log.batches[kept].appended_ms < synced_ms:
+                kept += 1
+            if kept < len(log.batches):
+                kept = self._random.randint(kept, len(log.batches))
+            lost += ((identity, batch) for batch in log.batches[kept:])
+            del log.batches[kept:]
+            log.synced_count = kept
+        return lost
+
+
+class Status:
+    """The status table, in which nobody watches."""
+
+    def take_watch(self, _number: int) -> bool:
+        return False
+
+
+class SimulatedStore:
+    """As `storage.store.Store` and `storage.reader.StoreReader`, as far as workers and routers use
+    them."""
+
+    def __init__(self, node_id: int, disk: StoreDisk, watcher: StoreWatcher) -> None:
+        self.status = Status()
+        self.node_id = node_id
+        self.disk = disk
+        self.watcher = watcher
+        self.by_number: dict[int, DiskLog] = {}
+        self._logs: dict[int, PartitionLog] = {}
+        self._proven: dict[int, int] = {}
+        for log in disk.logs.values():
+            state = self._open(log)
+            proven = log.log_start_offset if disk.is_torn else log.high_watermark
+            proven = max(log.log_start_offset, min(proven, state.log_end_offset))
+            self._proven[log.number] = log.high_watermark = proven
+            if not disk.is_torn:
+                state.high_watermark = proven
+        disk.is_torn = False
+
+    def _open(self, log: DiskLog) -> PartitionLog:
+        row = PartitionRow(
+            log.number,
+            log.identity[0],
+            log.topic_name,
+            log.identity[1],
+            log.settings,
+            log.log_start_offset,
+            log.log_start_offset,
+        )
+        state = PartitionLog(row)
+        for batch in log.batches:
+            _advance(state, batch.data, batch.base_offset, batch.leader_epoch)
+        state.high_watermark = state.log_end_offset
+        self._logs[log.number] = state
+        self.by_number[log.number] = log
+        return state
+
+    # -- partitions --------------------------------------------------------------------------------
+
+    def partitions(self) -> Mapping[int, PartitionLog]:
+        return self._logs
+
+    def number_of(self, topic_id: Uuid, partition: int) -> int | None:
+        log = self.disk.logs.get((topic_id, partition))
+        return None if log is None else log.number
+
+    def create_partitions(self, wanted: Iterable[NewPartition]) -> list[int]:
+        numbers = []
+        for new in wanted:
+            identity = new.topic_id, new.partition
+            log = self.disk.logs.get(identity)
+            if log is None:
+                log = self.disk.logs[identity] = DiskLog(self.disk.next_number, new)
+                self.disk.next_number += 1
+                state = self._open(log)
+                if new.role is Role.LEADER and new.leader_epoch >= 0:
+                    state.epochs.assign(new.leader_epoch, 0)
+            self._logs[log.number].settings = log.settings = new.settings
+            self.set_leader_epoch(log.number, new.leader_epoch, new.role)
+            numbers.append(log.number)
+        return numbers
+
+    def delete_partitions(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            log = self.by_number.pop(number, None)
+            if log is not None:
+                self.watcher.deleted(self.node_id, log)
+                del self.disk.logs[log.identity]
+                del self._logs[number]
+
+    def set_leader_epoch(self, number: int, leader_epoch: int, role: Role) -> None:
+        state = self._logs[number]
+        state.role = role
+        if leader_epoch > state.leader_epoch:
+            state.leader_epoch = leader_epoch
+            if role is Role.LEADER:
+                state.epochs.assign(leader_epoch, state.log_end_offset)
+
+    def set_replicated(self, number: int, is_replicated: bool) -> None:
+        state = self._logs[number]
+        state.is_replicated = is_replicated
+        proven = self._proven.pop(number, None)
+        if not is_replicated:
+            self.set_high_watermark(number, state.log_end_offset)
+        elif proven is not None:
+            state.high_watermark = min(state.high_watermark, proven)
+
+    def set_high_watermark(self, number: int, offset: int) -> None:
+        state = self._logs[number]
+        state.high_watermark = max(state.high_watermark, min(offset, state.log_end_offset))
+        log = self.by_number[number]
+        log.high_watermark = state.high_watermark
+        self.watcher.committed(self.node_id, log, state.high_watermark)
+
+    def truncate(self, ends: Mapping[int, int], _now_ms: int) -> None:
+        for number, end in ends.items():
+            log = self.by_number[number]
+            if end >= log.log_end_offset:
+                continue
+            del log.batches[log.index_of(end) :]
+            self._cut(log, log.log_start_offset)
+
+    def restart_log(self, number: int, start_offset: int, _now_ms: int) -> None:
+        log = self.by_number[number]
+        log.batches.clear()
+        self._cut(log, start_offset)
+
+    def _cut(self, log: DiskLog, start_offset: int) -> None:
+        """The log is what its batches say, and that is synced."""
+        before = self._logs[log.number]
+        log.log_start_offset = start_offset
+        log.synced_count = len(log.batches)
+        state = self._open(log)
+        state.role, state.leader_epoch = before.role, before.leader_epoch
+        state.is_replicated = before.is_replicated
+        end = log.log_end_offset
+        state.high_watermark = log.high_watermark = max(
+            start_offset, min(before.high_watermark, end)
+        )
+        self.watcher.cut(self.node_id, log, end)
+
+    def move_log_starts(self, starts: Mapping[int, int]) -> None:
+        for number, offset in starts.items():
+            self._logs[number].log_start_offset = self.by_number[number].log_start_offset = offset
+
+    def take_moved_starts(self) -> tuple[int, ...]:
+        """Nothing is deleted here."""
+        return ()
+
+    def producers(self, number: int) -> list[ProducerState]:
+        return describe_producers(self._logs[number].producers)
+
+    def end_offset_for_epoch(self, number: int, leader_epoch: int) -> tuple[int, int]:
+        state = self._logs[number]
+        return state.epochs.end_offset(leader_epoch, state.log_end_offset)
+
+    def close(self) -> None:
+        """All of it is synced."""
+        for log in self.disk.logs.values():
+            log.synced_count = len(log.batches)
+
+    # -- reading and writing -----------------------------------------------------------------------
+
+    def read(
+        self,
+        number: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int,
+        min_one_batch: bool = True,
+    ) -> ReadResult:
+        log = self.by_number[number]
+        batches, size = log.batches, 0
+        buffers: list[memoryview | bytes] = []
+        first = index = log.index_of(offset)
+        while index < len(batches) and batches[index].base_offset < end_offset:
+            data = batches[index].data
+            if size + len(data) > max_bytes and (buffers or not min_one_batch):
+                break
+            buffers.append(data)
+            size += len(data)
+            index += 1
+        if not buffers:
+            return ReadResult([], 0, offset, offset, None)
+        return ReadResult(
+            buffers, size, batches[first].base_offset, batches[index - 1].end_offset, None
+        )
+
+    def begin(self, now_ms: int) -> "SimulatedTurn":
+        return SimulatedTurn(self, now_ms)
+
+
+class SimulatedTurn:
+    """As `storage.append.Turn`."""
+
+    def __init__(self, store: SimulatedStore, now_ms: int) -> None:
+        self._store = store
+        self._now_ms = now_ms
+        self._grown: set[int] = set()
+
+    def append(
+        self,
+        number: int,
+        arena: memoryview,
+        start: int,
+        length: int,
+        *,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        request_version: int = 13,
+        may_scratch_before: bool = False,
+    ) -> AppendResult:
+        store = self._store
+        log = store.by_number.get(number)
+        if log is None:
+            return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        state = store.partitions()[number]
+        result = AppendResult(ErrorCode.NONE)
+        at, end = start, start + length
+        while at < end:
+            fields = unpack_header(arena, at)
+            size = fields[1] + 12
+            data = bytes(arena[at : at + size])
+            at += size
+            epoch = leader_epoch
+            if origin is AppendOrigin.REPLICATION:
+                if fields[0] < state.log_end_offset:
+                    text = "the batch lies before the log's end"
+                    return AppendResult(ErrorCode.OFFSET_OUT_OF_RANGE, error_message=text)
+                base_offset, epoch = fields[0], fields[2]
+            else:
+                if origin is AppendOrigin.CLIENT and fields[9] >= 0:
+                    try:
+                        known = check_producer(state, fields)
+                    except Refused as refused:
+                        return AppendResult(refused.code, error_message=refused.message)
+                    if known is not None:
+                        return AppendResult(
+                            ErrorCode.NONE, known.base_offset, known.last_offset + 1
+                        )
+                base_offset = state.log_end_offset
+                head = base_offset.to_bytes(8, "big")
+                rest = data[LEADER_EPOCH_AT + 4 :]
+                data = b"".join((head, data[8:12], epoch.to_bytes(4, "big", signed=True), rest))
+            _advance(state, data, base_offset, epoch)
+            batch = StoredBatch(
+                base_offset, state.log_end_offset, epoch, fields[4], self._now_ms, data
+            )
+            log.batches.append(batch)
+            store.watcher.appended(
+                store.node_id, log, batch, leads=origin is not AppendOrigin.REPLICATION
+            )
+            self._grown.add(number)
+            result = AppendResult(ErrorCode.NONE, base_offset, state.log_end_offset)
+        return result
+
+    def commit(self) -> Commit:
+        store = self._store
+        for number in self._grown:
+            state = store.partitions()[number]
+            if not state.is_replicated:
+                store.set_high_watermark(number, state.log_end_offset)
+        return Commit(self._grown, False)
+
+
+def _advance(state: PartitionLog, data: bytes, base_offset: int, leader_epoch: int) -> None:
+    fields = unpack_header(data, 0)
+    state.advance(
+        base_offset,
+        len(data),
+        leader_epoch,
+        fields[5],
+        fields[6],
+        fields[8],
+        fields[9],
+        fields[10],
+        fields[11],
+        None,
+        0,
+    )

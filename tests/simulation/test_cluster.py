@@ -1,0 +1,68 @@
+"""Whole clusters under trouble: many seeds, every invariant after every event.
+
+ODRADEK_SIM_RUNS is the number of seeds, ODRADEK_SIM_SEED the first of them (and the only one if no
+number is given): a failure says which. Without them as many as fit into a change's tests are run:
+about 0.2 s each.
+"""
+
+import os
+
+import pytest
+
+from tests.simulation.cluster_scenario import GROUPS, POWER, PROFILES, ClusterScenario
+from tests.simulation.simulation import SimulationFailure
+
+_DEFAULT_RUNS = 140
+_GROUP = 14
+
+
+def seeds() -> range:
+    """What the environment asks for."""
+    first = os.environ.get("ODRADEK_SIM_SEED")
+    default = _DEFAULT_RUNS if first is None else 1
+    start = int(first or 0)
+    return range(start, start + int(os.environ.get("ODRADEK_SIM_RUNS", default)))
+
+
+@pytest.mark.parametrize("start", seeds()[::_GROUP])
+def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> None:
+    for seed in range(start, min(start + _GROUP, seeds().stop)):
+        ClusterScenario(seed, PROFILES[seed % len(PROFILES)]).run()
+
+
+def test_trouble_is_had_and_work_is_done() -> None:
+    """A simulation in which nothing happens would find nothing."""
+    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(14)]
+    for run in runs:
+        run.run()
+    checkers = [run.checker for run in runs]
+    assert all(checker.acknowledged_count and checker.commit_count for checker in checkers)
+    assert sum(checker.acknowledged_count for checker in checkers) >= 1_000
+    assert sum(checker.read_count for checker in checkers) >= 1_000
+    assert sum(checker.commit_count for checker in checkers) >= 200
+    assert sum(checker.owner_count for checker in checkers) >= 100
+    assert sum(checker.epoch_count for checker in checkers) >= 50
+    assert sum(checker.cut_count for checker in checkers) >= 5
+    assert sum(checker.lost_count for checker in checkers) >= 1
+    assert any(node.disk.state.snapshot for run in runs for node in run.nodes.values())
+
+
+def test_the_same_seed_is_the_same_history() -> None:
+    def history(profile: int) -> tuple[int, int, int, list[int]]:
+        run = ClusterScenario(5, PROFILES[profile])
+        run.run()
+        ends = [history.end_offset for history in run.checker.histories.values()]
+        return run.simulation.event_count, run.simulation.now_ms, run.checker.read_count, ends
+
+    for profile in (PROFILES.index(POWER), PROFILES.index(GROUPS)):
+        assert history(profile) == history(profile)
+
+
+def test_a_failure_names_its_seed_and_tells_what_led_to_it() -> None:
+    run = ClusterScenario(3, POWER)
+    run.begin()
+    run.simulation.after(500, lambda: run.checker.replied((0, 0)))
+    with pytest.raises(
+        SimulationFailure, match=r"(?s)seed 3, .*answered twice.*ODRADEK_SIM_SEED=3.*is led by"
+    ):
+        run.simulation.run(1_000)

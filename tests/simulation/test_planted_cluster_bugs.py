@@ -1,0 +1,30 @@
+"""The simulation of clusters finds every bug that was planted, and says what it has found."""
+
+import pytest
+
+from node.controller.decisions import Decisions
+from tests.simulation.cluster_scenario import ClusterScenario
+from tests.simulation.planted_cluster_bugs import (
+    PLANTED,
+    PlantedBug,
+    decides_on_what_is_committed,
+    follows_what_is_committed,
+)
+from tests.simulation.simulation import SimulationFailure
+
+_SEEDS_MAX = 40
+
+
+@pytest.mark.parametrize("bug", PLANTED.values(), ids=list(PLANTED))
+def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
+    monkeypatch.setattr(bug.owner, bug.name, bug.wrong)
+    if bug.wrong is decides_on_what_is_committed:
+        monkeypatch.setattr(Decisions, "committed", follows_what_is_committed)
+    with pytest.raises(SimulationFailure, match=bug.finding):
+        run_many(bug)
+
+
+def run_many(bug: PlantedBug) -> None:
+    """Seed after seed, until one fails."""
+    for seed in range(bug.first_seed, bug.first_seed + _SEEDS_MAX):
+        ClusterScenario(seed, bug.trouble).run()
