@@ -40,6 +40,8 @@ TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
 _BEGINNING_MS = 10_000
 _HEALING_MS = 20_000
+_SHUTDOWN_MS = 3_000
+"""controlled.shutdown.timeout.ms"""
 _HEALING_STEP_MS = 500
 
 SETTINGS: Final = NodeSettings(
@@ -351,19 +353,19 @@ class ClusterScenario:
             self.simulation.after_on(own_id, self._random.randrange(1, 300), node.start_worker)
 
     def _shut_down(self) -> None:
-        """In an orderly way, however long that takes."""
+        """In an orderly way; after a while also if others have not taken over."""
         own_id = self._victim()
         node = self.nodes[own_id]
         if not self.simulation.is_running(own_id) or node.wants_shut_down:
             return
         self.simulation.note(f"{own_id} wants to shut down")
         node.wants_shut_down = True
-        incarnation = node.incarnation
+        incarnation, deadline_ms = node.incarnation, self.simulation.now_ms + _SHUTDOWN_MS
 
         def look() -> None:
             if node.incarnation != incarnation or not self.simulation.is_running(own_id):
                 return
-            if node.should_shut_down:
+            if node.should_shut_down or self.simulation.now_ms >= deadline_ms:
                 self.simulation.note(f"{own_id} shuts down")
                 node.worker.store.close()
                 self._end(own_id)
