@@ -210,4 +210,5 @@ class MetadataDelta:
                 by_resource[resource] = configs
             else:
                 by_resource.pop(resource, None)
-        return ConfigsImage(by_resource)
+        is_of_brokers = any(each.type == ConfigResourceType.BROKER for each in self._configs)
+        return ConfigsImage(by_resource, None if is_of_brokers else self._image.configs)

@@ -122,14 +122,24 @@ class ConfigsImage(Mapping[ConfigResource, Mapping[str, str]]):
     """What was configured dynamically, by resource: texts as they were given, without defaults.
 
     `derived` is a place for what is computed from these configs and nothing else that moves; it
-    lives and dies with them. `settings` keeps its typed results there.
+    lives and dies with them. What is computed from the brokers' resources alone has its place in
+    `derived_from_brokers`, and is handed on from the `former` configs for as long as those stay.
+    `settings` keeps its typed results there.
     """
 
-    __slots__ = ("_by_resource", "derived")
+    __slots__ = ("_by_resource", "derived", "derived_from_brokers")
 
-    def __init__(self, by_resource: Mapping[ConfigResource, Mapping[str, str]]) -> None:
+    def __init__(
+        self,
+        by_resource: Mapping[ConfigResource, Mapping[str, str]],
+        former: "ConfigsImage | None" = None,
+    ) -> None:
+        """`former` are configs whose brokers' resources are the same."""
         self._by_resource = by_resource
         self.derived: dict[object, object] = {}
+        self.derived_from_brokers: dict[object, object] = (
+            {} if former is None else former.derived_from_brokers
+        )
 
     def __getitem__(self, resource: ConfigResource) -> Mapping[str, str]:
         return self._by_resource[resource]

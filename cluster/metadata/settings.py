@@ -3,7 +3,8 @@
 Settings are read from the image when they are needed, never captured at start, so that a change
 takes effect with the image that brings it. They are computed once per `ConfigsImage` and kept
 there: a lookup costs a dictionary access as long as no config changes. A topic that has no
-configs of its own shares one object with all others of that kind.
+configs of its own shares one object with all others of that kind; that and a broker's settings
+outlive changes of other topics' configs.
 
 `static` is the broker's own configuration. It must have passed `check_static`, and one process
 passes the same mapping each time.
@@ -138,7 +139,7 @@ def topic_settings(
     if not own:
         return _topic_defaults(configs, node_id, static)
     key = (TopicSettings, node_id, name)
-    settings = _remembered(configs, key, TopicSettings, static)
+    settings = _remembered(configs.derived, key, TopicSettings, static)
     if settings is None:
         overrides = {
             definition.field_name: value
@@ -156,7 +157,8 @@ def broker_settings(
     """What holds for the broker `node_id`."""
     configs = image.configs
     key = (BrokerSettings, node_id)
-    settings = _remembered(configs, key, BrokerSettings, static)
+    remembered = configs.derived_from_brokers
+    settings = _remembered(remembered, key, BrokerSettings, static)
     if settings is None:
         layers = broker_layers(configs, node_id, static)
         settings = _built(
@@ -169,7 +171,7 @@ def broker_settings(
                 if definition.field_name in BrokerSettings.__struct_fields__
             },
         )
-        configs.derived[key] = (static, settings)
+        remembered[key] = (static, settings)
     return settings
 
 
@@ -202,7 +204,8 @@ def _topic_defaults(
     configs: ConfigsImage, node_id: int, static: Mapping[str, str]
 ) -> TopicSettings:
     key = (TopicSettings, node_id)
-    settings = _remembered(configs, key, TopicSettings, static)
+    remembered = configs.derived_from_brokers
+    settings = _remembered(remembered, key, TopicSettings, static)
     if settings is None:
         layers = broker_layers(configs, node_id, static)
         nothing = Layer(ConfigSource.DYNAMIC_TOPIC, {})
@@ -215,14 +218,17 @@ def _topic_defaults(
                 for definition in TOPIC_CONFIGS.values()
             },
         )
-        configs.derived[key] = (static, settings)
+        remembered[key] = (static, settings)
     return settings
 
 
 def _remembered(
-    configs: ConfigsImage, key: object, kind: type[Settings], static: Mapping[str, str]
+    derived: Mapping[object, object],
+    key: object,
+    kind: type[Settings],
+    static: Mapping[str, str],
 ) -> Settings | None:
-    remembered = configs.derived.get(key)
+    remembered = derived.get(key)
     if remembered is None:
         return None
     assert isinstance(remembered, tuple)

@@ -109,6 +109,20 @@ def test_settings_are_computed_anew_only_when_configs_change() -> None:
     assert topic_settings(image, 1, STATIC, "t").retention_ms == 5
 
 
+def test_what_a_broker_s_configs_say_outlives_changes_of_topics_only() -> None:
+    before = image_with((BROKER, "", "log.retention.ms", "1"))
+    mine, others = broker_settings(before, 1, STATIC), topic_settings(before, 1, STATIC, "t2")
+    after = changed(before, (TOPIC, "t1", "retention.ms", "5"))
+    assert broker_settings(after, 1, STATIC) is mine
+    assert topic_settings(after, 1, STATIC, "t2") is others
+    assert topic_settings(after, 1, STATIC, "t1").retention_ms == 5
+    for name in ("", "1"):
+        last = changed(after, (BROKER, name, "num.partitions", "7"), (TOPIC, "t1", "x", "5"))
+        assert broker_settings(last, 1, STATIC).num_partitions == 7
+        assert broker_settings(after, 1, STATIC) is mine
+    assert topic_settings(last, 1, STATIC, "t2") is not others
+
+
 def test_settings_are_not_mistaken_for_those_of_another_file() -> None:
     image = MetadataImage.empty()
     assert broker_settings(image, 1, {"num.partitions": "3"}).num_partitions == 3
