@@ -161,7 +161,7 @@ def test_who_does_not_answer_is_silent_and_holds_nobody_up(node: Node) -> None:
     node.follower("worker-0", 1)
     router = node.follower("router-0", 2)
     node.followers.tick(10_000)
-    assert AreYouThere() in node.hears(router, lambda heard: heard)
+    assert node.hears(router, lambda heard: AreYouThere() in heard)
     node.followers.still_there(StillThere("router-0"))
     for now_ms in range(10_500, 11_100, 500):
         node.followers.tick(now_ms)
