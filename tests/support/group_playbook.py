@@ -5,7 +5,6 @@ dialogue it is. Unless the log is held, what an event writes is committed before
 """
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import (
@@ -17,7 +16,7 @@ from coordinator.group.requests import (
 )
 from coordinator.group.settings import GroupSettings
 from coordinator.group.shard import GroupShard
-from coordinator.outcome import Answer, Command, Refusal
+from coordinator.outcome import Answer, Command
 from coordinator.runtime import Batch, ShardRuntime
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
@@ -52,36 +51,21 @@ from protocol.messages.groups import (
     SyncGroupResponse,
 )
 from protocol.types import ZERO_UUID, Uuid
-
-T = TypeVar("T")
+from tests.support import shard_playbook
 
 NO_DELAY = GroupSettings(initial_rebalance_delay_ms=0)
-START_MS = 1_000_000
+START_MS = shard_playbook.START_MS
 SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 RANGE: tuple[tuple[str, bytes], ...] = (("range", b"range metadata"),)
 
 
-class Call:
-    """One request and what became of it."""
+class Call(shard_playbook.Call):
+    """One request to a group and what became of it."""
 
     def __init__(self, request_id: int) -> None:
+        super().__init__()
         self.request_id = request_id
-        self.answer: Answer | None = None
-
-    @property
-    def is_parked(self) -> bool:
-        return self.answer is None
-
-    @property
-    def refused_with(self) -> ErrorCode | None:
-        return self.answer.error_code if isinstance(self.answer, Refusal) else None
-
-    def response(self, kind: type[T]) -> T:
-        assert self.answer is not None, "the request is still parked"
-        assert not isinstance(self.answer, Refusal), self.answer
-        assert isinstance(self.answer.response, kind)
-        return self.answer.response
 
     @property
     def joined(self) -> JoinGroupResponse:

@@ -170,14 +170,28 @@ def _append(
     # must write ours too, and stores are what workers and their threads divide.
     may_scratch_before = not stores or store == stores[-1]
     stores.append(store)
-    arena_offset = context.offset_of(records)
+    arena_offset, length = context.offset_of(records), len(records)
+    if length < HEADER_BYTES or not records[_TRANSACTIONAL_AT] & TRANSACTIONAL:
+        # Nearly all: nothing is made for these beyond the message itself.
+        return services.fanout.append_reference(
+            store=store,
+            number=number,
+            arena_offset=arena_offset,
+            length=length,
+            acks=acks,
+            version=version,
+            may_scratch_before=may_scratch_before,
+            timeout_ms=timeout_ms,
+        )
+    if request.transactional_id is None:
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     def append(guard: int) -> Reply[Answer]:
         return services.fanout.append_reference(
             store=store,
             number=number,
             arena_offset=arena_offset,
-            length=len(records),
+            length=length,
             acks=acks,
             version=version,
             may_scratch_before=may_scratch_before,
@@ -185,10 +199,6 @@ def _append(
             guard=guard,
         )
 
-    if len(records) < HEADER_BYTES or not records[_TRANSACTIONAL_AT] & TRANSACTIONAL:
-        return append(NO_GUARD)
-    if request.transactional_id is None:
-        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     if version < ENLISTS_SINCE and not _is_verified(services):
         return append(NO_GUARD)
     producer = Producer(request.transactional_id, *_PRODUCER.unpack_from(records, _PRODUCER_AT))
