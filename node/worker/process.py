@@ -271,11 +271,14 @@ class WorkerProcess:
             wait_ms = 0
         ready = self._poller.poll(max(0, wait_ms))
         self._routers.wake_up()
+        is_bell_alone = len(ready) == 1 and ready[0][0] == self._bell
         hurried = self._hurried
-        if not self._replication.is_active:
+        if not is_bell_alone and not self._replication.is_active:
             # A follower that knows more than we do must be told so, or it would wake us for ever.
             self._is_asked_in_vain = any(at in hurried and at != self._bell for at, _ in ready)
-        if ready and time.monotonic() < self._look_due and all(at in hurried for at, _ in ready):
+        if time.monotonic() < self._look_due and (
+            is_bell_alone or (ready and all(at in hurried for at, _ in ready))
+        ):
             # Requests and nothing else: they have waited for us to wake up already.
             self._routers.bell.quiet()
             return
