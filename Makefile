@@ -45,14 +45,14 @@ conformance: .venv/.test
 # make sim RUNS=1000: so many schedules of a quorum and so many of a whole cluster; or make sim
 # SEED=4711 for the run that a failure named.
 sim: .venv/.test
-	ODRADEK_SIM_RUNS=$(or $(RUNS),$(if $(SEED),1,1000)) $(if $(SEED),ODRADEK_SIM_SEED=$(SEED)) \
+	SIM_RUNS=$(or $(RUNS),$(if $(SEED),1,1000)) $(if $(SEED),SIM_SEED=$(SEED)) \
 		$(BIN)/python -m pytest tests/simulation -k "not planted" $(ARGS)
 
 # make nemesis MINUTES=30, or make nemesis MINUTES=1 SEED=4711 for the round that a failure named;
 # FAULTS=split,freeze_worker chooses among tests/e2e/nemesis.py's.
 nemesis: .venv/.test
-	ODRADEK_NEMESIS_MINUTES=$(or $(MINUTES),10) $(if $(SEED),ODRADEK_SEED=$(SEED)) \
-		ODRADEK_NEMESIS_FAULTS=$(FAULTS) $(BIN)/python -m pytest tests/e2e/test_nemesis.py \
+	NEMESIS_MINUTES=$(or $(MINUTES),10) $(if $(SEED),TEST_SEED=$(SEED)) \
+		NEMESIS_FAULTS=$(FAULTS) $(BIN)/python -m pytest tests/e2e/test_nemesis.py \
 		-k any_order $(ARGS)
 
 # Stock raftos and our Raft core in the same scenarios (docs/adr/0001-raft.md).

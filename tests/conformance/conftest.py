@@ -1,6 +1,6 @@
 """The broker that conformance tests speak to: an Odradek of the session, or any other.
 
-With ODRADEK_CONFORMANCE_BOOTSTRAP=HOST:PORT the same tests run against that broker. What they
+With CONFORMANCE_BOOTSTRAP=HOST:PORT the same tests run against that broker. What they
 expect is what Apache Kafka does: they are run against it before they judge us.
 """
 
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the broker under test."""
-    given = os.environ.get("ODRADEK_CONFORMANCE_BOOTSTRAP")
+    given = os.environ.get("CONFORMANCE_BOOTSTRAP")
     if given:
         yield given
         return

@@ -448,7 +448,7 @@ def battlefield(
             yield field
             field.end()
         except BaseException as error:
-            error.add_note(f"ODRADEK_SEED={seed}")
+            error.add_note(f"TEST_SEED={seed}")
             raise
 
 

@@ -3,7 +3,7 @@
 Frames are random bytes, well-formed requests with random content, and those with bits flipped,
 ends cut and counts that lie; some carry record batches, with a checksum that is right for what
 they say. Everything comes from one seed,
-which ODRADEK_FUZZ_SEED replaces. Sixteen connections send them and open anew when they are
+which FUZZ_SEED replaces. Sixteen connections send them and open anew when they are
 closed.
 """
 
@@ -34,7 +34,7 @@ from tests.support.witness import Witness
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-SEED: Final = int(os.environ.get("ODRADEK_FUZZ_SEED", "20010911"))
+SEED: Final = int(os.environ.get("FUZZ_SEED", "20010911"))
 FRAME_COUNT: Final = 100_000
 CONNECTION_COUNT: Final = 16
 BURST_MAX: Final = 4

@@ -89,7 +89,7 @@ def kill_processes(node: EmbeddedBroker, names: list[str]) -> None:
 @contextmanager
 def room(start_node: StartNode, workers: int) -> Iterator[Room]:
     """Clients at work; their history is checked at the end, and that the log lasts."""
-    seed = int(os.environ.get("ODRADEK_SEED", "0")) or random.randrange(1, 2**31)
+    seed = int(os.environ.get("TEST_SEED", "0")) or random.randrange(1, 2**31)
     node = start_node({"workers": str(workers)})
     running = Room(node, seed)
     scene = running.scene
@@ -105,7 +105,7 @@ def room(start_node: StartNode, workers: int) -> Iterator[Room]:
         node.restart()
         assert scene.log() == scene.history.log, "a restart changed the log"
     except BaseException as error:
-        error.add_note(f"ODRADEK_SEED={seed}\n{node.log()[-6000:]}")
+        error.add_note(f"TEST_SEED={seed}\n{node.log()[-6000:]}")
         raise
 
 

@@ -31,9 +31,9 @@ from tests.e2e.nemesis import (
 )
 from tests.support.disks import SmallDisk, small_disk
 
-SEED = int(os.environ.get("ODRADEK_SEED", "0"))
-MINUTES = float(os.environ.get("ODRADEK_NEMESIS_MINUTES", "0"))
-CHOSEN = os.environ.get("ODRADEK_NEMESIS_FAULTS", "").split(",")
+SEED = int(os.environ.get("TEST_SEED", "0"))
+MINUTES = float(os.environ.get("NEMESIS_MINUTES", "0"))
+CHOSEN = os.environ.get("NEMESIS_FAULTS", "").split(",")
 DISK_BYTES = 192 << 20
 FAULTS_OF_A_ROUND = 6
 """Then clients stop and what they saw is checked, and a new cluster is begun."""
@@ -101,7 +101,7 @@ def test_others_lead_where_a_disk_is_full(tmp_path: Path, report: Report) -> Non
 @pytest.mark.slow
 @pytest.mark.skipif(not MINUTES, reason="make nemesis MINUTES=n runs it")
 def test_faults_in_any_order(tmp_path: Path, report: Report) -> None:
-    """The seed of the round that failed, given as SEED, is the first round's."""
+    """The seed of the round that failed, given as TEST_SEED, is the first round's."""
     until = time.monotonic() + 60 * MINUTES
     seeds = random.Random(seed_of_a_run())
     possible = sorted(FAULTS if FAKETIME else FAULTS.keys() - set(CLOCK_FAULTS))

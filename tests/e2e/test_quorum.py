@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 
 NEW_LEADER_S = 1.5
 KILLS = 3
-ALL_KILLS = int(os.environ.get("ODRADEK_KILLS", str(2 * KILLS)))
+ALL_KILLS = int(os.environ.get("TEST_KILLS", str(2 * KILLS)))
 """Of the test that looks for what was lost: more of them take longer and find more."""
 
 

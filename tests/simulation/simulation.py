@@ -185,5 +185,5 @@ class Simulation:
         history = "\n".join(self._history)
         return (
             f"seed {self.seed}, after {self.event_count} events at {self.now_ms} ms: {error!r}\n"
-            f"again: ODRADEK_SIM_SEED={self.seed} pytest tests/simulation\n{history}"
+            f"again: SIM_SEED={self.seed} pytest tests/simulation\n{history}"
         )

@@ -1,6 +1,6 @@
 """Whole clusters under trouble: many seeds, every invariant after every event.
 
-ODRADEK_SIM_RUNS is the number of seeds, ODRADEK_SIM_SEED the first of them (and the only one if no
+SIM_RUNS is the number of seeds, SIM_SEED the first of them (and the only one if no
 number is given): a failure says which. Without them as many as fit into a change's tests are run:
 about 0.2 s each.
 """
@@ -18,10 +18,10 @@ _GROUP = 14
 
 def seeds() -> range:
     """What the environment asks for."""
-    first = os.environ.get("ODRADEK_SIM_SEED")
+    first = os.environ.get("SIM_SEED")
     default = _DEFAULT_RUNS if first is None else 1
     start = int(first or 0)
-    return range(start, start + int(os.environ.get("ODRADEK_SIM_RUNS", default)))
+    return range(start, start + int(os.environ.get("SIM_RUNS", default)))
 
 
 @pytest.mark.parametrize("start", seeds()[::_GROUP])
@@ -63,6 +63,6 @@ def test_a_failure_names_its_seed_and_tells_what_led_to_it() -> None:
     run.begin()
     run.simulation.after(500, lambda: run.checker.replied((0, 0)))
     with pytest.raises(
-        SimulationFailure, match=r"(?s)seed 3, .*answered twice.*ODRADEK_SIM_SEED=3.*is led by"
+        SimulationFailure, match=r"(?s)seed 3, .*answered twice.*SIM_SEED=3.*is led by"
     ):
         run.simulation.run(1_000)

@@ -1,6 +1,6 @@
 """The Raft core under trouble: many seeds, every invariant after every event.
 
-ODRADEK_SIM_RUNS is the number of seeds, ODRADEK_SIM_SEED the first of them (and the only one if no
+SIM_RUNS is the number of seeds, SIM_SEED the first of them (and the only one if no
 number is given): a failure says which.
 """
 
@@ -16,10 +16,10 @@ _GROUP = 16
 
 def seeds() -> range:
     """What the environment asks for."""
-    first = os.environ.get("ODRADEK_SIM_SEED")
+    first = os.environ.get("SIM_SEED")
     default = _DEFAULT_RUNS if first is None else 1
     start = int(first or 0)
-    return range(start, start + int(os.environ.get("ODRADEK_SIM_RUNS", default)))
+    return range(start, start + int(os.environ.get("SIM_RUNS", default)))
 
 
 @pytest.mark.parametrize("start", seeds()[::_GROUP])

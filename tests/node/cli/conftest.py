@@ -1,6 +1,6 @@
 """What the tests of the command line share: the command run in this process, and a cluster.
 
-The cluster is an Odradek of the session. With ODRADEK_TEST_BOOTSTRAP=HOST:PORT the same tests run
+The cluster is an Odradek of the session. With TEST_BOOTSTRAP=HOST:PORT the same tests run
 against another one, Apache Kafka for instance: what they expect is what any Kafka does.
 """
 
@@ -58,7 +58,7 @@ def odradek() -> Run:
 @pytest.fixture(scope="session")
 def bootstrap(request: pytest.FixtureRequest) -> str:
     """The address of the cluster under test."""
-    given = os.environ.get("ODRADEK_TEST_BOOTSTRAP")
+    given = os.environ.get("TEST_BOOTSTRAP")
     if given:
         return given
     servers: str = request.getfixturevalue("kafka_broker").bootstrap_servers
