@@ -93,7 +93,10 @@ WORKER_LISTENER = "worker-"
 """Before its number: the name under which a node's registration tells where a worker listens for
 those of other nodes. No client comes in by a listener of that name."""
 
-_DEV_CONFIGS = {"group.initial.rebalance.delay.ms": "0"}
+_DEV_CONFIGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.streams.initial.rebalance.delay.ms": "0",
+}
 """What the dev profile sets unless told otherwise: a first consumer need not wait for a second."""
 
 

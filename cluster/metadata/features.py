@@ -15,6 +15,7 @@ METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+STREAMS_VERSION: Final = "streams.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED_FEATURES: Final = (
@@ -24,6 +25,8 @@ SUPPORTED_FEATURES: Final = (
     FeatureRange(KRAFT_VERSION, 0, 1),
     # Kafka's numbers: 7 is 3.3-IV3, where its quorums begin, 30 is 4.3-IV0.
     FeatureRange(METADATA_VERSION, 7, 30),
+    # 1 switches on the streams group protocol (KIP-1071).
+    FeatureRange(STREAMS_VERSION, 0, 1),
     # 1: records that remember changes of producer id; 2: an epoch for each transaction (KIP-890).
     FeatureRange(TRANSACTION_VERSION, 0, 2),
 )

@@ -48,6 +48,7 @@ from coordinator.group.requests import (
     Heartbeat,
 )
 from coordinator.group.settings import GroupSettings
+from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
     Command,
@@ -93,7 +94,8 @@ class GroupShard:
         self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
-        self.families: tuple[Family, ...] = (self.consumers,)
+        self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
+        self.families: tuple[Family, ...] = (self.consumers, self.streams)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1

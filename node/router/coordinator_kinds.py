@@ -14,7 +14,12 @@ from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.settings import BrokerSettings
 from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
+from coordinator.group.settings import (
+    ConsumerGroupOverrides,
+    GroupSettings,
+    MigrationPolicy,
+    StreamsSettings,
+)
 from coordinator.group.shard import GroupShard
 from coordinator.group.topics import TopicCatalog, changed_names
 from coordinator.runtime import Shard
@@ -25,6 +30,7 @@ from node.router.markers import Errand, MarkerWriter
 from node.router.patterns import Patterns
 from protocol.errors import ApiError
 from protocol.messages.groups import JoinGroupRequest
+from protocol.messages.streams import StreamsGroupHeartbeatRequest
 from protocol.types import ZERO_UUID, Uuid
 
 log = logging.getLogger(__name__)
@@ -159,13 +165,15 @@ class GroupKind:
         return found
 
     def changes_members(self, request: object) -> bool:
-        """A member of a consumer group joins or leaves."""
+        """A member of a consumer or streams group joins or leaves."""
+        if type(request) is StreamsGroupHeartbeatRequest:
+            return request.member_epoch <= 0
         return type(request) is Heartbeat and request.request.member_epoch <= 0
 
     def count_members(self, shards: Sequence[Shard[Any]]) -> None:
         """All shards ask their members to come as often as all of them together may."""
         groups = [shard for shard in shards if isinstance(shard, GroupShard)]
-        count = 1 + sum(shard.consumers.member_count for shard in groups)
+        count = 1 + sum(s.consumers.member_count + s.streams.member_count for s in groups)
         for shard in groups:
             shard.crowd_count = count
 
@@ -305,6 +313,37 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
             for resource, configs in image.configs.items()
             if resource.type == ConfigResourceType.GROUP and configs
         },
+        streams=streams_settings(settings, {}),
+        streams_overrides={
+            resource.name: streams_settings(settings, configs)
+            for resource, configs in image.configs.items()
+            if resource.type == ConfigResourceType.GROUP and configs
+        },
+    )
+
+
+def streams_settings(settings: BrokerSettings, configs: Mapping[str, str]) -> StreamsSettings:
+    """What holds for streams groups, or for the one that has these configs of its own."""
+    interval = "streams.heartbeat.interval.ms"
+    return StreamsSettings(
+        session_timeout_ms=int(
+            configs.get("streams.session.timeout.ms", settings.group_streams_session_timeout_ms)
+        ),
+        heartbeat_interval_ms=int(
+            configs.get(interval, settings.group_streams_heartbeat_interval_ms)
+        ),
+        is_interval_fixed=interval in configs,
+        size_max=settings.group_streams_max_size,
+        standby_count=int(
+            configs.get("streams.num.standby.replicas", settings.group_streams_num_standby_replicas)
+        ),
+        initial_rebalance_delay_ms=int(
+            configs.get(
+                "streams.initial.rebalance.delay.ms",
+                settings.group_streams_initial_rebalance_delay_ms,
+            )
+        ),
+        assignment_interval_ms=settings.group_streams_assignment_interval_ms,
     )
 
 
