@@ -27,6 +27,7 @@ from node.router.handlers import (
     offsets,
     produce,
     producers,
+    share_states,
     topics,
     transactional_offsets,
     transactions,
@@ -102,6 +103,11 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
     ApiKey.ADD_RAFT_VOTER: cluster.handle_add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: cluster.handle_remove_raft_voter,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: share_states.handle_initialize_share_group_state,
+    ApiKey.READ_SHARE_GROUP_STATE: share_states.handle_read_share_group_state,
+    ApiKey.WRITE_SHARE_GROUP_STATE: share_states.handle_write_share_group_state,
+    ApiKey.DELETE_SHARE_GROUP_STATE: share_states.handle_delete_share_group_state,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: share_states.handle_read_share_group_state_summary,
 }
 
 

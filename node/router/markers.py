@@ -50,11 +50,12 @@ SETTLED: Final = frozenset(
 
 class Errand(NamedTuple):
     """What a shard's host gives with an instruction: the epoch in which it coordinates, whether the
-    shard is still there to be told, and how."""
+    shard is still there to be told, and how, and which one it is."""
 
     coordinator_epoch: int
     is_wanted: Callable[[], bool]
     tell: Callable[[object], Reply[object]]
+    shard: int
 
 
 class Nobody(NamedTuple):

@@ -46,6 +46,8 @@ from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
+from node.router.share_kind import ShareKind
+from node.router.share_states import ShareStates
 from node.wire.connection import Wire
 from node.wire.listener import Listener, Sweeper, drain
 from protocol.apis import ApiKey
@@ -132,6 +134,8 @@ class RouterProcess:
         services.enlistment = Enlistment(services, self._neighbours, loop)
         services.coordinators = Coordinators(services, loop, GroupKind(services.patterns))
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
+        services.share_coordinators = Coordinators(services, loop, ShareKind(services))
+        services.share_states = ShareStates(services, self._neighbours, loop)
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
         self._wire = Wire(
@@ -166,6 +170,8 @@ class RouterProcess:
         sweeper.stop()
         self._services.coordinators.close()
         self._services.transactions.close()
+        self._services.share_states.close()
+        self._services.share_coordinators.close()
         self._neighbours.close()
 
     def _register_metrics(self, dispatcher: Dispatcher) -> None:
@@ -216,6 +222,7 @@ class RouterProcess:
             self._apply_settings(self._settings())
         services.coordinators.on_image(old, new)
         services.transactions.on_image(old, new)
+        services.share_coordinators.on_image(old, new)
         self._neighbours.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()

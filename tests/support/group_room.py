@@ -10,7 +10,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cluster.controller.commands import DeleteTopics, TopicReference
-from node.bus.messages import NO_GUARD, Append, AppendBytes, DescribeProducers, WriteMarker
+from node.bus.messages import (
+    NO_GUARD,
+    Append,
+    AppendBytes,
+    DeleteRecords,
+    DescribeProducers,
+    WriteMarker,
+)
 from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
@@ -18,6 +25,8 @@ from node.router.coordinators import Coordinators
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.markers import MarkerWriter
+from node.router.share_kind import ShareKind
+from node.router.share_states import ShareStates
 from node.worker.turns import RouterState, Turns
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -26,7 +35,7 @@ from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 
 Response = TypeVar("Response")
-Asked = Append | AppendBytes | DescribeProducers | WriteMarker
+Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
 
 DEADLINE_S = 5.0
@@ -68,6 +77,12 @@ class TurningFanout:
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         self._next_id += 1
         return self._ask(DescribeProducers(self._next_id, store, number))
+
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(DeleteRecords(self._next_id, store, number, offset, timeout_ms))
 
     def append_reference(
         self,
@@ -155,6 +170,7 @@ class GroupRoom(RouterRoom):
         settings = {
             "offsets.topic.num.partitions": "5",
             "transaction.state.log.num.partitions": "3",
+            "share.coordinator.state.topic.num.partitions": "3",
             "group.initial.rebalance.delay.ms": "0",
             **(static or {}),
         }
@@ -175,18 +191,24 @@ class GroupRoom(RouterRoom):
         kind = TransactionKind(self.services.markers)
         self.transactions = Coordinators(self.services, self.loop, kind)
         self.services.transactions = self.transactions
+        self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
+        self.services.share_coordinators = self.shares
+        self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
 
     def follow(self) -> None:
         super().follow()
-        if hasattr(self, "transactions"):
+        if hasattr(self, "shares"):
             old, self._heard = self._heard, self.image
             self.coordinators.on_image(old, self.image)
             self.transactions.on_image(old, self.image)
+            self.shares.on_image(old, self.image)
 
     def restart_router(self) -> None:
         """The router dies and another one takes its place."""
         self.coordinators.close()
         self.transactions.close()
+        self.services.share_states.close()
+        self.shares.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self._host()
 
@@ -276,6 +298,8 @@ class GroupRoom(RouterRoom):
     ) -> None:
         self.coordinators.close()
         self.transactions.close()
+        self.services.share_states.close()
+        self.shares.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
         self.close()
