@@ -124,9 +124,10 @@ def test_the_walk_goes_no_further_than_agreed(store: Store, reader: StoreReader)
     """Markers behind it are taken for records: nobody has looked at them."""
     number = create(store)
     marker = EndTransactionMarker(ControlType.COMMIT, 0)
-    for _ in range(BATCHES_WALKED_MAX // 2 + 5):
+    producer = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
+    for at in range(BATCHES_WALKED_MAX // 2 + 5):
         turn = store.begin(NOW_MS)
-        append(turn, number, batch_of(attributes=TRANSACTIONAL, producer_id=7, producer_epoch=0))
+        append(turn, number, batch_of(base_sequence=at, **producer))  # type: ignore[arg-type]
         octets = build_end_transaction_batch(
             marker, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0
         )
