@@ -22,6 +22,7 @@ from protocol.messages import (
     fetch,
     group_offsets,
     groups,
+    insight,
     metadata,
     odradek,
     offsets,
@@ -115,6 +116,7 @@ class ApiKey(IntEnum):
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
     REWIND_GROUP = 20_001
+    DESCRIBE_LAG = 20_004
 
 
 PRIVATE_KEY_MIN: Final = 20_001
@@ -317,6 +319,8 @@ _TABLE: Final = (
         cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
     Api(ApiKey.REWIND_GROUP, 0, 0, 0,
         odradek.RewindGroupRequest, odradek.RewindGroupResponse),
+    Api(ApiKey.DESCRIBE_LAG, 0, 0, 0,
+        insight.DescribeLagRequest, insight.DescribeLagResponse),
 )
 # fmt: on
 

@@ -26,6 +26,7 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
+from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 
 DURABILITY: Final = one_of("interval", "commit")
@@ -568,6 +569,7 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *_REPLICATION,
             *_GROUPS,
             *CONSUMER_GROUP_CONFIGS,
+            *RULE_BROKER_CONFIGS,
             *_TRANSACTIONS,
             *_LOGS,
             *_IDENTITY,

@@ -22,6 +22,7 @@ from node.router.handlers import (
     fetch,
     group_offsets,
     groups,
+    lag,
     log_dirs,
     metadata,
     offsets,
@@ -102,6 +103,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
     ApiKey.ADD_RAFT_VOTER: cluster.handle_add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: cluster.handle_remove_raft_voter,
+    ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
 }
 
 

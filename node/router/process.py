@@ -130,7 +130,8 @@ class RouterProcess:
         )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        services.coordinators = Coordinators(services, loop, GroupKind(services.patterns))
+        self._groups = GroupKind(services.patterns)
+        services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
@@ -181,6 +182,11 @@ class RouterProcess:
             "What happened on client connections",
             lambda: dataclasses.asdict(self._wire.counters),
             label="event",
+        )
+        metrics.counter(
+            "odradek_ephemeral_groups_deleted",
+            "Ephemeral groups that were deleted because their last member had gone",
+            lambda: self._groups.vanished_count,
         )
         for name, text, reading in (
             ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
