@@ -26,6 +26,7 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
+from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
 from cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 
@@ -570,6 +571,7 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *_GROUPS,
             *CONSUMER_GROUP_CONFIGS,
             *SHARE_COORDINATOR_CONFIGS,
+            *RULE_BROKER_CONFIGS,
             *_TRANSACTIONS,
             *_LOGS,
             *_IDENTITY,

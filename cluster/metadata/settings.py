@@ -92,6 +92,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int
     group_consumer_session_timeout_ms: int
+    group_ephemeral_patterns: tuple[str, ...]
+    group_ephemeral_ttl_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int

@@ -50,11 +50,13 @@ class DescribeConsumerGroup(msgspec.Struct, frozen=True):
 class FollowTopics(msgspec.Struct, frozen=True):
     """Topics have changed (`names`, None: any may have), and expressions stand for these now.
 
-    The shard's catalog is the newest already. Answered with None.
+    The shard's catalog is the newest already, and so are its settings; `has_new_rules` says that
+    other groups may be ephemeral now. Answered with None.
     """
 
     names: frozenset[str] | None
     regexes: Mapping[str, tuple[str, ...]]
+    has_new_rules: bool = False
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):

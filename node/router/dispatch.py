@@ -22,6 +22,7 @@ from node.router.handlers import (
     fetch,
     group_offsets,
     groups,
+    lag,
     log_dirs,
     metadata,
     offsets,
@@ -108,6 +109,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: share_states.handle_write_share_group_state,
     ApiKey.DELETE_SHARE_GROUP_STATE: share_states.handle_delete_share_group_state,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: share_states.handle_read_share_group_state_summary,
+    ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
 }
 
 

@@ -132,7 +132,8 @@ class RouterProcess:
         )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        services.coordinators = Coordinators(services, loop, GroupKind(services.patterns))
+        self._groups = GroupKind(services.patterns)
+        services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))
         services.share_states = ShareStates(services, self._neighbours, loop)
@@ -187,6 +188,11 @@ class RouterProcess:
             "What happened on client connections",
             lambda: dataclasses.asdict(self._wire.counters),
             label="event",
+        )
+        metrics.counter(
+            "odradek_ephemeral_groups_deleted",
+            "Ephemeral groups that were deleted because their last member had gone",
+            lambda: self._groups.vanished_count,
         )
         for name, text, reading in (
             ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),

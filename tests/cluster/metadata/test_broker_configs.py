@@ -99,7 +99,7 @@ KAFKA: Final = {
     "transactional.id.expiration.ms": ("INT", "604800000"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
-OURS: Final = {"durability", "workers"}
+OURS: Final = {"durability", "group.ephemeral.patterns", "group.ephemeral.ttl.ms", "workers"}
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),
@@ -174,6 +174,8 @@ CALLED_THERE: Final = {
     "group.consumer.max.size": "consumer_size_max",
     "group.consumer.migration.policy": "migration_policy",
     "group.consumer.session.timeout.ms": "consumer_session_of",
+    "group.ephemeral.patterns": "ephemeral_patterns",
+    "group.ephemeral.ttl.ms": "ephemeral_ttl_ms",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "session_timeout_max_ms",
     "group.max.size": "size_max",
