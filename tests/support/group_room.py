@@ -108,6 +108,7 @@ class TurningFanout:
         coordinator_epoch: int,
         is_commit: bool,
         transaction_version: int,
+        only_if: tuple[int, int] | None = None,
     ) -> Reply[Answer]:
         self.marker_count += 1
         self._next_id += 1
@@ -121,6 +122,7 @@ class TurningFanout:
                 coordinator_epoch,
                 is_commit,
                 transaction_version,
+                only_if=only_if,
             )
         )
 
