@@ -118,16 +118,21 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 class Draft(Generic[R]):
     """An outcome in the making, for transitions that are made of several steps."""
 
-    __slots__ = ("records", "replies", "timers")
+    __slots__ = ("records", "replies", "sends", "timers")
 
     def __init__(self) -> None:
         self.records: list[R] = []
         self.replies: list[Reply] = []
         self.timers: list[Timer] = []
+        self.sends: list[Send] = []
 
     def reply(self, request_id: int, response: object) -> None:
         """Answer a request once everything written so far, this outcome included, is committed."""
         self.replies.append(Reply(request_id, response))
+
+    def send(self, instruction: object) -> None:
+        """Have something done elsewhere, once everything written so far is committed."""
+        self.sends.append(Send(instruction))
 
     def set_timer(self, key: TimerKey, deadline_ms: int) -> None:
         """Set the timer or move it; a later call of the same outcome wins."""
@@ -143,5 +148,6 @@ class Draft(Generic[R]):
             records=tuple(self.records),
             replies=tuple(self.replies),
             timers=tuple(self.timers),
+            sends=tuple(self.sends),
             is_atomic=is_atomic,
         )

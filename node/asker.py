@@ -65,7 +65,8 @@ class Asker:
         self._socket.settimeout(timeout_s)
 
     def serves(self, key: ApiKey) -> bool:
-        """Whether the broker offers the API in a version that we know."""
+        """Whether the broker offers the API in a version that we know. Private ones are offered by
+        none, and have to be tried."""
         self._learn_versions()
         low, high = self._ranges.get(key, (1, 0))
         return low <= high and low <= APIS[key].max_version
@@ -73,10 +74,23 @@ class Asker:
     def ask(self, request: object, response: type[R]) -> R:
         """The answer to one request."""
         key = _KEY_OF[type(request)]
+        if APIS[key].is_private:
+            return self._ask_privately(key, request, response)
         if not self.serves(key):
             raise NotABroker(f"it serves no {APIS[key].name} request that we know")
         version = min(APIS[key].max_version, self._ranges[key][1])
         answer = self._exchange(key, version, request)
+        assert isinstance(answer, response)
+        return answer
+
+    def _ask_privately(self, key: ApiKey, request: object, response: type[R]) -> R:
+        try:
+            answer = self._exchange(key, APIS[key].max_version, request)
+        except ConnectionEnded as error:
+            # Whom a broker does not understand, it hangs up on.
+            raise NotABroker(
+                f"it serves no {APIS[key].name} request, which only Odradek's brokers do"
+            ) from error
         assert isinstance(answer, response)
         return answer
 

@@ -7,6 +7,7 @@ spoken but not served has its reason below, and the test fails on a reason that 
 
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +50,7 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.STREAMS_GROUP_DESCRIBE,
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
     ),
+    "Groups are not rewound while they consume yet.": (ApiKey.REWIND_GROUP,),
     "Metrics of clients (KIP-714) have no receiver here, so clients are not asked for them.": (
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
@@ -100,15 +102,26 @@ stored, and batches are converted down for Fetch 0 to 3. On the way down headers
 UNSUPPORTED_COMPRESSION_TYPE.
 """
 
+PRIVATE: Final = """\
+## Our own
 
-def compatibility_page(served: Collection[int]) -> str:
+What Kafka's protocol has no request for. These are not advertised, so that no client library
+stumbles over them; the command line asks for them. Their keys are far from those that Kafka gives
+out."""
+
+
+def compatibility_page(served: AbstractSet[int]) -> str:
     """The page for a router that answers these API keys, each in all versions of the table."""
-    return "\n".join((HEAD, _served_table(served), RECORDS, _not_served(served)))
+    private = {key for key in served if APIS[key].is_private}
+    sections = [HEAD, _table("## Served", served - private), RECORDS, _not_served(served)]
+    if private:
+        sections.append(_table(PRIVATE, private))
+    return "\n".join(sections)
 
 
-def _served_table(served: Collection[int]) -> str:
+def _table(head: str, keys: Collection[int]) -> str:
     rows = [
-        "## Served",
+        head,
         "",
         "| Key | API | Versions | Flexible from |",
         "| --- | --- | --- | --- |",
@@ -116,7 +129,7 @@ def _served_table(served: Collection[int]) -> str:
     rows += (
         f"| {key} | {api.name} | {_versions(api)} | {_flexible(api)} |"
         for key, api in sorted(APIS.items())
-        if key in served
+        if key in keys
     )
     return _lines(rows)
 
@@ -162,7 +175,7 @@ def main(arguments: list[str]) -> None:
     from node.router.dispatch import HANDLERS
 
     (path,) = arguments
-    Path(path).write_text(compatibility_page(HANDLERS))
+    Path(path).write_text(compatibility_page(HANDLERS.keys()))
 
 
 if __name__ == "__main__":

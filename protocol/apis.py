@@ -3,7 +3,8 @@
 Whatever needs to know which versions exist asks here: the codec, the answer to ApiVersions, the
 page of supported versions and the tests that go over all of them. The ranges begin where the
 protocol began, not where Kafka 4 cut it off: old clients are real. APIs that only Kafka's own
-brokers and controllers speak among themselves are missing; our nodes have a bus for that.
+brokers and controllers speak among themselves are missing; our nodes have a bus for that. APIs of
+our own, which Kafka does not have, are private: served like any other and advertised to nobody.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from protocol.messages import (
     group_offsets,
     groups,
     metadata,
+    odradek,
     offsets,
     produce,
     quotas,
@@ -112,6 +114,11 @@ class ApiKey(IntEnum):
     DELETE_SHARE_GROUP_OFFSETS = 92
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
+    REWIND_GROUP = 20_001
+
+
+PRIVATE_KEY_MIN: Final = 20_001
+"""From here on up APIs are our own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,11 @@ class Api:
     def name(self) -> str:
         """Kafka's name of the API, as in `OffsetForLeaderEpoch`."""
         return self.request.__name__.removesuffix("Request")
+
+    @property
+    def is_private(self) -> bool:
+        """Whether it is one of our own, which ApiVersions does not name."""
+        return self.key >= PRIVATE_KEY_MIN
 
     def is_flexible(self, version: int) -> bool:
         """Whether `version` uses the compact encodings and tagged fields."""
@@ -303,6 +315,8 @@ _TABLE: Final = (
         streams.StreamsGroupTopologyDescriptionUpdateResponse),
     Api(ApiKey.UNREGISTER_CONTROLLER, 0, 0, 0,
         cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
+    Api(ApiKey.REWIND_GROUP, 0, 0, 0,
+        odradek.RewindGroupRequest, odradek.RewindGroupResponse),
 )
 # fmt: on
 

@@ -6,7 +6,6 @@ Called by `shard`.
 from typing import Final
 
 from coordinator.group.classic import ClassicGroup, GroupState
-from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.offsets import Expiry
 from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
 from coordinator.outcome import Command, Outcome, Reply
@@ -115,11 +114,12 @@ def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:
 
 
 def expiry_of(
-    group: ClassicGroup | None, metadata: GroupMetadata | None, consumers: ConsumerGroup | None
+    group: ClassicGroup | None, metadata: GroupMetadata | None, read_topics: frozenset[str] | None
 ) -> Expiry | None:
-    """When the offsets of a group expire; None: not while it is as it is. What is read stays."""
-    if consumers is not None:
-        return Expiry(None, frozenset(consumers.topic_names()))
+    """When the offsets of a group expire; None: not while it is as it is. What is read stays:
+    `read_topics`, if it is no classic group."""
+    if read_topics is not None:
+        return Expiry(None, read_topics)
     if group is not None and not group.is_empty:
         topics = group.subscribed_topics()
         if group.state is not GroupState.STABLE or topics is None:

@@ -16,7 +16,8 @@ Called by `shard`, which owns the groups of the other kind and hands over what t
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, get_args
 
 from coordinator.group import classic_members, heartbeats
 from coordinator.group.assigning import (
@@ -35,12 +36,14 @@ from coordinator.group.assigning import (
 from coordinator.group.classic import ClassicGroup, join_error
 from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_records import ConsumerGroupRecord, MemberState
+from coordinator.group.family import FamilyHandler
 from coordinator.group.leaving import SEVERAL_MEMBERS_SINCE
 from coordinator.group.migration import downgraded, may_upgrade, tombstones, upgraded
-from coordinator.group.records import GroupStored
+from coordinator.group.records import GroupRecord, GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
+from protocol.embedded import CONSUMER_PROTOCOL_TYPE
 from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import (
@@ -55,6 +58,7 @@ from protocol.messages.groups import (
     JoinGroupRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
+    ListedGroup,
     MemberIdentity,
     MemberResponse,
     SyncGroupRequest,
@@ -63,16 +67,6 @@ from protocol.messages.groups import (
 from protocol.types import Uuid
 
 GROUP_TYPE_CONSUMER: Final = "consumer"
-CONSUMER_TIMERS: Final = frozenset(
-    {
-        "assignment",
-        "downgrade",
-        "member-session",
-        "member-revocation",
-        "member-rejoin",
-        "member-sync",
-    }
-)
 _MEMBERS: Final = "members"
 _CONSUMER_COMMITS_SINCE: Final = 9
 _CLASSIC_MEMBER: Final = 0
@@ -82,7 +76,25 @@ Adopt = Callable[[ClassicGroup], None]
 
 
 class ConsumerGroups:
-    """See the module's docstring. `adopt` takes the classic group that a group has become."""
+    """See the module's docstring. `adopt` takes the classic group that a group has become.
+
+    A Family, but that heartbeats, joins and the like go through the shard: these groups may change
+    into classic ones and back.
+    """
+
+    group_type = GROUP_TYPE_CONSUMER
+    record_types = get_args(ConsumerGroupRecord)
+    timer_kinds = frozenset(
+        {
+            "assignment",
+            "downgrade",
+            "member-session",
+            "member-revocation",
+            "member-rejoin",
+            "member-sync",
+        }
+    )
+    handlers: Mapping[type, FamilyHandler] = MappingProxyType({})
 
     def __init__(self, timeline: Timeline, adopt: Adopt) -> None:
         self._timeline = timeline
@@ -135,8 +147,9 @@ class ConsumerGroups:
         group = self._groups.get(group_id)
         return group if group is not None and group.exists else None
 
-    def __contains__(self, group_id: str) -> bool:
-        return self.get(group_id) is not None
+    def __contains__(self, group_id: object) -> bool:
+        group = self._groups.get(group_id)  # type: ignore[call-overload]  # whatever it is
+        return group is not None and group.exists
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
         return (group for group in self._groups.values() if group.exists)
@@ -145,6 +158,31 @@ class ConsumerGroups:
     def member_count(self) -> int:
         """How many members send heartbeats here."""
         return self._counts.get(_MEMBERS) or 0
+
+    def group_ids(self) -> Iterator[str]:
+        """See Family."""
+        return (group.group_id for group in self)
+
+    def is_empty(self, group_id: str) -> bool:
+        """See Family."""
+        return self._groups[group_id].is_empty
+
+    def topic_names(self, group_id: str) -> frozenset[str]:
+        """See Family."""
+        return frozenset(self._groups[group_id].topic_names())
+
+    def tombstones(self, group_id: str) -> list[GroupRecord]:
+        """See Family."""
+        return [*tombstones(self._groups[group_id])]
+
+    def listed(self, group_id: str) -> ListedGroup:
+        """See Family."""
+        return ListedGroup(
+            group_id=group_id,
+            protocol_type=CONSUMER_PROTOCOL_TYPE,
+            group_state=self._groups[group_id].state,
+            group_type=self.group_type,
+        )
 
     def regexes(self) -> set[str]:
         """Every expression by which a member subscribes."""
@@ -355,14 +393,13 @@ class ConsumerGroups:
 
     # -- offsets and administration ---------------------------------------------------------------
 
-    def commit_error(
-        self, group: ConsumerGroup, request: OffsetCommitRequest, version: int
-    ) -> ErrorCode:
+    def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
         """Whether the asker may commit these offsets.
 
         A member may be an epoch behind when its commit arrives; what it commits counts for
         partitions that it has had since before that epoch (KIP-1251).
         """
+        group = self._groups[request.group_id]
         member_id, epoch = request.member_id, request.generation_id_or_member_epoch
         if epoch < 0 and group.is_empty:
             return ErrorCode.NONE
@@ -387,12 +424,11 @@ class ConsumerGroups:
                     return ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
 
-    def fetch_error(
-        self, group: ConsumerGroup, member_id: str | None, member_epoch: int
-    ) -> ErrorCode:
+    def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
         """Whether the asker may fetch offsets; administrators are nobody at epoch -1."""
         if member_id is None and member_epoch < 0:
             return ErrorCode.NONE
+        group = self._groups[group_id]
         member = group.member(member_id or "")
         if member is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

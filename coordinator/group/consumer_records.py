@@ -290,8 +290,8 @@ def decode_consumer_record(
     Bytes that end too early raise struct.error or IndexError, which `records` makes ProtocolErrors.
     """
     reader = None if value is None else FieldReader(value)
-    if reader is not None and kind in _KINDS:
-        reader.version(0, _KINDS[kind])
+    if reader is not None and kind in CONSUMER_RECORD_KINDS:
+        reader.version(0, CONSUMER_RECORD_KINDS[kind])
         reader.is_flexible = True
     match kind:
         case 3:
@@ -313,7 +313,7 @@ def _read(reader: FieldReader | None, decode: Callable[[FieldReader], V]) -> V |
     return None if reader is None else decode(reader)
 
 
-_KINDS: Final[Mapping[int, str]] = {
+CONSUMER_RECORD_KINDS: Final[Mapping[int, str]] = {
     _GROUP_KEY: "ConsumerGroupMetadataValue",
     _MEMBER_KEY: "ConsumerGroupMemberMetadataValue",
     _TARGET_EPOCH_KEY: "ConsumerGroupTargetAssignmentMetadataValue",

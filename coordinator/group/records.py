@@ -21,11 +21,13 @@ groups are in `consumer_records`, those of newer kinds decode to None. Called by
 """
 
 import struct
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
 
 from coordinator.group.consumer_records import (
+    CONSUMER_RECORD_KINDS,
     ConsumerGroupRecord,
     decode_consumer_record,
     encode_consumer_record,
@@ -126,7 +128,7 @@ def encode(record: OwnRecord) -> tuple[bytes, bytes | None]:
         committed = record.committed
         return key, None if committed is None else _encode_offset(committed)
     if not isinstance(record, GroupStored):
-        return encode_consumer_record(record)
+        return _ENCODE[type(record)](record)
     key = INT16.pack(_GROUP_KEY) + string(record.group_id)
     return key, None if record.metadata is None else _encode_group(record.metadata)
 
@@ -143,9 +145,20 @@ def decode(key: bytes, value: bytes | None) -> OwnRecord | None:
         if kind == _GROUP_KEY:
             group_id = reader.string()
             return GroupStored(group_id, None if value is None else _decode_group(value))
-        return decode_consumer_record(kind, reader, value)
+        decode_other = _DECODE.get(kind)
+        return None if decode_other is None else decode_other(kind, reader, value)
     except (struct.error, IndexError, UnicodeDecodeError, ValueError) as error:
         raise ProtocolError(f"a record of __consumer_offsets is malformed: {error}") from error
+
+
+_ENCODE: Final[Mapping[type, Callable[[Any], tuple[bytes, bytes | None]]]] = {
+    **dict.fromkeys(get_args(ConsumerGroupRecord), encode_consumer_record)
+}
+"""How the records of the newer kinds of groups are written; by class, so their types end here."""
+_DECODE: Final[Mapping[int, Callable[[int, FieldReader, bytes | None], OwnRecord | None]]] = {
+    **dict.fromkeys(CONSUMER_RECORD_KINDS, decode_consumer_record)
+}
+"""How they are read: by the type that their key begins with."""
 
 
 def _encode_offset(committed: CommittedOffset) -> bytes:

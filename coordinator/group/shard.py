@@ -1,17 +1,13 @@
-"""All groups of one shard: finds the group a request means and lets it decide.
+"""All groups of one shard: finds the kind of group a request means and lets it decide.
 
-What the log holds lives in two tables, the groups' newest generations and their committed offsets,
-and only `replay` changes them. What it does not hold (who waits, who is due, what happened lately)
-lives in `ClassicGroup` objects, which are made when somebody joins or when a stored group with
-members is loaded. An Empty group needs no object. A group exists if it has an object, a generation
-or offsets.
-
-Invariant: an object's group is Stable or Empty only in the generation that the tables hold. Called
-by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
+A group id belongs to a classic group (`classic_groups`) or to one of the families of newer kinds
+(`family`), and a classic one that has nothing but offsets needs neither. Offsets belong to no kind:
+they outlive the group they were committed by. What the log holds lives in tables, and only `replay`
+changes them. Called by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from coordinator.group import records as formats
 from coordinator.group import transactional_commits as transactional
@@ -19,18 +15,16 @@ from coordinator.group.answers import (
     answer,
     expiry_of,
     is_wanted,
-    no_group,
     read,
     refused_commit,
 )
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic import ClassicGroup, Step, join_error
-from coordinator.group.consumer_groups import CONSUMER_TIMERS, ConsumerGroups
+from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.directory import Directory
+from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
-from coordinator.group.joining import join
-from coordinator.group.leaving import leave, leave_unknown_group
-from coordinator.group.migration import tombstones
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import (
@@ -76,14 +70,11 @@ from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
     DeletableGroupResult,
     HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     LeaveGroupRequest,
-    LeaveGroupResponse,
     ListGroupsRequest,
     ListGroupsResponse,
     SyncGroupRequest,
-    SyncGroupResponse,
 )
 
 _EXPIRY_KEY: Final[TimerKey] = ("expiry",)
@@ -99,19 +90,15 @@ class GroupShard:
     def __init__(self, settings: GroupSettings, topics: TopicCatalog = NO_TOPICS) -> None:
         self.settings = settings
         self.timeline = Timeline()
-        self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(self.timeline)
+        self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
-        self.consumers = ConsumerGroups(self.timeline, self._adopt)
+        self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
+        self.families: tuple[Family, ...] = (self.consumers,)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
-        self._groups: dict[str, ClassicGroup] = {}
-        self._directory = Directory(
-            self._groups, self.generations, self.consumers, self.offsets, self.pending_offsets
-        )
-        # Deleted groups whose deletion may still be taken back, with the position before it.
-        self._buried: dict[str, tuple[int, ClassicGroup]] = {}
+        self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
@@ -132,6 +119,18 @@ class GroupShard:
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,
         }
+        self._replay: dict[type, Callable[[Any], None]] = {
+            GroupStored: self.classic.replay,
+            OffsetCommitted: self._replay_offset,
+            InTransaction: self.pending_offsets.add,
+            Marker: self._replay_marker,
+        }
+        self._family_of_timer: dict[str, Family] = {}
+        self._family_handlers: dict[type, FamilyHandler] = {}
+        for family in self.families:
+            self._replay |= dict.fromkeys(family.record_types, family.replay)
+            self._family_of_timer |= dict.fromkeys(family.timer_kinds, family)
+            self._family_handlers |= family.handlers
 
     # -- what the runtime asks of a shard ---------------------------------------------------------
 
@@ -145,35 +144,32 @@ class GroupShard:
 
     def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         """Decide a request."""
-        return self._handlers[type(command.request)](command, now_ms)
+        kind = type(command.request)
+        decide = self._family_handlers.get(kind)
+        if decide is None:
+            return self._handlers[kind](command, now_ms)
+        step = self._step(now_ms)
+        decide(command, step)
+        return step.seal()
 
     def replay(self, record: GroupRecord) -> None:
         """Change the tables as the record says."""
-        if isinstance(record, GroupStored):
-            if record.metadata is None:
-                self.generations.remove(record.group_id)
-            else:
-                self.generations.put(record.group_id, record.metadata)
-        elif isinstance(record, OffsetCommitted):
-            self.offsets.replay(record)
-            self.pending_offsets.supersede(record)
-        elif isinstance(record, InTransaction):
-            self.pending_offsets.add(record)
-        elif isinstance(record, Marker):
-            for real in self.pending_offsets.end(record):
-                self.offsets.replay(real)
-        else:
-            self.consumers.replay(record)
+        self._replay[type(record)](record)
+
+    def _replay_offset(self, record: OffsetCommitted) -> None:
+        self.offsets.replay(record)
+        self.pending_offsets.supersede(record)
+
+    def _replay_marker(self, record: Marker) -> None:
+        for real in self.pending_offsets.end(record):
+            self.offsets.replay(real)
 
     def on_loaded(self, now_ms: int) -> Outcome[GroupRecord]:
         """Groups with members go on where they were, every member with a whole session."""
         step = self._step(now_ms)
-        for group_id, metadata in self.generations.items():
-            if metadata.members:
-                group = ClassicGroup.of_metadata(group_id, metadata)
-                self._groups[group_id] = group
-                group.on_loaded(step)
-        self.consumers.on_loaded(step)
+        self.classic.on_loaded(step)
+        for family in self.families:
+            family.on_loaded(step)
         step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         return step.seal()
 
@@ -183,24 +179,11 @@ class GroupShard:
         if key == _EXPIRY_KEY:
             self._expire(step)
             return step.seal(is_atomic=False)
-        if key[0] in CONSUMER_TIMERS:
-            self.consumers.fire(key, step)
-            return step.seal()
-        group = self._groups.get(key[1])
-        if group is None:
-            return Outcome()
-        match key[0]:
-            case "session":
-                group.on_session_timer(key[2], step)
-            case "join":
-                group.on_join_timer(step)
-            case "sync":
-                group.on_sync_timer(step)
-            case "store":
-                group.on_store_timer(step)
-            case kind:
-                raise AssertionError(f"a timer of an unknown kind: {kind}")
-        self._drop_if_ghost(group, step)
+        family = self._family_of_timer.get(key[0])
+        if family is not None:
+            family.fire(key, step)
+        else:
+            self.classic.fire(key, step)
         return step.seal()
 
     def on_append_failed(
@@ -208,55 +191,45 @@ class GroupShard:
     ) -> Outcome[GroupRecord]:
         """The tables are back where they were; groups that were ahead of them must agree anew."""
         step = self._step(now_ms)
-        newest = {
-            record.group_id: record.metadata
-            for record in records
-            if isinstance(record, GroupStored)
-        }
         group_ids = dict.fromkeys(
             record.group_id for record in records if not isinstance(record, InTransaction | Marker)
         )
-        for group_id in group_ids:
-            group = self._groups.get(group_id)
-            lost = newest.get(group_id)
-            # Whether it went on to another generation meanwhile shows before a grave is opened.
-            is_ahead = (
-                group is not None and lost is not None and lost.generation_id == group.generation_id
-            )
-            self._dig_up(group_id)
-            if group is not None and group_id in self.consumers:
-                # It was to become a classic group, and has not.
-                self._groups.pop(group_id, None)
-                for member in group.roster:
-                    group.answer_parked(member, ErrorCode.COORDINATOR_NOT_AVAILABLE, step)
-            elif group is not None and is_ahead:
-                group.on_append_failed(step)
-        self.consumers.on_append_failed(group_ids, step)
+        is_other_kind = self._is_of_a_family
+        self.classic.on_append_failed(records, group_ids, is_other_kind, step)
+        for family in self.families:
+            family.on_append_failed(group_ids, step)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
 
-    def group(self, group_id: str) -> ClassicGroup | None:
-        """The group's object; made from its stored generation if it has none yet."""
-        group = self._groups.get(group_id)
-        if group is None:
-            metadata = self.generations.get(group_id)
-            if metadata is not None:
-                group = ClassicGroup.of_metadata(group_id, metadata)
-                self._groups[group_id] = group
-        return group
+    @property
+    def generations(self) -> TimelineTable[str, GroupMetadata]:
+        """The newest generations of classic groups."""
+        return self.classic.generations
 
-    def _drop_if_ghost(self, group: ClassicGroup, step: Step) -> None:
-        """Forget a group that was announced and never came to be."""
-        is_stored = group.group_id in self.generations or bool(step.records)
-        if group.is_empty and not group.pending and not is_stored:
-            self._groups.pop(group.group_id, None)
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """The classic group of that id."""
+        return self.classic.group(group_id)
+
+    def family_of(self, group_id: str) -> Family | None:
+        """The family that has the group; None if it is a classic one, or none at all."""
+        for family in self.families:
+            if group_id in family:
+                return family
+        return None
+
+    def _is_of_a_family(self, group_id: str) -> bool:
+        return self.family_of(group_id) is not None
+
+    def occupant(self, group_id: str) -> str | None:
+        """See family.Occupant."""
+        family = self.family_of(group_id)
+        if family is not None:
+            return family.group_type
+        return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
     def _step(self, now_ms: int) -> ConsumerStep:
         return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count)
-
-    def _adopt(self, group: ClassicGroup) -> None:
-        self._groups[group.group_id] = group
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -264,10 +237,11 @@ class GroupShard:
         request = command.request
         assert isinstance(request, JoinGroupRequest)
         settings = self.settings
+        group_id = request.group_id
         error = ErrorCode.NONE
-        group = self.group(request.group_id)
-        consumers = self.consumers.get(request.group_id)
-        if not request.group_id or len(request.group_id) > TEXT_LETTERS_MAX:
+        consumers = self.consumers.get(group_id)
+        family = self.family_of(group_id)
+        if not group_id or len(group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         elif not (
             settings.session_timeout_min_ms
@@ -275,7 +249,13 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif group is None and request.member_id and (consumers is None or consumers.is_empty):
+        elif family is not None and consumers is None and not family.is_empty(group_id):
+            error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        elif (
+            request.member_id
+            and self.group(group_id) is None
+            and (family is None or family.is_empty(group_id))
+        ):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             return answer(command, join_error(command, error, request.member_id))
@@ -283,13 +263,10 @@ class GroupShard:
         if consumers is not None and not consumers.is_empty:
             self.consumers.join(consumers, command, request, step)
             return step.seal()
-        if consumers is not None:
+        if family is not None:
             # Nothing is left of it but its offsets, which any group may go on from.
-            step.records += tombstones(consumers)
-        if group is None:
-            group = self._groups[request.group_id] = ClassicGroup(request.group_id)
-        join(group, command, request, step)
-        self._drop_if_ghost(group, step)
+            step.records += family.tombstones(group_id)
+        self.classic.join(command, request, step)
         return step.seal()
 
     def _sync(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
@@ -299,32 +276,19 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
-            return step.seal()
-        group = self._groups.get(request.group_id)
-        if not request.group_id or group is None:
-            return answer(command, SyncGroupResponse(error_code=no_group(request.group_id)))
-        group.sync(command, request, step)
+        else:
+            self.classic.sync(command, request, step)
         return step.seal()
 
     def _heartbeat(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, HeartbeatRequest)
         consumers = self.consumers.get(request.group_id)
+        if consumers is None:
+            return self.classic.heartbeat(command, request, now_ms)
         step = self._step(now_ms)
-        if consumers is not None:
-            self.consumers.classic_heartbeat(consumers, command, request, step)
-            return step.seal()
-        group = self._groups.get(request.group_id)
-        if group is None or not request.group_id:
-            return answer(command, HeartbeatResponse(error_code=no_group(request.group_id)))
-        member_id = request.member_id
-        error = group.heartbeat_error(member_id, request.group_instance_id, request.generation_id)
-        reply = Reply(command.request_id, HeartbeatResponse(error_code=error), is_immediate=True)
-        member = group.roster.get(member_id)
-        if member is None or error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
-            return Outcome(replies=(reply,))
-        timer = Timer(("session", request.group_id, member_id), now_ms + member.session_timeout_ms)
-        return Outcome(replies=(reply,), timers=(timer,))
+        self.consumers.classic_heartbeat(consumers, command, request, step)
+        return step.seal()
 
     def _leave(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -333,14 +297,8 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.leave(consumers, command, request, step)
-            return step.seal()
-        group = self._groups.get(request.group_id)
-        if not request.group_id:
-            return answer(command, LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
-        if group is None:
-            return answer(command, leave_unknown_group(command, request))
-        leave(group, command, request, step)
-        self._drop_if_ghost(group, step)
+        else:
+            self.classic.leave(command, request, step)
         return step.seal()
 
     # -- consumer groups --------------------------------------------------------------------------
@@ -354,6 +312,9 @@ class GroupShard:
             check(beat, command.api_version, self.settings.consumer_assignors)
             group = self.consumers.get(beat.group_id)
             if group is None:
+                if self._is_of_a_family(beat.group_id):
+                    message = f"Group {beat.group_id} is not a consumer group."
+                    raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
                 group = self.consumers.become(self.group(beat.group_id), beat, step)
             self.consumers.heartbeat(group, command, request, step)
         except ApiError as error:
@@ -361,19 +322,15 @@ class GroupShard:
                 error_code=error.code, error_message=error.message
             )
             return answer(command, response)
-        if beat.group_id in self._groups and beat.group_id not in self.consumers:
-            self._end_classic(beat.group_id, step)
+        if beat.group_id in self.classic.objects and beat.group_id not in self.consumers:
+            self.classic.end(beat.group_id, step)
         return step.seal()
-
-    def _end_classic(self, group_id: str, step: ConsumerStep) -> None:
-        """The classic group has become a consumer group: who waits must join that."""
-        self._groups[group_id].abandon(step)
-        self._bury(group_id, step)
 
     def _follow_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         step = self._step(now_ms)
         assert isinstance(command.request, FollowTopics)
-        self.consumers.follow_topics(command.request, step)
+        for family in self.families:
+            family.follow_topics(command.request, step)
         step.reply(command.request_id, None)
         return step.seal(is_atomic=False)
 
@@ -386,11 +343,11 @@ class GroupShard:
         generation_id = request.generation_id_or_member_epoch
         # Offsets alone make no object: a simple group is one that has nothing else.
         group = self.group(request.group_id)
-        consumers = self.consumers.get(request.group_id)
+        family = self.family_of(request.group_id)
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
-        elif consumers is not None:
-            error = self.consumers.commit_error(consumers, request, command.api_version)
+        elif family is not None:
+            error = family.commit_error(request, command.api_version)
         elif group is not None:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
         elif generation_id < 0:
@@ -417,27 +374,28 @@ class GroupShard:
         request = command.request
         assert isinstance(request, FetchOffsets)
         # Classic groups do not check who asks.
-        consumers = self.consumers.get(request.group_id)
-        if consumers is not None:
-            error = self.consumers.fetch_error(consumers, request.member_id, request.member_epoch)
+        group_id = request.group_id
+        family = self.family_of(group_id)
+        if family is not None:
+            error = family.fetch_error(group_id, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
-                refused = OffsetFetchResponseGroup(group_id=request.group_id, error_code=error)
+                refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
                 return answer(command, refused)
         if not request.require_stable:
-            return read(command, self.offsets.fetch(request.group_id, request.topics))
+            return read(command, self.offsets.fetch(group_id, request.topics))
         is_unstable = self.pending_offsets.is_unstable
-        return read(command, self.offsets.fetch(request.group_id, request.topics, is_unstable))
+        return read(command, self.offsets.fetch(group_id, request.topics, is_unstable))
 
     def _commit_in_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         asked = command.request
         assert isinstance(asked, CommitInTransaction)
         request = asked.request
-        consumers = self.consumers.get(request.group_id)
-        if consumers is None:
+        family = self.family_of(request.group_id)
+        if family is None:
             error = transactional.membership_error(self.group(request.group_id), request)
         else:
             member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
-            error = self.consumers.fetch_error(consumers, member_id, epoch)
+            error = family.fetch_error(request.group_id, member_id, epoch)
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
@@ -464,9 +422,9 @@ class GroupShard:
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
             return answer(command, OffsetDeleteResponse(error_code=error))
         subscribed: frozenset[str] | None = frozenset()
-        consumers = self.consumers.get(request.group_id)
-        if consumers is not None:
-            subscribed = frozenset(consumers.topic_names())
+        family = self.family_of(request.group_id)
+        if family is not None:
+            subscribed = family.topic_names(request.group_id)
         if group is not None and not group.is_empty:
             if not group.uses_consumer_protocol:
                 error = ErrorCode.NON_EMPTY_GROUP
@@ -498,9 +456,10 @@ class GroupShard:
         step.set_timer(_EXPIRY_KEY, step.now_ms + pause_ms)
 
     def _expire_group(self, group_id: str, step: Step) -> None:
-        group = self._groups.get(group_id)
-        consumers = self.consumers.get(group_id)
-        expiry = expiry_of(group, self.generations.get(group_id), consumers)
+        group = self.classic.objects.get(group_id)
+        family = self.family_of(group_id)
+        read_topics = None if family is None else family.topic_names(group_id)
+        expiry = expiry_of(group, self.generations.get(group_id), read_topics)
         expired = self.offsets.expired(
             group_id, expiry, step.now_ms, self.settings.offsets_retention_ms
         )
@@ -509,31 +468,12 @@ class GroupShard:
         is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
             group_id
         )
-        if consumers is not None:
-            if is_bare and consumers.is_empty:
-                step.records += tombstones(consumers)
+        if family is not None:
+            if is_bare and family.is_empty(group_id):
+                step.records += family.tombstones(group_id)
             return
         if is_bare and (group is None or (group.is_empty and not group.pending)):
-            self._bury(group_id, step)
-
-    def _bury(self, group_id: str, step: Step) -> None:
-        """Drop a group without members."""
-        committed = self.timeline.committed
-        self._buried = {
-            known: buried for known, buried in self._buried.items() if buried[0] >= committed
-        }
-        group = self._groups.pop(group_id, None)
-        if group is not None:
-            self._buried[group_id] = (self.timeline.position, group)
-        if group_id in self.generations:
-            step.records.append(GroupStored(group_id, None))
-
-    def _dig_up(self, group_id: str) -> None:
-        """Take back a deletion that was not written, in no earlier generation."""
-        position, buried = self._buried.pop(group_id, (-1, None))
-        if buried is not None and position >= self.timeline.committed:
-            group = self._groups.setdefault(group_id, buried)
-            group.generation_id = max(group.generation_id, buried.generation_id)
+            self.classic.bury(group_id, step)
 
     # -- administration ---------------------------------------------------------------------------
 
@@ -546,7 +486,9 @@ class GroupShard:
         request = command.request
         assert isinstance(request, DescribeConsumerGroup)
         step = self._step(now_ms)
-        return answer(command, self._directory.describe_consumers(request.group_id, step))
+        return answer(
+            command, self._directory.describe_consumers(self.consumers, request.group_id, step)
+        )
 
     def _list(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
@@ -559,27 +501,27 @@ class GroupShard:
         assert isinstance(request, DeleteGroup)
         # The empty group id is no error here: old clients could commit offsets under it.
         group_id = request.group_id
-        group = self._groups.get(group_id)
-        consumers = self.consumers.get(group_id)
+        group = self.classic.objects.get(group_id)
+        family = self.family_of(group_id)
         error = ErrorCode.NONE
         if not self._directory.exists(group_id):
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif (group is not None and not group.is_empty) or (
-            consumers is not None and not consumers.is_empty
+            family is not None and not family.is_empty(group_id)
         ):
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
         if error is ErrorCode.NONE:
             step.records += self.offsets.tombstones(group_id)
-            if consumers is not None:
-                step.records += tombstones(consumers)
+            if family is not None:
+                step.records += family.tombstones(group_id)
             step.records += (
                 OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
             )
             if group is not None:
                 for member_id in list(group.pending):
                     group.forget_pending(member_id, step)
-            self._bury(group_id, step)
+            self.classic.bury(group_id, step)
         message = None if error is ErrorCode.NONE else error.message
         step.reply(
             command.request_id,
@@ -590,5 +532,5 @@ class GroupShard:
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request
         assert isinstance(request, ExplainGroup)
-        group = self._groups.get(request.group_id)
+        group = self.classic.objects.get(request.group_id)
         return read(command, () if group is None else group.events.newest())

@@ -118,6 +118,7 @@ class RaftDriver:
         self._persisting: Ready | None = None
         self._is_refused = False
         self._retry_at_ms: int | None = None
+        self._is_full = False
         self._is_asked = False
         self._incoming: SnapshotWriter | None = None
         self._node = self._make_node()
@@ -360,6 +361,9 @@ class RaftDriver:
         if error is not None:
             raise error
         self._persisting = None
+        if self._is_full:
+            self._is_full = False
+            log.info("there is room in the metadata log again")
         if self._is_refused:
             self._is_refused = False
             self._node.refuse_snapshot()
@@ -402,8 +406,10 @@ class RaftDriver:
 
     def _on_full(self, error: MetadataLogFullError, events: list[Event]) -> None:
         self._retry_at_ms = self._now_ms + RETRY_MS
+        was_full, self._is_full = self._is_full, True
         if not self.is_leader:
-            log.error("no room: this node falls behind until there is some (%s)", error)
+            if not was_full:
+                log.error("no room: this node falls behind until there is some (%s)", error)
             return
         log.error("no room: this node does not lead until there is some (%s)", error)
         self.resign()

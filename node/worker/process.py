@@ -310,9 +310,8 @@ class WorkerProcess:
         """Others shall not wait for replicas whose records this node's disk does not take."""
         known = self._partitions.replicated
         refused = [known[place] for place in self._turns.take_refused() if place in known]
-        if refused:
-            places = [(replica.topic_id, replica.partition) for replica in refused]
-            self._proposals.resign(places, self._image, now_ms)
+        places = [(replica.topic_id, replica.partition) for replica in refused]
+        self._proposals.resign(places, self._image, now_ms)
 
     def _tell_controller(self, message: "ToController") -> None:
         try:

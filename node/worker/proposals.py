@@ -45,6 +45,7 @@ class Proposals:
         self._tell = tell
         self._next_id = 0
         self._resign_ms = 0
+        self._refused: dict[ReplicaPlace, None] = {}
         self._sent: dict[int, _Sent] = {}
 
     def send(self, proposals: Sequence[Proposal], image: MetadataImage, now_ms: int) -> None:
@@ -63,12 +64,14 @@ class Proposals:
         self._sent[self._next_id] = _Sent(tuple(proposals), now_ms + TIMEOUT_MS)
 
     def resign(self, refused: Iterable[ReplicaPlace], image: MetadataImage, now_ms: int) -> None:
-        """Ask others to go on without these replicas of ours, but not more often than once in
-        RESIGN_MS: what is not asked for now is asked for when the disk refuses it again."""
-        if now_ms < self._resign_ms:
+        """Ask others to go on without these replicas of ours, and without those that have been
+        `refused` since this was last asked for: that is not more often than once in RESIGN_MS."""
+        self._refused.update(dict.fromkeys(refused))
+        if not self._refused or now_ms < self._resign_ms:
             return
         self._resign_ms = now_ms + RESIGN_MS
-        self._submit(ResignReplicas(self._node_id, self._epoch(image), tuple(refused)), now_ms)
+        refused, self._refused = tuple(self._refused), {}
+        self._submit(ResignReplicas(self._node_id, self._epoch(image), refused), now_ms)
 
     def _epoch(self, image: MetadataImage) -> int:
         broker = image.brokers.get(self._node_id)

@@ -165,7 +165,9 @@ class ReplicaFetchers:
             for conversation, followed, append in appends:
                 result = append.result
                 if result is None or result.error_code:
-                    log.warning("a leader's batches were not appended: %s", result)
+                    if not followed.failures:
+                        # A full disk refuses all of them, many times a second.
+                        log.warning("a leader's batches are not appended: %s", result)
                     conversation.failed(followed, now_ms)
                     continue
                 self.fetched_bytes += append.length

@@ -9,6 +9,7 @@ from node.cli.client import split_address
 from node.embedded import EmbeddedBroker
 from protocol.apis import ApiKey
 from protocol.codec import encode_response, encode_response_header
+from protocol.errors import ErrorCode
 from protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsResponse,
@@ -17,6 +18,7 @@ from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
+from protocol.messages.odradek import RewindGroupRequest, RewindGroupResponse
 from tests.node.cli.test_visit import answering
 
 
@@ -51,3 +53,25 @@ def test_what_is_not_served_is_not_asked() -> None:
         assert not asker.serves(ApiKey.METADATA)
         with pytest.raises(NotABroker, match="Metadata"):
             asker.ask(MetadataRequest(), MetadataResponse)
+
+
+def test_an_api_of_our_own_is_asked_for_without_being_offered() -> None:
+    response = RewindGroupResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    body = b"".join(
+        (
+            encode_response_header(ApiKey.REWIND_GROUP, 0, 0),
+            *encode_response(ApiKey.REWIND_GROUP, 0, response),
+        )
+    )
+    reply = len(body).to_bytes(4, "big") + body
+    with answering(reply) as address, Asker(address.host, address.port, 10.0) as asker:
+        assert asker.ask(RewindGroupRequest(), RewindGroupResponse) == response
+
+
+def test_who_hangs_up_on_an_api_of_our_own_does_not_serve_it() -> None:
+    with (
+        answering(b"") as address,
+        Asker(address.host, address.port, 10.0) as asker,
+        pytest.raises(NotABroker, match="it serves no RewindGroup request"),
+    ):
+        asker.ask(RewindGroupRequest(), RewindGroupResponse)

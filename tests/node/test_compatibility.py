@@ -20,7 +20,8 @@ def test_every_api_is_served_or_has_exactly_one_reason() -> None:
     excused = [key for keys in NOT_SERVED.values() for key in keys]
     assert sorted([*excused, *HANDLERS]) == sorted(APIS)
     assert not set(INTERNAL) & set(APIS)
-    assert sorted([*INTERNAL, *APIS]) == list(range(95))
+    kafkas = [key for key, api in APIS.items() if not api.is_private]
+    assert sorted([*INTERNAL, *kafkas]) == list(range(95))
 
 
 def test_a_row_names_the_versions_of_its_api() -> None:
@@ -33,8 +34,18 @@ def test_a_row_names_the_versions_of_its_api() -> None:
 def test_a_reason_disappears_with_the_last_api_it_excuses() -> None:
     reason = "Nobody is throttled by quota yet."
     quotas = {ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS}
-    assert f"{reason} DescribeClientQuotas (48), AlterClientQuotas (49)." in compatibility_page([])
+    assert f"{reason} DescribeClientQuotas (48), AlterClientQuotas (49)." in compatibility_page(
+        set()
+    )
     assert f"{reason} AlterClientQuotas (49)." in compatibility_page(
         quotas - {ApiKey.ALTER_CLIENT_QUOTAS}
     )
     assert reason not in compatibility_page(quotas)
+
+
+def test_our_own_apis_stand_apart() -> None:
+    page = compatibility_page({ApiKey.FETCH, ApiKey.REWIND_GROUP})
+    kafkas, ours = page.split("## Our own")
+    assert "| 20001 | RewindGroup | 0 | 0 |" in ours
+    assert "| RewindGroup |" not in kafkas
+    assert "## Our own" not in compatibility_page({ApiKey.FETCH})

@@ -1,4 +1,4 @@
-from protocol.apis import APIS, Api, ApiKey
+from protocol.apis import APIS, PRIVATE_KEY_MIN, Api, ApiKey
 from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 # Keys 4-7 were removed from Kafka; the others are spoken among Kafka's own nodes only.
@@ -6,7 +6,7 @@ NOT_OURS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 83, 84, 
 
 
 def test_all_public_keys_are_there() -> None:
-    assert set(APIS) == set(range(95)) - NOT_OURS
+    assert {key for key, api in APIS.items() if not api.is_private} == set(range(95)) - NOT_OURS
     assert set(APIS) == {int(key) for key in ApiKey}
 
 
@@ -50,3 +50,10 @@ def test_api_versions_answers_with_the_oldest_header_in_every_version() -> None:
     api = APIS[ApiKey.API_VERSIONS]
     assert [api.response_header_version(v) for v in range(6)] == [0] * 6
     assert api.request_header_version(3) == 2
+
+
+def test_our_own_apis_are_far_from_kafkas_and_flexible_from_the_first_version() -> None:
+    private = [api for api in APIS.values() if api.is_private]
+    assert private
+    assert all(PRIVATE_KEY_MIN <= api.key < 1 << 15 for api in private)
+    assert all((api.min_version, api.flexible_since) == (0, 0) for api in private)

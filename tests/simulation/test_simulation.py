@@ -125,7 +125,5 @@ def test_checks_see_every_event_and_a_violation_names_its_seed() -> None:
 
     simulation.checks.append(check)
     simulation.send(2, 1, 0)
-    with pytest.raises(
-        SimulationFailure, match=r"(?s)seed 77, .*heard something.*SIM_SEED=77"
-    ):
+    with pytest.raises(SimulationFailure, match=r"(?s)seed 77, .*heard something.*SIM_SEED=77"):
         simulation.run(1_000)

@@ -71,4 +71,5 @@ def _served(keys: Iterable[int]) -> list[ApiVersion]:
             api_key=key, min_version=APIS[key].min_version, max_version=APIS[key].max_version
         )
         for key in sorted(keys)
+        if not APIS[key].is_private
     ]

@@ -72,3 +72,18 @@ def test_replicas_resign_once_in_a_while_and_nobody_waits_for_an_answer() -> Non
     assert list(proposals.expired(1 << 50)) == []
     proposals.resign([(TOPIC, 4)], image, 10_000 + RESIGN_MS)
     assert len(told) == 2
+
+
+def test_who_was_refused_between_two_commands_is_in_the_next() -> None:
+    """Another store's refusals, which come all the time, must not hide the one of this one."""
+    told: list[Submit] = []
+    proposals = Proposals(1, told.append)
+    image = MetadataImage.empty()
+    proposals.resign([(TOPIC, 0)], image, 10_000)
+    proposals.resign([(TOPIC, 4)], image, 10_001)
+    proposals.resign([(TOPIC, 0)], image, 10_000 + RESIGN_MS)
+    proposals.resign([], image, 10_000 + 2 * RESIGN_MS)
+    assert [decode_command(submit.command) for submit in told] == [
+        ResignReplicas(1, -1, ((TOPIC, 0),)),
+        ResignReplicas(1, -1, ((TOPIC, 4), (TOPIC, 0))),
+    ]

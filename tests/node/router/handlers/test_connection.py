@@ -46,6 +46,11 @@ def test_what_is_served_is_told_in_any_version(room: RouterRoom, version: int) -
     ]
 
 
+def test_apis_of_our_own_are_not_advertised(room: RouterRoom) -> None:
+    room.services.served_apis = (ApiKey.METADATA, ApiKey.REWIND_GROUP)
+    assert [api.api_key for api in ask(room).api_keys] == [ApiKey.METADATA]
+
+
 def test_produce_is_served_from_version_0(room: RouterRoom) -> None:
     # KAFKA-18659: librdkafka breaks if it is not.
     produce = next(api for api in ask(room).api_keys if api.api_key == ApiKey.PRODUCE)

@@ -1,0 +1,24 @@
+"""What the shard may ask of every family of groups."""
+
+from coordinator.group.family import Family
+from coordinator.group.settings import GroupSettings
+from coordinator.group.shard import GroupShard
+
+
+def families() -> tuple[Family, ...]:
+    return GroupShard(GroupSettings()).families
+
+
+def test_no_two_families_claim_the_same_records_timers_or_requests() -> None:
+    for claims in (
+        [kind for family in families() for kind in family.record_types],
+        [kind for family in families() for kind in family.timer_kinds],
+        [kind for family in families() for kind in family.handlers],
+        [family.group_type for family in families()],
+    ):
+        assert len(claims) == len(set(claims))
+
+
+def test_no_family_has_the_timers_of_classic_groups() -> None:
+    for family in families():
+        assert family.timer_kinds.isdisjoint({"session", "join", "sync", "store", "expiry"})
