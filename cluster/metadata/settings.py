@@ -130,6 +130,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transaction_watchdog_abort_enable: bool
+    transaction_watchdog_interval_ms: int
+    transaction_watchdog_margin_ms: int
     transactional_id_expiration_ms: int
     workers: int | None
 

@@ -161,7 +161,8 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     """End a producer's transaction in a partition; answered with Appended once it is committed.
 
     With `transaction_version` 2 each transaction has an epoch of its own, so that a marker of the
-    epoch that is there already is known as one that came twice.
+    epoch that is there already is known as one that came twice. With `only_if`, a first offset and
+    the newest timestamp, it is INVALID_TXN_STATE unless the transaction is exactly that one.
     """
 
     request_id: int
@@ -176,6 +177,7 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     acks: int = -1
     version: int = 13
     leader_epoch: int = -1
+    only_if: tuple[int, int] | None = None
 
 
 class Relay(_Message, frozen=True, array_like=True, tag=13, gc=False):

@@ -256,8 +256,9 @@ class Fanout:
         coordinator_epoch: int,
         is_commit: bool,
         transaction_version: int,
+        only_if: tuple[int, int] | None = None,
     ) -> Reply[Answer]:
-        """End a producer's transaction in a partition."""
+        """End a producer's transaction in a partition; `only_if` as in WriteMarker."""
         self._next_id = request_id = self._next_id + 1
         return self._request(
             store,
@@ -270,6 +271,7 @@ class Fanout:
                 coordinator_epoch,
                 is_commit,
                 transaction_version,
+                only_if=only_if,
             ),
         )
 

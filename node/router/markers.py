@@ -109,9 +109,16 @@ class MarkerWriter:
         drive(self._write(asked, errand), self._ended)
 
     async def append(
-        self, topic: str, partition: int, marker: Marker, transaction_version: int
+        self,
+        topic: str,
+        partition: int,
+        marker: Marker,
+        transaction_version: int,
+        *,
+        only_if: tuple[int, int] | None = None,
     ) -> int:
-        """The error code of one marker in a partition that this node leads."""
+        """The error code of one marker in a partition that this node leads. `only_if` as in
+        WriteMarker; the shards of groups do not look at it."""
         services = self._services
         if topic == CONSUMER_OFFSETS:
             try:
@@ -134,6 +141,7 @@ class MarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
             is_commit=marker.is_commit,
             transaction_version=transaction_version,
+            only_if=only_if,
         )
         return answer.error_code
 

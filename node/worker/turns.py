@@ -316,9 +316,16 @@ class _Lane:
     def _write_marker(
         self, router: RouterState, store: Store, request: WriteMarker, now_ms: int
     ) -> None:
-        self._guards.drop(request)
         log = store.partitions().get(request.number)
         entry = log.producers.get(request.producer_id) if log is not None else None
+        if request.only_if is not None and (
+            entry is None
+            or entry.producer_epoch != request.producer_epoch
+            or (entry.transaction_first_offset, entry.last_timestamp) != request.only_if
+        ):
+            router.replies.append(Appended(request.request_id, ErrorCode.INVALID_TXN_STATE))
+            return
+        self._guards.drop(request)
         if (
             log is not None
             and entry is not None

@@ -123,6 +123,7 @@ class TurningFanout:
         coordinator_epoch: int,
         is_commit: bool,
         transaction_version: int,
+        only_if: tuple[int, int] | None = None,
     ) -> Reply[Answer]:
         self.marker_count += 1
         self._next_id += 1
@@ -136,6 +137,7 @@ class TurningFanout:
                 coordinator_epoch,
                 is_commit,
                 transaction_version,
+                only_if=only_if,
             )
         )
 

@@ -99,7 +99,15 @@ KAFKA: Final = {
     "transactional.id.expiration.ms": ("INT", "604800000"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
-OURS: Final = {"durability", "group.ephemeral.patterns", "group.ephemeral.ttl.ms", "workers"}
+OURS: Final = {
+    "durability",
+    "group.ephemeral.patterns",
+    "group.ephemeral.ttl.ms",
+    "transaction.watchdog.abort.enable",
+    "transaction.watchdog.interval.ms",
+    "transaction.watchdog.margin.ms",
+    "workers",
+}
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),

@@ -49,8 +49,24 @@ class Stage:
             self.sequence += 1
         return answer
 
-    def mark(self, *, epoch: int = 0, version: int = 1, coordinator_epoch: int = 0) -> Appended:
-        marker = WriteMarker(1, *self.place, PRODUCER_ID, epoch, coordinator_epoch, True, version)
+    def mark(
+        self,
+        *,
+        epoch: int = 0,
+        version: int = 1,
+        coordinator_epoch: int = 0,
+        only_if: tuple[int, int] | None = None,
+    ) -> Appended:
+        marker = WriteMarker(
+            1,
+            *self.place,
+            PRODUCER_ID,
+            epoch,
+            coordinator_epoch,
+            True,
+            version,
+            only_if=only_if,
+        )
         answer = self._turn(marker)
         assert isinstance(answer, Appended)
         return answer
@@ -123,6 +139,18 @@ def test_a_marker_that_comes_twice_is_written_once_in_version_2(stage: Stage) ->
     end_offset = stage.end_offset()
     assert code_of(stage.mark(epoch=1, version=2)) == ErrorCode.NONE
     assert stage.end_offset() == end_offset
+
+
+def test_a_marker_meant_for_one_transaction_ends_no_other(stage: Stage) -> None:
+    stage.append(NO_GUARD)
+    for start, timestamp, epoch in ((1, NOW_MS, 0), (0, NOW_MS - 1, 0), (0, NOW_MS, 1)):
+        refused = stage.mark(epoch=epoch, only_if=(start, timestamp))
+        assert refused.error_code == ErrorCode.INVALID_TXN_STATE
+    assert (stage.transaction_start(), stage.end_offset()) == (0, 1)
+    assert code_of(stage.mark(only_if=(0, NOW_MS))) == ErrorCode.NONE
+    assert stage.transaction_start() == -1
+    assert stage.mark(only_if=(0, NOW_MS)).error_code == ErrorCode.INVALID_TXN_STATE
+    assert stage.end_offset() == 2
 
 
 def test_a_straggling_marker_does_not_end_the_next_transaction(stage: Stage) -> None:
