@@ -19,6 +19,7 @@ from node.router.handlers import (
     configs,
     connection,
     consumer_groups,
+    explain,
     fetch,
     group_offsets,
     groups,
@@ -103,6 +104,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
     ApiKey.ADD_RAFT_VOTER: cluster.handle_add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: cluster.handle_remove_raft_voter,
+    ApiKey.EXPLAIN_GROUP: explain.handle_explain_group,
+    ApiKey.EXPLAIN_TOPIC: explain.handle_explain_topic,
     ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
 }
 

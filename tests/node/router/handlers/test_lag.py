@@ -16,8 +16,8 @@ from protocol.messages.insight import (
     DescribeLagResponsePartition,
 )
 from protocol.messages.offsets import (
-    DeleteRecordsRequest,
     DeleteRecordsPartition,
+    DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
 from protocol.records import TRANSACTIONAL
