@@ -72,9 +72,16 @@ class DeleteGroup(msgspec.Struct, frozen=True):
 
 
 class ExplainGroup(msgspec.Struct, frozen=True):
-    """What lately happened to a group. Answered with a tuple of GroupEvent, oldest first."""
+    """What a group does, and why. Answered with an ExplainedGroup."""
 
     group_id: str
+    with_events: bool = True
+
+
+class ExplainAllGroups(msgspec.Struct, frozen=True):
+    """What all groups of the shard do. Answered with a list of ExplainedGroup."""
+
+    with_events: bool = False
 
 
 class ForgetTopics(msgspec.Struct, frozen=True):

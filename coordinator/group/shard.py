@@ -25,6 +25,7 @@ from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.directory import Directory
 from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
 from coordinator.group.offsets import Offsets
@@ -43,6 +44,7 @@ from coordinator.group.requests import (
     DescribeConsumerGroup,
     DescribeGroup,
     EndProducerTransaction,
+    ExplainAllGroups,
     ExplainGroup,
     FetchOffsets,
     FollowTopics,
@@ -101,6 +103,14 @@ class GroupShard:
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
+        self._explainer = Explainer(
+            self._directory,
+            self.classic,
+            self.consumers,
+            self.families,
+            self.offsets,
+            self.pending_offsets,
+        )
         self._ephemerals = Ephemerals(self.classic, self.families)
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
@@ -118,6 +128,7 @@ class GroupShard:
             OffsetDeleteRequest: self._delete_offsets,
             ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
+            ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,
@@ -569,7 +580,4 @@ class GroupShard:
         step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ExplainGroup)
-        group = self.classic.objects.get(request.group_id)
-        return read(command, () if group is None else group.events.newest())
+        return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

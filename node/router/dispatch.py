@@ -19,6 +19,7 @@ from node.router.handlers import (
     configs,
     connection,
     consumer_groups,
+    explain,
     fetch,
     group_offsets,
     groups,
@@ -109,6 +110,8 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.WRITE_SHARE_GROUP_STATE: share_states.handle_write_share_group_state,
     ApiKey.DELETE_SHARE_GROUP_STATE: share_states.handle_delete_share_group_state,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: share_states.handle_read_share_group_state_summary,
+    ApiKey.EXPLAIN_GROUP: explain.handle_explain_group,
+    ApiKey.EXPLAIN_TOPIC: explain.handle_explain_topic,
     ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
 }
 

@@ -49,7 +49,7 @@ from node.router.producer_ids import ProducerIds
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
-from node.wire.connection import Wire
+from node.wire.connection import Connection, Wire
 from node.wire.listener import Listener, Sweeper, drain
 from protocol.apis import ApiKey
 
@@ -145,10 +145,14 @@ class RouterProcess:
             loop=loop,
             arena=self._arena,
             on_request=dispatcher.on_request,
-            on_disconnected=lambda connection: fetch_waits.abandon(connection.id),
+            on_disconnected=self._on_disconnected,
         )
         fanout.after_answers = self._wire.outbox.flush
         self._register_metrics(dispatcher)
+
+    def _on_disconnected(self, connection: Connection) -> None:
+        self._services.fetch_waits.abandon(connection.id)
+        self._services.readers.forget(connection.id)
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
