@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cluster.controller.commands import DeleteTopics, TopicReference
-from node.bus.messages import NO_GUARD, Append, AppendBytes, DescribeProducers, WriteMarker
+from cluster.replication.partition import ANY_EPOCH
+from node.bus.messages import Append, AppendBytes, DescribeProducers, WriteMarker
 from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
@@ -80,7 +81,7 @@ class TurningFanout:
         version: int,
         may_scratch_before: bool = False,
         timeout_ms: int = 30_000,
-        guard: int = NO_GUARD,
+        leader_epoch: int = ANY_EPOCH,
     ) -> Reply[Answer]:
         self._next_id += 1
         return self._ask(
@@ -94,7 +95,7 @@ class TurningFanout:
                 version=version,
                 may_scratch_before=may_scratch_before,
                 timeout_ms=timeout_ms,
-                guard=guard,
+                leader_epoch=leader_epoch,
             )
         )
 
