@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cluster.controller.commands import DeleteTopics, TopicReference
+from cluster.replication.partition import ANY_EPOCH
 from node.bus.messages import (
-    NO_GUARD,
     Append,
     AppendBytes,
     DeleteRecords,
@@ -95,7 +95,7 @@ class TurningFanout:
         version: int,
         may_scratch_before: bool = False,
         timeout_ms: int = 30_000,
-        guard: int = NO_GUARD,
+        leader_epoch: int = ANY_EPOCH,
     ) -> Reply[Answer]:
         self._next_id += 1
         return self._ask(
@@ -109,7 +109,7 @@ class TurningFanout:
                 version=version,
                 may_scratch_before=may_scratch_before,
                 timeout_ms=timeout_ms,
-                guard=guard,
+                leader_epoch=leader_epoch,
             )
         )
 
