@@ -88,11 +88,13 @@ class Follower:
 
     def ask(self, request: object, version: int, response: type[Answer]) -> Answer:
         """The first answer of a coordinator that is one."""
-        return wait_until(
-            partial(self._try, request, version, response),
+        answer = wait_until(
+            lambda: self._try(request, version, response),
             timeout_s=WAIT_S,
             what=f"{type(request).__name__} of {self._group} is answered",
         )
+        assert answer is not None
+        return answer
 
     def _try(self, request: object, version: int, response: type[Answer]) -> Answer | None:
         try:
