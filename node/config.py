@@ -94,10 +94,11 @@ WORKER_LISTENER = "worker-"
 those of other nodes. No client comes in by a listener of that name."""
 
 _DEV_CONFIGS = {
-    "group.initial.rebalance.delay.ms": "0",
-    "group.streams.initial.rebalance.delay.ms": "0",
+    "group.initial.rebalance.delay.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "100",
 }
-"""What the dev profile sets unless told otherwise: a first consumer need not wait for a second."""
+"""What the dev profile sets unless told otherwise. Members that a program starts together form one
+generation: with no delay the first has its own, and the others wait for its next heartbeat."""
 
 
 class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):

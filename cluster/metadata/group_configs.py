@@ -21,6 +21,7 @@ from cluster.metadata.config_definitions import (
     one_of,
     table,
 )
+from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
 from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
@@ -140,5 +141,6 @@ GROUP_CONFIGS: Final[Definitions] = table(
             synonyms=("group.consumer.session.timeout.ms",),
         ),
         *STREAMS_GROUP_CONFIGS,
+        *RULE_GROUP_CONFIGS.values(),
     ]
 )

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from coordinator.group.assignors import RANGE, UNIFORM
+from coordinator.group.rules import NO_RULES, Rules
 
 
 class MigrationPolicy(StrEnum):
@@ -76,6 +77,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     streams: StreamsSettings = StreamsSettings()
     streams_overrides: Mapping[str, StreamsSettings] = {}
     """By group id: all settings of a group that has some of its own."""
+    rules: Rules = NO_RULES
+    """Of groups of all kinds."""
 
     def streams_of(self, group_id: str) -> StreamsSettings:
         """What holds for the streams group."""
