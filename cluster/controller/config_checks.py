@@ -130,13 +130,23 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             settings.group_consumer_min_session_timeout_ms,
             settings.group_consumer_max_session_timeout_ms,
         ),
+        (
+            "share.heartbeat.interval.ms",
+            settings.group_share_min_heartbeat_interval_ms,
+            settings.group_share_max_heartbeat_interval_ms,
+        ),
+        (
+            "share.session.timeout.ms",
+            settings.group_share_min_session_timeout_ms,
+            settings.group_share_max_session_timeout_ms,
+        ),
     ):
         if key in configs and not least <= int(configs[key]) <= most:
-            kind = key.removeprefix("consumer.")
+            protocol, _, kind = key.partition(".")
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"{key}={configs[key]} is not valid: it must be from {least} to {most}, which"
-                f" group.consumer.min.{kind} and group.consumer.max.{kind} say",
+                f" group.{protocol}.min.{kind} and group.{protocol}.max.{kind} say",
             )
 
 

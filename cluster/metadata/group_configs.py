@@ -1,8 +1,9 @@
 """The keys of consumer groups (KIP-848): a broker's, with Kafka's names and limits (4.3), and the
 few that a group may have of its own (resource type GROUP).
 
-A group's own value must lie between the broker's min and max of that key. What share groups and
-streams groups can be told comes with them; till then their keys are refused as unknown.
+A group's own value must lie between the broker's min and max of that key. What share groups can be
+told is in share_group_configs; the keys of streams groups come with them, and till then are refused
+as unknown.
 """
 
 from typing import Final
@@ -21,6 +22,7 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
 _COORDINATOR: Final = "coordinator.group.heartbeats"
@@ -139,5 +141,6 @@ GROUP_CONFIGS: Final[Definitions] = table(
             synonyms=("group.consumer.session.timeout.ms",),
         ),
         *RULE_GROUP_CONFIGS.values(),
+        *SHARE_GROUP_CONFIGS,
     ]
 )

@@ -5,6 +5,7 @@ from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from tests.support.consumer_playbook import Stage
+from tests.support.share_group_playbook import ShareStage
 
 
 def stage(*protocols: str) -> Stage:
@@ -50,3 +51,12 @@ def test_a_consumer_that_is_in_is_not_asked_again() -> None:
     play.shard.settings = GroupSettings(rules=Rules(own=own))
     assert play.beat("m", joined.member_epoch).error_code == ErrorCode.NONE
     assert play.beat("m", -1).error_code == ErrorCode.NONE
+
+
+def test_share_members_are_refused_with_a_sentence() -> None:
+    own = {"s": OwnRules(protocols=frozenset({"consumer"}))}
+    play = ShareStage(settings=GroupSettings(rules=Rules(own=own)))
+    refused = play.share("m")
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "This one came by share." in str(refused.error_message)
+    assert play.share("m", group="other").error_code == ErrorCode.NONE
