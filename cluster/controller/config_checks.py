@@ -140,6 +140,16 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             settings.group_consumer_min_session_timeout_ms,
             settings.group_consumer_max_session_timeout_ms,
         ),
+        (
+            "share.heartbeat.interval.ms",
+            settings.group_share_min_heartbeat_interval_ms,
+            settings.group_share_max_heartbeat_interval_ms,
+        ),
+        (
+            "share.session.timeout.ms",
+            settings.group_share_min_session_timeout_ms,
+            settings.group_share_max_session_timeout_ms,
+        ),
     ):
         if key in configs and not least <= int(configs[key]) <= most:
             family, _, kind = key.partition(".")

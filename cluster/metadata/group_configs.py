@@ -2,8 +2,7 @@
 few that a group may have of its own (resource type GROUP).
 
 A group's own value must lie between the broker's min and max of that key. What streams groups can
-be told is in `streams_configs`. What share groups can be told comes with them; till then their keys
-are refused as unknown.
+be told is in `streams_configs`, what share groups can be told in `share_group_configs`.
 """
 
 from typing import Final
@@ -22,6 +21,7 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
 from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
@@ -142,5 +142,6 @@ GROUP_CONFIGS: Final[Definitions] = table(
         ),
         *STREAMS_GROUP_CONFIGS,
         *RULE_GROUP_CONFIGS.values(),
+        *SHARE_GROUP_CONFIGS,
     ]
 )

@@ -33,7 +33,7 @@ class MigrationPolicy(StrEnum):
 
 
 class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
-    """What was set for one consumer group; None where nothing was."""
+    """What was set for one group of a newer protocol; None where nothing was."""
 
     session_timeout_ms: int | None = None
     heartbeat_interval_ms: int | None = None
@@ -80,6 +80,13 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     rules: Rules = NO_RULES
     """Of groups of all kinds."""
 
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_size_max: int = 200
+    share_assignment_interval_ms: int = 100
+    share_overrides: Mapping[str, ConsumerGroupOverrides] = {}
+    """By group id."""
+
     def streams_of(self, group_id: str) -> StreamsSettings:
         """What holds for the streams group."""
         return self.streams_overrides.get(group_id, self.streams)
@@ -89,4 +96,11 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         own = self.consumer_overrides.get(group_id)
         if own is None or own.session_timeout_ms is None:
             return self.consumer_session_timeout_ms
+        return own.session_timeout_ms
+
+    def share_session_of(self, group_id: str) -> int:
+        """After how long a silence a member of the share group is taken for gone."""
+        own = self.share_overrides.get(group_id)
+        if own is None or own.session_timeout_ms is None:
+            return self.share_session_timeout_ms
         return own.session_timeout_ms

@@ -40,6 +40,13 @@ KAFKA: Final = {
     "group.consumer.min.heartbeat.interval.ms": ("INT", "5000"),
     "group.consumer.min.session.timeout.ms": ("INT", "45000"),
     "group.consumer.session.timeout.ms": ("INT", "45000"),
+    "group.share.heartbeat.interval.ms": ("INT", "5000"),
+    "group.share.max.heartbeat.interval.ms": ("INT", "15000"),
+    "group.share.max.session.timeout.ms": ("INT", "60000"),
+    "group.share.max.size": ("INT", "200"),
+    "group.share.min.heartbeat.interval.ms": ("INT", "5000"),
+    "group.share.min.session.timeout.ms": ("INT", "45000"),
+    "group.share.session.timeout.ms": ("INT", "45000"),
     "group.initial.rebalance.delay.ms": ("INT", "3000"),
     "group.max.session.timeout.ms": ("INT", "1800000"),
     "group.max.size": ("INT", "2147483647"),
@@ -123,6 +130,7 @@ FASTER: Final = {
     "broker.session.timeout.ms": ("INT", "1000"),
     "group.consumer.assignment.interval.ms": ("INT", "100"),
     "group.streams.assignment.interval.ms": ("INT", "100"),
+    "group.share.assignment.interval.ms": ("INT", "100"),
 }
 """Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead; and 1000, so that
 members who join one after another wait for a second."""
@@ -193,6 +201,10 @@ CALLED_THERE: Final = {
     "group.consumer.max.size": "consumer_size_max",
     "group.consumer.migration.policy": "migration_policy",
     "group.consumer.session.timeout.ms": "consumer_session_of",
+    "group.share.assignment.interval.ms": "share_assignment_interval_ms",
+    "group.share.heartbeat.interval.ms": "share_heartbeat_interval_ms",
+    "group.share.max.size": "share_size_max",
+    "group.share.session.timeout.ms": "share_session_of",
     "group.ephemeral.patterns": "ephemeral_patterns",
     "group.ephemeral.ttl.ms": "ephemeral_ttl_ms",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",

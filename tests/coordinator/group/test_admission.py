@@ -5,6 +5,7 @@ from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from tests.support.consumer_playbook import Stage
+from tests.support.share_group_playbook import ShareStage
 from tests.support.streams_playbook import AT_ONCE, StreamsStage
 
 
@@ -60,3 +61,12 @@ def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert "This one came by streams." in str(refused.error_message)
     assert play.streams_beat("m", group="other").error_code == ErrorCode.NONE
+
+
+def test_share_members_are_refused_with_a_sentence() -> None:
+    own = {"s": OwnRules(protocols=frozenset({"consumer"}))}
+    play = ShareStage(settings=GroupSettings(rules=Rules(own=own)))
+    refused = play.share("m")
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "This one came by share." in str(refused.error_message)
+    assert play.share("m", group="other").error_code == ErrorCode.NONE
