@@ -434,8 +434,7 @@ class GroupShard:
         if family is None:
             error = transactional.membership_error(self.group(request.group_id), request)
         else:
-            member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
-            error = family.fetch_error(request.group_id, member_id, epoch)
+            error = transactional.family_error(family, request)
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
