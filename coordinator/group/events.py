@@ -34,6 +34,9 @@ class EventKind(StrEnum):
     ASSIGNMENT_LOST = "assignment could not be stored"
     BECAME_EMPTY = "group became empty"
     LOADED = "group loaded"
+    REWIND_STARTED = "rewind started"
+    REWOUND = "rewound"
+    REWIND_GIVEN_UP = "rewind given up"
 
 
 class GroupEvent(msgspec.Struct, frozen=True, gc=False):

@@ -60,6 +60,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_overrides: Mapping[str, ConsumerGroupOverrides] = {}
     """By group id."""
+    rewound_by_commit: frozenset[str] = frozenset()
+    """Groups with group.rewind.by.commit.enable: who commits without being a member rewinds."""
 
     def consumer_session_of(self, group_id: str) -> int:
         """After how long a silence a member of the consumer group is taken for gone."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from coordinator.group import records as formats
+from coordinator.group import rewinding_commits
 from coordinator.group import transactional_commits as transactional
 from coordinator.group.answers import (
     answer,
@@ -47,6 +48,8 @@ from coordinator.group.requests import (
     ForgetTopics,
     Heartbeat,
 )
+from coordinator.group.rewinding import Rewinding
+from coordinator.group.rewinds import Rewinds
 from coordinator.group.settings import GroupSettings
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
@@ -99,6 +102,16 @@ class GroupShard:
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
+        self.rewinds = Rewinds(self.timeline)
+        self._rewinding = Rewinding(
+            self.rewinds,
+            self.classic,
+            self.consumers,
+            self.offsets,
+            self.pending_offsets,
+            self.occupant,
+            self._is_empty,
+        )
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
@@ -124,9 +137,12 @@ class GroupShard:
             OffsetCommitted: self._replay_offset,
             InTransaction: self.pending_offsets.add,
             Marker: self._replay_marker,
+            **dict.fromkeys(self.rewinds.record_types, self.rewinds.replay),
         }
-        self._family_of_timer: dict[str, Family] = {}
-        self._family_handlers: dict[type, FamilyHandler] = {}
+        self._family_of_timer: dict[str, Family | Rewinding] = dict.fromkeys(
+            self._rewinding.timer_kinds, self._rewinding
+        )
+        self._family_handlers: dict[type, FamilyHandler] = dict(self._rewinding.handlers)
         for family in self.families:
             self._replay |= dict.fromkeys(family.record_types, family.replay)
             self._family_of_timer |= dict.fromkeys(family.timer_kinds, family)
@@ -147,10 +163,16 @@ class GroupShard:
         kind = type(command.request)
         decide = self._family_handlers.get(kind)
         if decide is None:
-            return self._handlers[kind](command, now_ms)
+            return self._followed(self._handlers[kind](command, now_ms), now_ms)
         step = self._step(now_ms)
         decide(command, step)
-        return step.seal()
+        return self._followed(step.seal(), now_ms)
+
+    def _followed(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
+        """The outcome, with what it means for groups that are being rewound."""
+        if not self.rewinds.has_pending or not outcome.records:
+            return outcome
+        return self._rewinding.follow(outcome, self._step(now_ms))
 
     def replay(self, record: GroupRecord) -> None:
         """Change the tables as the record says."""
@@ -170,6 +192,7 @@ class GroupShard:
         self.classic.on_loaded(step)
         for family in self.families:
             family.on_loaded(step)
+        self._rewinding.on_loaded(step)
         step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         return step.seal()
 
@@ -184,7 +207,7 @@ class GroupShard:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        return step.seal()
+        return self._followed(step.seal(), now_ms)
 
     def on_append_failed(
         self, records: tuple[GroupRecord, ...], now_ms: int
@@ -198,6 +221,7 @@ class GroupShard:
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
         for family in self.families:
             family.on_append_failed(group_ids, step)
+        self._rewinding.on_append_failed(records, step)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
@@ -228,8 +252,15 @@ class GroupShard:
             return family.group_type
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
+    def _is_empty(self, group_id: str) -> bool:
+        """Whether the group has no members, of whatever kind it is."""
+        group = self.classic.objects.get(group_id)
+        family = self.family_of(group_id)
+        return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
+
     def _step(self, now_ms: int) -> ConsumerStep:
-        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count)
+        withheld = self._rewinding.withheld
+        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count, withheld)
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -276,6 +307,9 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
+        elif self.rewinds.has_pending:
+            self.classic.sync(command, self._rewinding.before_sync(request, step), step)
+            self._rewinding.after_sync(request.group_id, step)
         else:
             self.classic.sync(command, request, step)
         return step.seal()
@@ -358,6 +392,16 @@ class GroupShard:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         else:
             error = ErrorCode.ILLEGAL_GENERATION
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and rewinding_commits.is_rewind(
+            request, self.settings
+        ):
+            step = self._step(now_ms)
+            self._rewinding.by_commit(command, request, step)
+            return step.seal()
+        if family is self.consumers and error is ErrorCode.NONE:
+            error = self._rewinding.commit_error(
+                request.group_id, member_id, generation_id, rewinding_commits.partitions_of(request)
+            )
         if error is not ErrorCode.NONE:
             return answer(command, refused_commit(request, error))
         records, response = self.offsets.commit(request, now_ms, self.settings)
@@ -396,6 +440,10 @@ class GroupShard:
         else:
             member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
             error = family.fetch_error(request.group_id, member_id, epoch)
+        if family is self.consumers and error is ErrorCode.NONE:
+            error = self._rewinding.commit_error(
+                request.group_id, request.member_id, epoch, rewinding_commits.partitions_of(request)
+            )
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
@@ -468,6 +516,8 @@ class GroupShard:
         is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
             group_id
         )
+        if is_bare and self._is_empty(group_id):
+            step.records += self.rewinds.tombstones(group_id)
         if family is not None:
             if is_bare and family.is_empty(group_id):
                 step.records += family.tombstones(group_id)
@@ -513,6 +563,7 @@ class GroupShard:
         step = self._step(now_ms)
         if error is ErrorCode.NONE:
             step.records += self.offsets.tombstones(group_id)
+            step.records += self.rewinds.tombstones(group_id)
             if family is not None:
                 step.records += family.tombstones(group_id)
             step.records += (
