@@ -37,6 +37,10 @@ class EventKind(StrEnum):
     REWIND_STARTED = "rewind started"
     REWOUND = "rewound"
     REWIND_GIVEN_UP = "rewind given up"
+    MEMBER_CHANGED = "member changed"
+    TARGET_ASSIGNED = "targets assigned"
+    REVOCATION_STARTED = "asked to give up partitions"
+    REVOKED = "partitions given up"
 
 
 class GroupEvent(msgspec.Struct, frozen=True, gc=False):

@@ -6,15 +6,15 @@ they outlive the group they were committed by. What the log holds lives in table
 changes them. Called by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from coordinator.group import records as formats
 from coordinator.group import rewinding_commits
 from coordinator.group import transactional_commits as transactional
+from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
-    expiry_of,
     is_wanted,
     read,
     refused_commit,
@@ -23,7 +23,10 @@ from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic import ClassicGroup, Step, join_error
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
+from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
+from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
 from coordinator.group.offsets import Offsets
@@ -42,6 +45,7 @@ from coordinator.group.requests import (
     DescribeConsumerGroup,
     DescribeGroup,
     EndProducerTransaction,
+    ExplainAllGroups,
     ExplainGroup,
     FetchOffsets,
     FollowTopics,
@@ -80,10 +84,6 @@ from protocol.messages.groups import (
     SyncGroupRequest,
 )
 
-_EXPIRY_KEY: Final[TimerKey] = ("expiry",)
-_EXPIRY_SLICE_COUNT: Final = 2_000
-"""Offsets looked at in one go; about a millisecond."""
-
 _Handler = Callable[[Command, int], Outcome[GroupRecord]]
 
 
@@ -112,7 +112,23 @@ class GroupShard:
             self.occupant,
             self._is_empty,
         )
-        self._to_check: list[str] = []
+        self._explainer = Explainer(
+            self._directory,
+            self.classic,
+            self.consumers,
+            self.families,
+            self.offsets,
+            self.pending_offsets,
+        )
+        self._ephemerals = Ephemerals(self.classic, self.families)
+        self._departures = Departures(
+            self._directory,
+            self.classic,
+            self.families,
+            self.offsets,
+            self.pending_offsets,
+            self.rewinds,
+        )
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             OffsetCommitRequest: self._commit,
@@ -128,6 +144,7 @@ class GroupShard:
             OffsetDeleteRequest: self._delete_offsets,
             ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
+            ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,
@@ -160,6 +177,13 @@ class GroupShard:
 
     def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         """Decide a request."""
+        rules = self.settings.rules
+        refused = refusal(command, rules)
+        if refused is not None:
+            return answer(command, refused)
+        return self._ephemerals.watched(self._decide(command, now_ms), rules, now_ms)
+
+    def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         kind = type(command.request)
         decide = self._family_handlers.get(kind)
         if decide is None:
@@ -193,21 +217,27 @@ class GroupShard:
         for family in self.families:
             family.on_loaded(step)
         self._rewinding.on_loaded(step)
-        step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
+        step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
+        if self.settings.rules.has_ephemeral:
+            step.timers += self._looks(self._directory.group_ids(), now_ms)
         return step.seal()
 
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
         """A member's, a group's or the shard's time has come."""
         step = self._step(now_ms)
-        if key == _EXPIRY_KEY:
-            self._expire(step)
+        if key == EXPIRY_KEY:
+            self._departures.expire(step)
+            return step.seal(is_atomic=False)
+        if key[0] in EPHEMERAL_TIMERS:
+            self._end_if_left(key, step)
             return step.seal(is_atomic=False)
         family = self._family_of_timer.get(key[0])
         if family is not None:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        return self._followed(step.seal(), now_ms)
+        outcome = self._followed(step.seal(), now_ms)
+        return self._ephemerals.watched(outcome, self.settings.rules, now_ms)
 
     def on_append_failed(
         self, records: tuple[GroupRecord, ...], now_ms: int
@@ -222,6 +252,7 @@ class GroupShard:
         for family in self.families:
             family.on_append_failed(group_ids, step)
         self._rewinding.on_append_failed(records, step)
+        step.timers += self._looks(group_ids, now_ms)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
@@ -241,6 +272,9 @@ class GroupShard:
             if group_id in family:
                 return family
         return None
+
+    def _looks(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
+        return self._ephemerals.looks_at(group_ids, self.settings.rules, now_ms)
 
     def _is_of_a_family(self, group_id: str) -> bool:
         return self.family_of(group_id) is not None
@@ -365,6 +399,8 @@ class GroupShard:
         assert isinstance(command.request, FollowTopics)
         for family in self.families:
             family.follow_topics(command.request, step)
+        if command.request.has_new_rules:
+            step.timers += self._looks(self._directory.group_ids(), now_ms)
         step.reply(command.request_id, None)
         return step.seal(is_atomic=False)
 
@@ -491,40 +527,6 @@ class GroupShard:
         reply = Reply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
 
-    def _expire(self, step: Step) -> None:
-        """Look at some groups; the rest follows at once, or the next round after a while."""
-        if not self._to_check:
-            self._to_check = list(self._directory.group_ids())
-        budget = _EXPIRY_SLICE_COUNT
-        while self._to_check and budget > 0:
-            group_id = self._to_check.pop()
-            budget -= 1 + self.offsets.count(group_id)
-            self._expire_group(group_id, step)
-        pause_ms = 1 if self._to_check else self.settings.retention_check_interval_ms
-        step.set_timer(_EXPIRY_KEY, step.now_ms + pause_ms)
-
-    def _expire_group(self, group_id: str, step: Step) -> None:
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
-        read_topics = None if family is None else family.topic_names(group_id)
-        expiry = expiry_of(group, self.generations.get(group_id), read_topics)
-        expired = self.offsets.expired(
-            group_id, expiry, step.now_ms, self.settings.offsets_retention_ms
-        )
-        step.records += expired
-        self.offsets.drop_blank(group_id)
-        is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
-            group_id
-        )
-        if is_bare and self._is_empty(group_id):
-            step.records += self.rewinds.tombstones(group_id)
-        if family is not None:
-            if is_bare and family.is_empty(group_id):
-                step.records += family.tombstones(group_id)
-            return
-        if is_bare and (group is None or (group.is_empty and not group.pending)):
-            self.classic.bury(group_id, step)
-
     # -- administration ---------------------------------------------------------------------------
 
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
@@ -562,17 +564,7 @@ class GroupShard:
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
         if error is ErrorCode.NONE:
-            step.records += self.offsets.tombstones(group_id)
-            step.records += self.rewinds.tombstones(group_id)
-            if family is not None:
-                step.records += family.tombstones(group_id)
-            step.records += (
-                OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
-            )
-            if group is not None:
-                for member_id in list(group.pending):
-                    group.forget_pending(member_id, step)
-            self.classic.bury(group_id, step)
+            self._departures.end(group_id, step)
         message = None if error is ErrorCode.NONE else error.message
         step.reply(
             command.request_id,
@@ -580,8 +572,16 @@ class GroupShard:
         )
         return step.seal(is_atomic=False)
 
+    def _end_if_left(self, key: TimerKey, step: Step) -> None:
+        """An ephemeral group may have come to its end."""
+        rules = self.settings.rules
+        timer = self._ephemerals.next_look(key, rules, step.now_ms)
+        if timer is not None:
+            step.timers.append(timer)
+            return
+        group_id = key[1]
+        self._departures.end(group_id, step)
+        step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
+
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ExplainGroup)
-        group = self.classic.objects.get(request.group_id)
-        return read(command, () if group is None else group.events.newest())
+        return answer(command, self._explainer.answer(command.request, self._step(now_ms)))
