@@ -10,6 +10,7 @@ from node.asker import Asker, NotABroker
 from node.cli import offsets
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
+from node.cli.group_lag import lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
@@ -31,6 +32,10 @@ NO_OFFSET = -1001  # librdkafka's "nothing committed"
 @click.group()
 def group() -> None:
     """List, describe, rewind and delete consumer groups."""
+
+
+group.add_command(lag)
+group.add_command(wait)
 
 
 @group.command("list")
