@@ -8,11 +8,14 @@ moves.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from cluster.metadata.image import TopicImage
 
 _INT32_MIN = -(1 << 31)
+_KEYS_REMEMBERED: Final = 10_000
+"""Members ask for the shard of their group with every heartbeat."""
 
 
 def java_string_hash(text: str) -> int:
@@ -24,6 +27,7 @@ def java_string_hash(text: str) -> int:
     return value - (1 << 32) if value >= 1 << 31 else value
 
 
+@lru_cache(maxsize=_KEYS_REMEMBERED)
 def shard_of(key: str, shard_count: int) -> int:
     """The shard of a group id or transactional id among `shard_count`."""
     value = java_string_hash(key)

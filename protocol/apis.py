@@ -30,6 +30,7 @@ from protocol.messages import (
     quotas,
     sasl,
     share,
+    share_state,
     streams,
     telemetry,
     tokens,
@@ -108,6 +109,11 @@ class ApiKey(IntEnum):
     SHARE_ACKNOWLEDGE = 79
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     STREAMS_GROUP_HEARTBEAT = 88
     STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
@@ -304,6 +310,18 @@ _TABLE: Final = (
         cluster.AddRaftVoterRequest, cluster.AddRaftVoterResponse),
     Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0,
         cluster.RemoveRaftVoterRequest, cluster.RemoveRaftVoterResponse),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0,
+        share_state.InitializeShareGroupStateRequest,
+        share_state.InitializeShareGroupStateResponse),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0,
+        share_state.ReadShareGroupStateRequest, share_state.ReadShareGroupStateResponse),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0,
+        share_state.WriteShareGroupStateRequest, share_state.WriteShareGroupStateResponse),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0,
+        share_state.DeleteShareGroupStateRequest, share_state.DeleteShareGroupStateResponse),
+    Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0,
+        share_state.ReadShareGroupStateSummaryRequest,
+        share_state.ReadShareGroupStateSummaryResponse),
     Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0,
         streams.StreamsGroupHeartbeatRequest, streams.StreamsGroupHeartbeatResponse),
     Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0,

@@ -1,7 +1,8 @@
 """One kind of coordinator on this router: which shards it hosts, who waits for which answer.
 
 A group lives in one shard of `__consumer_offsets`, a transactional id in one of
-`__transaction_state`, and the shard is hosted where the leader of its partition is. This is the
+`__transaction_state`, what a share group knows of a partition in one of `__share_group_state`, and
+the shard is hosted where the leader of its partition is. This is the
 only place where requests to shards have futures: shards and their runtimes know request ids.
 Handlers `call` and await; an answer to a client that has gone is dropped by its connection. What a
 shard asks to be done outside goes to its kind (coordinator_kinds.py).
@@ -272,7 +273,10 @@ class Coordinators:
             )
 
         return Errand(
-            host.leader_epoch, is_wanted, lambda request: self.call_shard(shard, request, NOBODY)
+            host.leader_epoch,
+            is_wanted,
+            lambda request: self.call_shard(shard, request, NOBODY),
+            shard,
         )
 
     async def _create_topic(self) -> None:

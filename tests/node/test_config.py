@@ -140,6 +140,13 @@ def test_the_dev_profile_is_small_and_can_be_made_bigger() -> None:
     assert configured(profile="dev", workers="3", arena_bytes="2 GiB").arena_bytes == 2 << 30
 
 
+def test_the_dev_profile_lets_consumers_that_start_together_form_one_generation() -> None:
+    delay = "group.initial.rebalance.delay.ms"
+    assert configured(profile="dev").broker_configs[delay] == "100"
+    assert configured(profile="dev", **{delay: "0"}).broker_configs[delay] == "0"
+    assert delay not in configured().broker_configs
+
+
 def test_a_node_may_take_its_id_from_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "odradek-12.brokers.default.svc")
     assert configured(node_id="auto").node_id == 12
