@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import click
 
+from node.asker import Asker, NotABroker
+from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
+from node.cli.group_kinds import SHARE, fill_members, share_offsets
 from node.cli.session import PAUSE_S, Session
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.insight import (
     DescribeLagRequest,
@@ -35,6 +38,8 @@ from protocol.messages.metadata import (
 )
 
 Place: TypeAlias = tuple[str, int]
+LEADERLESS_S: Final = 10.0
+"""How long a partition without a leader is asked for, as a new one is for a moment."""
 NO_OFFSET: Final = -1
 _MOVING: Final = frozenset(
     {
@@ -52,6 +57,19 @@ _LEADERLESS: Final = frozenset(
 )
 
 
+def serves_ours(connection: Connection) -> bool:
+    """Whether the cluster's brokers explain groups: whether they are Odradek's, and speak to us
+    without TLS."""
+    for address in connection.bootstrap.split(","):
+        try:
+            with Asker(*split_address(address.strip()), CONNECT_TIMEOUT_S) as asker:
+                asker.ask(ExplainGroupRequest(group_ids=[]), ExplainGroupResponse)
+                return True
+        except (OSError, NotABroker, ProtocolError):
+            continue
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """A group as its coordinator told it; `now_ms` is the coordinator's clock then."""
@@ -59,6 +77,8 @@ class Group:
     coordinator: int
     now_ms: int
     told: ExplainedGroup
+    share: Mapping[Place, tuple[int, int]] = field(default_factory=dict)
+    """Of a share group: where it begins to read, and its own count of what it has before it."""
 
     @property
     def name(self) -> str:
@@ -66,7 +86,10 @@ class Group:
         return self.told.group_id
 
     def commits(self) -> dict[Place, int]:
-        """Committed offsets; a place with none has only what a transaction may bring."""
+        """Committed offsets, or a share group's; a place with none has only what a transaction may
+        bring."""
+        if self.share:
+            return {place: start for place, (start, _) in self.share.items()}
         return {
             (topic.name, commit.partition_index): commit.committed_offset
             for topic in self.told.commits
@@ -75,7 +98,8 @@ class Group:
 
     def topics(self) -> list[str]:
         """Topics that it subscribes to or has offsets in."""
-        return sorted({*self.told.topics, *(topic.name for topic in self.told.commits)})
+        topics = {place[0] for place in self.share}
+        return sorted({*self.told.topics, *(topic.name for topic in self.told.commits), *topics})
 
 
 class Facts:
@@ -110,10 +134,23 @@ class Facts:
         found: dict[str, Group] = {}
         for broker in self.brokers:
             answer = self._settled(broker, request)
-            for told in answer.groups:
-                # One that has just moved is told by both.
-                found[told.group_id] = Group(coordinator=broker, now_ms=answer.now, told=told)
+            # One that has just moved is told by both.
+            found |= {group.name: group for group in self._groups_of(broker, answer)}
         return [found[name] for name in sorted(found)]
+
+    def _groups_of(self, broker: int, answer: ExplainGroupResponse) -> list[Group]:
+        fill_members(self._session, broker, answer.groups)
+        return [
+            Group(
+                coordinator=broker,
+                now_ms=answer.now,
+                told=told,
+                share=share_offsets(self._session, broker, told.group_id)
+                if told.group_type == SHARE
+                else {},
+            )
+            for told in answer.groups
+        ]
 
     def _settled(self, broker: int, request: ExplainGroupRequest) -> ExplainGroupResponse:
         deadline = time.monotonic() + self._session.timeout_s
@@ -136,10 +173,9 @@ class Facts:
             for broker, here in self._coordinators(missing).items():
                 request = ExplainGroupRequest(group_ids=here, include_events=with_events)
                 answer = self._session.ask_node(broker, request, ExplainGroupResponse)
-                for told in answer.groups if answer is not None else ():
-                    if told.error_code not in _MOVING:
-                        group = Group(coordinator=broker, now_ms=answer.now, told=told)  # type: ignore[union-attr]  # there are groups
-                        found[told.group_id] = group
+                for group in self._groups_of(broker, answer) if answer is not None else ():
+                    if group.told.error_code not in _MOVING:
+                        found[group.name] = group
             if len(found) == len(wanted):
                 return [found[name] for name in wanted]
             if time.monotonic() > deadline:
@@ -171,12 +207,15 @@ class Facts:
 
     # -- lag --------------------------------------------------------------------------------------
 
-    def lag(self, positions: Iterable[tuple[Place, int]]) -> dict[tuple[Place, int], Lag]:
-        """How far behind each (place, offset) is; places that are gone or stay without a leader
-        are told so."""
+    def lag(
+        self, positions: Iterable[tuple[Place, int]], *, is_patient: bool = True
+    ) -> dict[tuple[Place, int], Lag]:
+        """How far behind each (place, offset) is; places that are gone or, for long if it
+        `is_patient`, without a leader are told so."""
         wanted = dict.fromkeys(positions)
         found: dict[tuple[Place, int], Lag] = {}
-        deadline = time.monotonic() + self._session.timeout_s
+        patience_s = min(self._session.timeout_s, LEADERLESS_S) if is_patient else 0.0
+        deadline = time.monotonic() + patience_s
         while True:
             left = [position for position in wanted if position not in found]
             self.look_up({place[0] for place, _ in left})

@@ -32,10 +32,14 @@ class Standing:
     place: Place
     committed: int | None
     lag: Lag
+    counted: int = -1
+    """The group's own count of records before it, if it has one."""
 
     @property
     def records(self) -> int | None:
         """Records before the group, None where that cannot be said."""
+        if self.counted >= 0:
+            return self.counted
         return None if self.lag.error_code or self.lag.records < 0 else self.lag.records
 
     @property
@@ -45,9 +49,16 @@ class Standing:
 
 
 def standings(
-    facts: Facts, groups: Iterable[Group], topics: frozenset[str] = frozenset()
+    facts: Facts,
+    groups: Iterable[Group],
+    topics: frozenset[str] = frozenset(),
+    *,
+    is_patient: bool = True,
 ) -> list[Standing]:
-    """Where the groups stand in every partition of the topics that they read, or of those named."""
+    """Where the groups stand in every partition of the topics that they read, or of those named.
+
+    Share groups count for themselves what they have before them: some is done behind their start.
+    """
     groups = list(groups)
     facts.look_up({topic for group in groups for topic in group.topics()} | topics)
     asked: list[tuple[str, Place, int]] = []
@@ -57,13 +68,17 @@ def standings(
         places = {place for place in facts.partitions if place[0] in wanted}
         places |= {place for place in commits if place[0] in wanted}
         asked += ((group.name, place, commits.get(place, NO_OFFSET)) for place in sorted(places))
-    found = facts.lag((place, offset) for _, place, offset in asked)
+    found = facts.lag(((place, offset) for _, place, offset in asked), is_patient=is_patient)
+    counted = {
+        (group.name, place): count for group in groups for place, (_, count) in group.share.items()
+    }
     return [
         Standing(
             group=name,
             place=place,
             committed=None if offset < 0 else offset,
             lag=found[place, offset],
+            counted=counted.get((name, place), -1),
         )
         for name, place, offset in asked
     ]

@@ -123,7 +123,7 @@ def test_a_consumer_that_comes_later_is_waited_for(
             message = consumer.poll(0.1)
             if message is not None and message.error() is None:
                 polled_at.append(time.monotonic())
-                consumer.commit(message, asynchronous=False)
+                consumer.commit(message=message, asynchronous=False)
         consumer.close()
 
     thread = threading.Thread(target=consume)
