@@ -12,6 +12,7 @@ from node.cli import offsets
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
 from node.cli.group_admin import create, delete_groups, show_groups
+from node.cli.group_explain import explain
 from node.cli.group_facts import serves_ours
 from node.cli.group_lag import lag, wait
 from node.cli.offsets import Place
@@ -38,6 +39,7 @@ def group() -> None:
 
 
 group.add_command(create)
+group.add_command(explain)
 group.add_command(lag)
 group.add_command(wait)
 
