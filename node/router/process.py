@@ -46,6 +46,7 @@ from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
@@ -133,7 +134,7 @@ class RouterProcess:
         )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        self._groups = GroupKind(services.patterns)
+        self._groups = GroupKind(services.patterns, StateKeeper(services))
         services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))

@@ -25,6 +25,7 @@ from node.router.coordinators import Coordinators
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.markers import MarkerWriter
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.worker.turns import RouterState, Turns
@@ -186,9 +187,8 @@ class GroupRoom(RouterRoom):
         self._host()
 
     def _host(self) -> None:
-        self.coordinators = Coordinators(
-            self.services, self.loop, GroupKind(self.services.patterns)
-        )
+        groups = GroupKind(self.services.patterns, StateKeeper(self.services))
+        self.coordinators = Coordinators(self.services, self.loop, groups)
         self.services.coordinators = self.coordinators
         kind = TransactionKind(self.services.markers)
         self.transactions = Coordinators(self.services, self.loop, kind)
