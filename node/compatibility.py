@@ -75,11 +75,6 @@ INTERNAL: Final[Mapping[int, str]] = {
     70: "ControllerRegistration",
     73: "AssignReplicasToDirs",
     82: "UpdateRaftVoter",
-    83: "InitializeShareGroupState",
-    84: "ReadShareGroupState",
-    85: "WriteShareGroupState",
-    86: "DeleteShareGroupState",
-    87: "ReadShareGroupStateSummary",
 }
 
 HEAD: Final = """\

@@ -22,6 +22,7 @@ from protocol.messages import (
     fetch,
     group_offsets,
     groups,
+    insight,
     metadata,
     odradek,
     offsets,
@@ -29,6 +30,7 @@ from protocol.messages import (
     quotas,
     sasl,
     share,
+    share_state,
     streams,
     telemetry,
     tokens,
@@ -107,6 +109,11 @@ class ApiKey(IntEnum):
     SHARE_ACKNOWLEDGE = 79
     ADD_RAFT_VOTER = 80
     REMOVE_RAFT_VOTER = 81
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
     STREAMS_GROUP_HEARTBEAT = 88
     STREAMS_GROUP_DESCRIBE = 89
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
@@ -115,6 +122,9 @@ class ApiKey(IntEnum):
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
     REWIND_GROUP = 20_001
+    EXPLAIN_GROUP = 20_002
+    EXPLAIN_TOPIC = 20_003
+    DESCRIBE_LAG = 20_004
 
 
 PRIVATE_KEY_MIN: Final = 20_001
@@ -300,6 +310,18 @@ _TABLE: Final = (
         cluster.AddRaftVoterRequest, cluster.AddRaftVoterResponse),
     Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, 0,
         cluster.RemoveRaftVoterRequest, cluster.RemoveRaftVoterResponse),
+    Api(ApiKey.INITIALIZE_SHARE_GROUP_STATE, 0, 0, 0,
+        share_state.InitializeShareGroupStateRequest,
+        share_state.InitializeShareGroupStateResponse),
+    Api(ApiKey.READ_SHARE_GROUP_STATE, 0, 0, 0,
+        share_state.ReadShareGroupStateRequest, share_state.ReadShareGroupStateResponse),
+    Api(ApiKey.WRITE_SHARE_GROUP_STATE, 0, 1, 0,
+        share_state.WriteShareGroupStateRequest, share_state.WriteShareGroupStateResponse),
+    Api(ApiKey.DELETE_SHARE_GROUP_STATE, 0, 0, 0,
+        share_state.DeleteShareGroupStateRequest, share_state.DeleteShareGroupStateResponse),
+    Api(ApiKey.READ_SHARE_GROUP_STATE_SUMMARY, 0, 1, 0,
+        share_state.ReadShareGroupStateSummaryRequest,
+        share_state.ReadShareGroupStateSummaryResponse),
     Api(ApiKey.STREAMS_GROUP_HEARTBEAT, 0, 1, 0,
         streams.StreamsGroupHeartbeatRequest, streams.StreamsGroupHeartbeatResponse),
     Api(ApiKey.STREAMS_GROUP_DESCRIBE, 0, 1, 0,
@@ -317,6 +339,12 @@ _TABLE: Final = (
         cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
     Api(ApiKey.REWIND_GROUP, 0, 0, 0,
         odradek.RewindGroupRequest, odradek.RewindGroupResponse),
+    Api(ApiKey.EXPLAIN_GROUP, 0, 0, 0,
+        insight.ExplainGroupRequest, insight.ExplainGroupResponse),
+    Api(ApiKey.EXPLAIN_TOPIC, 0, 0, 0,
+        insight.ExplainTopicRequest, insight.ExplainTopicResponse),
+    Api(ApiKey.DESCRIBE_LAG, 0, 0, 0,
+        insight.DescribeLagRequest, insight.DescribeLagResponse),
 )
 # fmt: on
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader, iter_timestamps
 from storage import opening
+from storage.backlog import Backlog, Piece, measure
 from storage.catalog import CatalogFile, PartitionRow, SegmentState
 from storage.cursors import batches_from, last_delta_and_timestamp, seek
 from storage.environment import StorageError
@@ -224,6 +225,24 @@ class StoreReader:
         self._refresh()
         sealed = sum(extent.byte_count for extent in self._extents_of(number))
         return sealed + self.status.active_bytes(number)
+
+    def backlog(self, number: int, offset: int, end_offset: int) -> Backlog:
+        """What a reader that stands at `offset` has before it up to `end_offset` (exclusive). Both
+        lie within the log. The work is bounded (backlog.py)."""
+        segments = self._segments_from(number, offset)
+        extents = self._extents_of(number)
+        known = {extent.segment_id: extent for extent in extents}
+        pieces = []
+        for segment, _ in segments:
+            extent = known.get(segment.segment_id)
+            if extent is not None:
+                first, end, byte_count = extent.first_offset, extent.end_offset, extent.byte_count
+            else:
+                start = self.status.log_start_offset(number)
+                first = max((extent.end_offset for extent in extents), default=start)
+                end, byte_count = end_offset, self.status.active_bytes(number)
+            pieces.append(Piece(segment, first, end, byte_count))
+        return measure(pieces, number, offset, end_offset)
 
     def let_go(self) -> None:
         """Let go of segments that were dropped. Reading does so too, but who reads no more would

@@ -2,7 +2,8 @@
 
 A leader says upon which leader epoch and partition epoch it decided; what it did not know then
 makes its change void, and it asks again upon what it knows since. Each partition of a batch
-succeeds or fails by itself.
+succeeds or fails by itself. A leader that asks for the ISR as it is wants a new partition epoch:
+whatever else has been asked for at this one is void then.
 
 A replica whose disk takes nothing more resigns: it leaves the ISR at once, where the leader would
 notice only after replica.lag.time.max.ms, and the lead where there is somebody to take it. It comes
@@ -10,6 +11,8 @@ back as any other, when it has caught up.
 """
 
 from typing import Final
+
+import msgspec
 
 from cluster.controller.brokers import check_broker_epoch
 from cluster.controller.commands import (
@@ -90,8 +93,10 @@ def _changed(
     if wanted != set(in_sync):
         in_sync = tuple(replica for replica in before.replicas if replica in wanted)
     after = changed_partition(before, decisions.rules(topic_id), in_sync=in_sync)
+    if after is None:
+        # Asked for as it is: so that whatever else was asked for at this epoch is void.
+        after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1)
     decisions.put(place, after)
-    after = before if after is None else after
     if after.leader != broker_id:
         return InSyncResult(topic_id, number, ErrorCode.NEW_LEADER_ELECTED, after)
     return InSyncResult(topic_id, number, state=after)

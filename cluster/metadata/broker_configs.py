@@ -26,7 +26,10 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
+from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
+from cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
+from cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
 
 DURABILITY: Final = one_of("interval", "commit")
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
@@ -383,82 +386,6 @@ _GROUPS: Final = (
     ),
 )
 
-_TRANSACTIONS: Final = (
-    define(
-        "transaction.max.timeout.ms",
-        ConfigType.INT,
-        900_000,
-        "The longest transaction.timeout.ms that a producer may ask for.",
-        enforced_by="coordinator.transaction.shard",
-        limit=at_least(1),
-        scope=ConfigScope.CLUSTER,
-    ),
-    define(
-        "transaction.partition.verification.enable",
-        ConfigType.BOOLEAN,
-        "true",
-        "Whether the first batch that an older client writes to a partition in a transaction is let"
-        " in only if the transaction's coordinator knows that the partition takes part.",
-        enforced_by="node.router.handlers.produce",
-        scope=ConfigScope.CLUSTER,
-    ),
-    define(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        ConfigType.INT,
-        3_600_000,
-        "How often transactional ids are looked through for those that nobody uses any more.",
-        enforced_by="coordinator.transaction.shard",
-        limit=at_least(1),
-        importance=Importance.LOW,
-        scope=ConfigScope.CLUSTER,
-    ),
-    define(
-        "transaction.state.log.min.isr",
-        ConfigType.INT,
-        2,
-        "The min.insync.replicas that __transaction_state is created with.",
-        enforced_by="node.router.coordinator_kinds",
-        limit=at_least(1),
-        scope=ConfigScope.READ_ONLY,
-    ),
-    define(
-        "transaction.state.log.num.partitions",
-        ConfigType.INT,
-        50,
-        "How many partitions __transaction_state gets; it cannot be changed once the topic exists.",
-        enforced_by="node.router.coordinator_kinds",
-        limit=at_least(1),
-        scope=ConfigScope.READ_ONLY,
-    ),
-    define(
-        "transaction.state.log.replication.factor",
-        ConfigType.SHORT,
-        3,
-        "How many replicas __transaction_state gets, if there are that many brokers.",
-        enforced_by="node.router.coordinator_kinds",
-        limit=at_least(1),
-        scope=ConfigScope.READ_ONLY,
-    ),
-    define(
-        "transaction.state.log.segment.bytes",
-        ConfigType.INT,
-        104_857_600,
-        "The segment.bytes that __transaction_state is created with.",
-        enforced_by="node.router.coordinator_kinds",
-        limit=at_least(1 << 20),
-        scope=ConfigScope.READ_ONLY,
-    ),
-    define(
-        "transactional.id.expiration.ms",
-        ConfigType.INT,
-        604_800_000,
-        "After how long without a transaction a transactional id is forgotten.",
-        enforced_by="coordinator.transaction.shard",
-        limit=at_least(1),
-        scope=ConfigScope.CLUSTER,
-    ),
-)
-
 _LOGS: Final = (
     define(
         "workers",
@@ -568,7 +495,9 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *_REPLICATION,
             *_GROUPS,
             *CONSUMER_GROUP_CONFIGS,
-            *_TRANSACTIONS,
+            *SHARE_COORDINATOR_CONFIGS,
+            *RULE_BROKER_CONFIGS,
+            *TRANSACTION_CONFIGS,
             *_LOGS,
             *_IDENTITY,
         ),

@@ -5,7 +5,7 @@ lists all keys it has, set or not (tools read, change and write back what they w
 the resource exists is for the caller to check.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cluster.metadata.broker_configs import BROKER_CONFIGS
@@ -23,10 +23,12 @@ from cluster.metadata.config_layers import (
     Layer,
     broker_candidates,
     broker_layers,
+    effective,
     resource_candidates,
     typed,
 )
 from cluster.metadata.group_configs import GROUP_CONFIGS
+from cluster.metadata.group_rules import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
 from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
 
@@ -81,9 +83,31 @@ def describe_group(
     own = Layer(ConfigSource.GROUP, image.configs.of(ConfigResourceType.GROUP, name))
     layers = broker_layers(image.configs, node_id, static)
     return [
-        _description(definition, resource_candidates(definition, own, layers), is_read_only=False)
+        _description(
+            definition, _group_candidates(definition, name, own, layers), is_read_only=False
+        )
         for definition in GROUP_CONFIGS.values()
     ]
+
+
+def _group_candidates(
+    definition: ConfigDefinition, name: str, own: Layer, layers: tuple[Layer, ...]
+) -> Iterator[Candidate]:
+    found = resource_candidates(definition, own, layers)
+    if definition.name != EPHEMERAL:
+        yield from found
+        return
+    # What is said of the group by name comes between its own value and the default.
+    patterns, source = effective(
+        BROKER_CONFIGS[EPHEMERAL_PATTERNS],
+        broker_candidates(BROKER_CONFIGS[EPHEMERAL_PATTERNS], layers),
+    )
+    for candidate in found:
+        if candidate.source is ConfigSource.DEFAULT:
+            assert isinstance(patterns, tuple)
+            if matches_any(name, patterns):
+                yield Candidate(EPHEMERAL_PATTERNS, "true", source, 1)
+        yield candidate
 
 
 def describe_broker(

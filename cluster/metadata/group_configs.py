@@ -20,6 +20,7 @@ from cluster.metadata.config_definitions import (
     one_of,
     table,
 )
+from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
 _COORDINATOR: Final = "coordinator.group.heartbeats"
@@ -137,5 +138,6 @@ GROUP_CONFIGS: Final[Definitions] = table(
             limit=at_least(1),
             synonyms=("group.consumer.session.timeout.ms",),
         ),
+        *RULE_GROUP_CONFIGS.values(),
     ]
 )

@@ -92,6 +92,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_consumer_min_heartbeat_interval_ms: int
     group_consumer_min_session_timeout_ms: int
     group_consumer_session_timeout_ms: int
+    group_ephemeral_patterns: tuple[str, ...]
+    group_ephemeral_ttl_ms: int
     group_initial_rebalance_delay_ms: int
     group_max_session_timeout_ms: int
     group_max_size: int
@@ -115,6 +117,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     producer_id_expiration_ms: int
     replica_lag_time_max_ms: int
     replica_selector_class: str | None
+    share_coordinator_snapshot_update_records_per_snapshot: int
+    share_coordinator_state_topic_min_isr: int
+    share_coordinator_state_topic_num_partitions: int
+    share_coordinator_state_topic_replication_factor: int
+    share_coordinator_state_topic_segment_bytes: int
     socket_request_max_bytes: int
     transaction_max_timeout_ms: int
     transaction_partition_verification_enable: bool
@@ -123,6 +130,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
     transaction_state_log_segment_bytes: int
+    transaction_watchdog_abort_enable: bool
+    transaction_watchdog_interval_ms: int
+    transaction_watchdog_margin_ms: int
     transactional_id_expiration_ms: int
     workers: int | None
 

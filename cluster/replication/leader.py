@@ -10,6 +10,7 @@ and the high watermark are PartitionReplica's; here is what moves with time and 
     fetched: a follower reached  high watermark; a proposal to take it into the ISR
     check: time has passed       appends that timed out; a proposal to put laggards out
     follow: a new image          proposal settled; lead lost: all appends are refused
+    begun as a successor         the ISR proposed as it is, if others may have been proposed
     settled: the controller said proposal taken back, kept, or repeated later
 
 A proposal (KIP-497) carries the epochs it was decided upon. One is under way at a time; until it is
@@ -17,6 +18,11 @@ known to have failed, its members hold the high watermark back as those of the I
 proposed whom the controller would refuse, such as who is about to stop. A follower is in sync if it
 had everything within the last `lag_max_ms`; it comes in when it has reached the high watermark and
 the start of the leader's epoch.
+
+A process that goes on with a lead within its epoch is a successor: it does not know what the one
+before it had proposed, and what may still be decided. Until the controller has said once more who
+is in sync, under a new partition epoch that makes older proposals void, all replicas hold the high
+watermark back.
 """
 
 from collections import deque
@@ -47,6 +53,12 @@ _WAIT_FOR_IMAGE: Final = frozenset(
 _REFUSED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
 
 T = TypeVar("T")
+
+
+def perhaps_proposed(image: PartitionImage) -> tuple[int, ...]:
+    """Whom a predecessor within the epoch may have proposed: nobody if all are in sync already.
+    Whom it wanted to put out does no harm."""
+    return image.replicas if set(image.replicas) != set(image.in_sync_replicas) else ()
 
 
 class Contact:
@@ -114,6 +126,7 @@ class LeaderPartition(Generic[T]):
         "_epoch_start_offset",
         "_followers",
         "_ineligible",
+        "_is_successor",
         "_lag_max_ms",
         "_parked",
         "_pending",
@@ -135,7 +148,9 @@ class LeaderPartition(Generic[T]):
         lag_max_ms: int = LAG_MAX_MS,
         ineligible: Container[int] = frozenset(),
     ) -> None:
-        """`ineligible` are the brokers that come into no ISR now; its owner keeps it up to date."""
+        """`ineligible` are the brokers that come into no ISR now; its owner keeps it up to date.
+
+        A `replica` that comes with something proposed already makes this a successor."""
         self.replica = replica
         self.topic_id = topic_id
         self.partition = partition
@@ -148,6 +163,9 @@ class LeaderPartition(Generic[T]):
         self._retry_ms = 0
         self._settled_ms = now_ms
         self._know_followers(now_ms)
+        self._is_successor = bool(replica.proposed)
+        if self._is_successor:
+            self._make_void(now_ms)
 
     @property
     def high_watermark(self) -> int:
@@ -261,6 +279,7 @@ class LeaderPartition(Generic[T]):
         if told != held:
             self._settled_ms = now_ms
             self._pending = None
+            self._is_successor = False
             replica.proposed = ()
         if image.leader_epoch != known.leader_epoch:
             self._followers.clear()
@@ -286,7 +305,7 @@ class LeaderPartition(Generic[T]):
         if proposal != self._pending or code is ErrorCode.NONE or code in _WAIT_FOR_IMAGE:
             return
         self._retry_ms = now_ms + RETRY_MS
-        if code in _REFUSED:
+        if code in _REFUSED and not self._is_successor:
             self._settled_ms = now_ms
             self._pending = None
             self.replica.proposed = ()
@@ -301,6 +320,16 @@ class LeaderPartition(Generic[T]):
                 self._followers[broker_id] = _Progress(now_ms)
         for broker_id in self._followers.keys() - set(others):
             del self._followers[broker_id]
+
+    def _make_void(self, now_ms: int) -> None:
+        """Propose the ISR as it is, so that what a predecessor has proposed is decided or void."""
+        image = self.replica.image
+        members = tuple((broker, -1) for broker in image.in_sync_replicas)
+        self._pending = Proposal(
+            self.topic_id, self.partition, image.leader_epoch, image.partition_epoch, members
+        )
+        # Not sent yet, which is as good as lost.
+        self._retry_ms = max(1, now_ms)
 
     def _propose_if(self, now_ms: int, joining: int = NO_LEADER) -> Proposal | None:
         """The proposal to be sent now: a new one, or again one whose fate is not known.

@@ -85,12 +85,13 @@ class PartitionReplica:
         min_insync_replicas: int,
         log_end_offset: int = 0,
         high_watermark: int = 0,
+        proposed: tuple[int, ...] = (),
     ) -> None:
         self._broker_id = broker_id
         self._log_ends = {broker_id: log_end_offset}
         self._min_insync_replicas = min_insync_replicas
         self.image = image
-        self.proposed: tuple[int, ...] = ()
+        self.proposed = proposed
         """An ISR that the controller may have accepted without our knowing yet: whoever is in it
         may be elected, so that nothing is committed that it does not have."""
         self.high_watermark = high_watermark

@@ -441,11 +441,15 @@ def refresh(
     group: ConsumerGroup, member_id: str, member: ConsumerMember, step: ConsumerStep
 ) -> None:
     """The member has given a sign of life: its session starts anew."""
-    if member.classic is None:
-        timeout_ms = step.settings.consumer_session_of(group.group_id)
-    else:
-        timeout_ms = member.classic.session_timeout_ms
+    timeout_ms = session_of(group, member, step)
     step.set_timer(session_key(group.group_id, member_id), step.now_ms + timeout_ms)
+
+
+def session_of(group: ConsumerGroup, member: ConsumerMember, step: ConsumerStep) -> int:
+    """After how long a silence the member is taken for gone, in ms."""
+    if member.classic is None:
+        return step.settings.consumer_session_of(group.group_id)
+    return member.classic.session_timeout_ms
 
 
 # -- leaving --------------------------------------------------------------------------------------

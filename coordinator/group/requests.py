@@ -50,11 +50,13 @@ class DescribeConsumerGroup(msgspec.Struct, frozen=True):
 class FollowTopics(msgspec.Struct, frozen=True):
     """Topics have changed (`names`, None: any may have), and expressions stand for these now.
 
-    The shard's catalog is the newest already. Answered with None.
+    The shard's catalog is the newest already, and so are its settings; `has_new_rules` says that
+    other groups may be ephemeral now. Answered with None.
     """
 
     names: frozenset[str] | None
     regexes: Mapping[str, tuple[str, ...]]
+    has_new_rules: bool = False
 
 
 class DescribeGroup(msgspec.Struct, frozen=True):
@@ -70,9 +72,16 @@ class DeleteGroup(msgspec.Struct, frozen=True):
 
 
 class ExplainGroup(msgspec.Struct, frozen=True):
-    """What lately happened to a group. Answered with a tuple of GroupEvent, oldest first."""
+    """What a group does, and why. Answered with an ExplainedGroup."""
 
     group_id: str
+    with_events: bool = True
+
+
+class ExplainAllGroups(msgspec.Struct, frozen=True):
+    """What all groups of the shard do. Answered with a list of ExplainedGroup."""
+
+    with_events: bool = False
 
 
 class ForgetTopics(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from coordinator.group.assignors import RANGE, UNIFORM
+from coordinator.group.rules import NO_RULES, Rules
 
 
 class MigrationPolicy(StrEnum):
@@ -60,6 +61,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_overrides: Mapping[str, ConsumerGroupOverrides] = {}
     """By group id."""
+    rules: Rules = NO_RULES
+    """Of groups of all kinds."""
 
     def consumer_session_of(self, group_id: str) -> int:
         """After how long a silence a member of the consumer group is taken for gone."""

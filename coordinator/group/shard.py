@@ -6,11 +6,12 @@ they outlive the group they were committed by. What the log holds lives in table
 changes them. Called by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from coordinator.group import records as formats
 from coordinator.group import transactional_commits as transactional
+from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
     expiry_of,
@@ -23,6 +24,8 @@ from coordinator.group.classic import ClassicGroup, Step, join_error
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.directory import Directory
+from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
 from coordinator.group.offsets import Offsets
@@ -41,6 +44,7 @@ from coordinator.group.requests import (
     DescribeConsumerGroup,
     DescribeGroup,
     EndProducerTransaction,
+    ExplainAllGroups,
     ExplainGroup,
     FetchOffsets,
     FollowTopics,
@@ -99,6 +103,15 @@ class GroupShard:
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
+        self._explainer = Explainer(
+            self._directory,
+            self.classic,
+            self.consumers,
+            self.families,
+            self.offsets,
+            self.pending_offsets,
+        )
+        self._ephemerals = Ephemerals(self.classic, self.families)
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
@@ -115,6 +128,7 @@ class GroupShard:
             OffsetDeleteRequest: self._delete_offsets,
             ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
+            ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,
@@ -144,6 +158,13 @@ class GroupShard:
 
     def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         """Decide a request."""
+        rules = self.settings.rules
+        refused = refusal(command, rules)
+        if refused is not None:
+            return answer(command, refused)
+        return self._ephemerals.watched(self._decide(command, now_ms), rules, now_ms)
+
+    def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         kind = type(command.request)
         decide = self._family_handlers.get(kind)
         if decide is None:
@@ -171,6 +192,8 @@ class GroupShard:
         for family in self.families:
             family.on_loaded(step)
         step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
+        if self.settings.rules.has_ephemeral:
+            step.timers += self._looks(self._directory.group_ids(), now_ms)
         return step.seal()
 
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
@@ -179,12 +202,15 @@ class GroupShard:
         if key == _EXPIRY_KEY:
             self._expire(step)
             return step.seal(is_atomic=False)
+        if key[0] in EPHEMERAL_TIMERS:
+            self._end_if_left(key, step)
+            return step.seal(is_atomic=False)
         family = self._family_of_timer.get(key[0])
         if family is not None:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        return step.seal()
+        return self._ephemerals.watched(step.seal(), self.settings.rules, now_ms)
 
     def on_append_failed(
         self, records: tuple[GroupRecord, ...], now_ms: int
@@ -198,6 +224,7 @@ class GroupShard:
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
         for family in self.families:
             family.on_append_failed(group_ids, step)
+        step.timers += self._looks(group_ids, now_ms)
         return step.seal()
 
     # -- finding groups ---------------------------------------------------------------------------
@@ -217,6 +244,9 @@ class GroupShard:
             if group_id in family:
                 return family
         return None
+
+    def _looks(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
+        return self._ephemerals.looks_at(group_ids, self.settings.rules, now_ms)
 
     def _is_of_a_family(self, group_id: str) -> bool:
         return self.family_of(group_id) is not None
@@ -331,6 +361,8 @@ class GroupShard:
         assert isinstance(command.request, FollowTopics)
         for family in self.families:
             family.follow_topics(command.request, step)
+        if command.request.has_new_rules:
+            step.timers += self._looks(self._directory.group_ids(), now_ms)
         step.reply(command.request_id, None)
         return step.seal(is_atomic=False)
 
@@ -512,16 +544,7 @@ class GroupShard:
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
         if error is ErrorCode.NONE:
-            step.records += self.offsets.tombstones(group_id)
-            if family is not None:
-                step.records += family.tombstones(group_id)
-            step.records += (
-                OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
-            )
-            if group is not None:
-                for member_id in list(group.pending):
-                    group.forget_pending(member_id, step)
-            self.classic.bury(group_id, step)
+            self._end(group_id, step)
         message = None if error is ErrorCode.NONE else error.message
         step.reply(
             command.request_id,
@@ -529,8 +552,32 @@ class GroupShard:
         )
         return step.seal(is_atomic=False)
 
+    def _end(self, group_id: str, step: Step) -> None:
+        """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
+        a part of this is written, there still is a group to be deleted."""
+        group = self.classic.objects.get(group_id)
+        family = self.family_of(group_id)
+        step.records += self.offsets.tombstones(group_id)
+        step.records += (
+            OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
+        )
+        if family is not None:
+            step.records += family.tombstones(group_id)
+        if group is not None:
+            for member_id in list(group.pending):
+                group.forget_pending(member_id, step)
+        self.classic.bury(group_id, step)
+
+    def _end_if_left(self, key: TimerKey, step: Step) -> None:
+        """An ephemeral group may have come to its end."""
+        rules = self.settings.rules
+        timer = self._ephemerals.next_look(key, rules, step.now_ms)
+        if timer is not None:
+            step.timers.append(timer)
+            return
+        group_id = key[1]
+        self._end(group_id, step)
+        step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
+
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ExplainGroup)
-        group = self.classic.objects.get(request.group_id)
-        return read(command, () if group is None else group.events.newest())
+        return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

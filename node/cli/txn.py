@@ -1,16 +1,30 @@
 """`odradek txn`: transactions, and those that hang."""
 
 import time
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterator
+from typing import Final
 
 import click
 
+from cluster.metadata.image import ConfigResourceType
+from coordinator.transaction.transaction import Partition
+from coordinator.transaction.watch import (
+    MARGIN_MS,
+    OpenTransaction,
+    Unfinished,
+    is_late,
+    is_unknown,
+)
 from node.cli.client import Connection, with_connection
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import duration
 from node.cli.session import Session
 from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+)
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.transactions import (
@@ -29,7 +43,7 @@ from protocol.messages.transactions import (
 )
 
 KEY_TYPE_TRANSACTION: Final = 1
-HANGING_AFTER: Final = "15m"
+TIMEOUT_MAX_MS: Final = 900_000
 """As long as a broker lets a transaction take by default."""
 STATES: Final = (
     "Empty",
@@ -41,17 +55,7 @@ STATES: Final = (
 )
 
 
-class Open(NamedTuple):
-    """A transaction that is open in a partition."""
-
-    topic: str
-    partition: int
-    leader: int
-    producer_id: int
-    producer_epoch: int
-    coordinator_epoch: int
-    start_offset: int
-    last_timestamp_ms: int
+UNFINISHED: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 
 class Cluster:
@@ -71,11 +75,15 @@ class Cluster:
         session.learn({b.node_id: (b.host, b.port) for b in self._metadata.brokers})
 
     def transactions(
-        self, states: tuple[str, ...] = (), older_than_ms: int | None = None
+        self,
+        states: tuple[str, ...] = (),
+        older_than_ms: int | None = None,
+        producer_ids: Collection[int] = (),
     ) -> Iterator[tuple[int, str, int, str]]:
         """(coordinator, transactional id, producer id, state) of all that the brokers list."""
         request = ListTransactionsRequest(
             state_filters=list(states),
+            producer_id_filters=sorted(producer_ids),
             duration_filter=-1 if older_than_ms is None else older_than_ms,
         )
         for broker_id in self.broker_ids:
@@ -113,14 +121,11 @@ class Cluster:
             raise click.ClickException(f"{transactional_id}: {message}")
         return state
 
-    def open_transactions(self) -> Iterator[Open]:
+    def open_transactions(self) -> Iterator[OpenTransaction]:
         """Every transaction that is open in a partition, as the partitions' leaders know it."""
         led: dict[int, dict[str, list[int]]] = {}
-        for topic in self._metadata.topics:
-            for partition in topic.partitions:
-                if topic.name is not None and partition.leader_id >= 0:
-                    topics = led.setdefault(partition.leader_id, {})
-                    topics.setdefault(topic.name, []).append(partition.partition_index)
+        for (name, index), leader in self.leaders().items():
+            led.setdefault(leader, {}).setdefault(name, []).append(index)
         for leader, topics in led.items():
             request = DescribeProducersRequest(
                 topics=[
@@ -135,10 +140,8 @@ class Cluster:
                 for found in described.partitions:
                     for producer in found.active_producers:
                         if producer.current_txn_start_offset >= 0:
-                            yield Open(
-                                described.name,
-                                found.partition_index,
-                                leader,
+                            yield OpenTransaction(
+                                (described.name, found.partition_index),
                                 producer.producer_id,
                                 producer.producer_epoch,
                                 producer.coordinator_epoch,
@@ -146,16 +149,62 @@ class Cluster:
                                 producer.last_timestamp,
                             )
 
-    def is_known(self, found: Open) -> bool:
-        """Whether a coordinator has the transaction and will end it in that partition."""
-        for _, transactional_id, producer_id, _ in self.transactions():
-            if producer_id == found.producer_id:
-                state = self.describe(transactional_id)
-                return any(
-                    topic.topic == found.topic and found.partition in topic.partitions
-                    for topic in state.topics
-                )
-        return False
+    def leaders(self) -> dict[Partition, int]:
+        """The leader of each partition that has one."""
+        return {
+            (topic.name, partition.partition_index): partition.leader_id
+            for topic in self._metadata.topics
+            for partition in topic.partitions
+            if topic.name is not None and partition.leader_id >= 0
+        }
+
+    def unfinished(self, producer_ids: Collection[int]) -> Unfinished:
+        """Where the coordinators are going to end transactions of these producers."""
+        unfinished: dict[int, set[Partition]] = {}
+        for _, transactional_id, _, _ in self.transactions(UNFINISHED, None, producer_ids):
+            state = self.describe(transactional_id)
+            unfinished.setdefault(state.producer_id, set()).update(
+                (topic.topic, index) for topic in state.topics for index in topic.partitions
+            )
+        return unfinished
+
+    def hanging(self, older_than_ms: int) -> list[OpenTransaction]:
+        """Those that are open, were not heard of for so long, and are known to no coordinator."""
+        now_ms = int(time.time() * 1000)
+        late = [
+            found
+            for found in self.open_transactions()
+            if is_late(found, now_ms=now_ms, limit_ms=older_than_ms)
+        ]
+        if not late:
+            return []
+        unfinished = self.unfinished({found.producer_id for found in late})
+        # What has ended meanwhile is unknown because of that.
+        still_open = set(self.open_transactions())
+        return [found for found in late if is_unknown(found, unfinished) and found in still_open]
+
+    def silence_max_ms(self) -> int:
+        """How long a transaction may be silent, as the brokers' watchdogs see it."""
+        return max(map(self._silence_max_ms, self.broker_ids), default=TIMEOUT_MAX_MS + MARGIN_MS)
+
+    def _silence_max_ms(self, broker_id: int) -> int:
+        parts = {
+            "transaction.max.timeout.ms": TIMEOUT_MAX_MS,
+            # Kafka has no such key.
+            "transaction.watchdog.margin.ms": MARGIN_MS,
+        }
+        resource = DescribeConfigsResource(
+            resource_type=ConfigResourceType.BROKER,
+            resource_name=str(broker_id),
+            configuration_keys=list(parts),
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+        answer = self._session.ask_node(broker_id, request, DescribeConfigsResponse)
+        for result in answer.results if answer is not None else ():
+            for config in result.configs:
+                if config.value is not None and config.name in parts:
+                    parts[config.name] = int(config.value)
+        return sum(parts.values())
 
 
 @click.group()
@@ -228,29 +277,29 @@ def _document(state: DescribeTransactionsTransactionState) -> dict[str, Json]:
 @click.option(
     "--older-than",
     type=duration,
-    default=HANGING_AFTER,
-    show_default=True,
     metavar="DURATION",
-    help="Of which nothing has been heard for so long.",
+    help="Of which nothing has been heard for so long; by default as long as the brokers' watchdogs"
+    " wait (transaction.max.timeout.ms and transaction.watchdog.margin.ms).",
 )
 @with_connection
 @with_output
-def hanging(topic: str | None, older_than: int, connection: Connection, output: Output) -> None:
+def hanging(
+    topic: str | None, older_than: int | None, connection: Connection, output: Output
+) -> None:
     """Find transactions that are open in a partition and that no coordinator will ever end."""
-    before_ms = time.time() * 1000 - older_than
     with Session(connection) as session:
         cluster = Cluster(session, topic)
+        limit_ms = cluster.silence_max_ms() if older_than is None else older_than
         rows: list[Row] = [
             {
-                "topic": found.topic,
-                "partition": found.partition,
+                "topic": found.partition[0],
+                "partition": found.partition[1],
                 "start_offset": found.start_offset,
                 "producer_id": found.producer_id,
                 "producer_epoch": found.producer_epoch,
                 "silent_for_s": round(time.time() - found.last_timestamp_ms / 1000, 1),
             }
-            for found in cluster.open_transactions()
-            if found.last_timestamp_ms <= before_ms and not cluster.is_known(found)
+            for found in cluster.hanging(limit_ms)
         ]
     columns = [
         "topic",
@@ -289,7 +338,7 @@ def abort(
             (
                 each
                 for each in cluster.open_transactions()
-                if each.partition == partition and each.start_offset == start_offset
+                if each.partition == (topic, partition) and each.start_offset == start_offset
             ),
             None,
         )
@@ -297,7 +346,7 @@ def abort(
             raise click.ClickException(
                 f"{topic}:{partition} has no open transaction that begins at {start_offset}"
             )
-        if not force and cluster.is_known(found):
+        if not force and not is_unknown(found, cluster.unfinished((found.producer_id,))):
             raise click.ClickException(
                 f"producer {found.producer_id} still has this transaction at its coordinator, which"
                 " ends it when its time is over; --force ends it here all the same"
@@ -312,9 +361,10 @@ def abort(
                 )
             ]
         )
-        answer = session.ask_node(found.leader, request, WriteTxnMarkersResponse)
+        leader = cluster.leaders()[found.partition]
+        answer = session.ask_node(leader, request, WriteTxnMarkersResponse)
     if answer is None:
-        raise click.ClickException(f"broker {found.leader} does not answer")
+        raise click.ClickException(f"broker {leader} does not answer")
     code = answer.markers[0].topics[0].partitions[0].error_code
     if code:
         raise click.ClickException(f"{topic}:{partition}: {ErrorCode(code).message}")

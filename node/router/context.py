@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.metadata.image import MetadataImage
 from node.router.patterns import Patterns
+from node.router.readers import Readers
 
 if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from node.router.logs import Logs
     from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
+    from node.router.share_states import ShareStates
 
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"
@@ -92,10 +94,15 @@ class Services:
     fetch_sessions: "FetchSessions"
     fetch_waits: "FetchWaits"
     patterns: Patterns = field(default_factory=Patterns)
+    readers: Readers = field(default_factory=Readers)
     coordinators: "Coordinators" = field(init=False)
-    """Of groups. Set once, right after, like the next three: they are built upon these services."""
+    """Of groups. Set once, right after, like the next ones: they are built upon these services."""
     transactions: "Coordinators" = field(init=False)
     enlistment: "Enlistment" = field(init=False)
     markers: "MarkerWriter" = field(init=False)
+    share_coordinators: "Coordinators" = field(init=False)
+    """Of what share groups durably know of partitions, as far as it is hosted here."""
+    share_states: "ShareStates" = field(init=False)
+    """The same, wherever it is hosted."""
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

@@ -10,10 +10,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from cluster.metadata.features import TRANSACTION_VERSION
 from cluster.metadata.group_configs import ASSIGNORS
+from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.settings import BrokerSettings
 from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
+from coordinator.group.rules import OwnRules, Rules
 from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
 from coordinator.group.shard import GroupShard
 from coordinator.group.topics import TopicCatalog, changed_names
@@ -101,6 +104,10 @@ class GroupKind:
         self._image = MetadataImage.empty()
         self._topics = TopicCatalog(self._image)
         self._changed: frozenset[str] = frozenset()
+        self._told_rules: Rules | None = None
+        self._has_new_rules = False
+        self.vanished_count = 0
+        """Ephemeral groups that have come to their end here."""
 
     def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
         """See ShardKind."""
@@ -125,17 +132,19 @@ class GroupKind:
         return type(request) is JoinGroupRequest
 
     def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
-        """Consumer groups read topics, and their partitions."""
+        """Consumer groups read topics, and their partitions; rules make groups ephemeral."""
         self._image = new
         self._changed = changed_names(old, new)
         if self._changed:
             self._topics = TopicCatalog(new)
-        return bool(self._changed)
+        rules = self._settings.rules
+        self._has_new_rules, self._told_rules = rules != self._told_rules, rules
+        return bool(self._changed) or self._has_new_rules
 
     def news(self, shard: Shard[Any]) -> FollowTopics:
         """The topics that have changed."""
         assert isinstance(shard, GroupShard)
-        return FollowTopics(self._changed, self._expressions(shard))
+        return FollowTopics(self._changed, self._expressions(shard), self._has_new_rules)
 
     def has_missed_news(self, shard: Shard[Any]) -> bool:
         """See ShardKind."""
@@ -204,8 +213,14 @@ class GroupKind:
         return ForgetTopics(gone) if gone else None
 
     def carry_out(self, instruction: object, _errand: Errand) -> None:
-        """A group's shard asks for nothing."""
-        raise AssertionError(f"a group's shard asks for {instruction}")
+        """Tell of ephemeral groups that are gone."""
+        assert isinstance(instruction, GroupVanished), instruction
+        self.vanished_count += 1
+        log.info(
+            "group %s is ephemeral and was deleted with its offsets, %d ms after its last member",
+            instruction.group_id,
+            instruction.ttl_ms,
+        )
 
 
 class TransactionKind:
@@ -305,6 +320,37 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
             for resource, configs in image.configs.items()
             if resource.type == ConfigResourceType.GROUP and configs
         },
+        rules=Rules(
+            ephemeral_patterns=settings.group_ephemeral_patterns,
+            ephemeral_ttl_ms=settings.group_ephemeral_ttl_ms,
+            own={
+                resource.name: own
+                for resource, configs in image.configs.items()
+                if resource.type == ConfigResourceType.GROUP
+                and (own := _own_rules(configs)) is not None
+            },
+        ),
+    )
+
+
+def _own_rules(configs: Mapping[str, str]) -> OwnRules | None:
+    """What the group's configs say of who is in it and how long it stays; None if nothing."""
+    told = {
+        key: RULE_GROUP_CONFIGS[key].parse(configs[key])
+        for key in RULE_GROUP_CONFIGS
+        if key in configs
+    }
+    is_ephemeral = told.get("group.ephemeral")
+    ttl_ms = told.get("group.ttl.ms")
+    protocols = told.get("group.protocol.allow")
+    return (
+        OwnRules(
+            is_ephemeral=is_ephemeral if isinstance(is_ephemeral, bool) else None,
+            ttl_ms=ttl_ms if isinstance(ttl_ms, int) else None,
+            protocols=frozenset(protocols) if isinstance(protocols, tuple) else None,
+        )
+        if told
+        else None
     )
 
 

@@ -1,7 +1,8 @@
 """One kind of coordinator on this router: which shards it hosts, who waits for which answer.
 
 A group lives in one shard of `__consumer_offsets`, a transactional id in one of
-`__transaction_state`, and the shard is hosted where the leader of its partition is. This is the
+`__transaction_state`, what a share group knows of a partition in one of `__share_group_state`, and
+the shard is hosted where the leader of its partition is. This is the
 only place where requests to shards have futures: shards and their runtimes know request ids.
 Handlers `call` and await; an answer to a client that has gone is dropped by its connection. What a
 shard asks to be done outside goes to its kind (coordinator_kinds.py).
@@ -212,7 +213,8 @@ class Coordinators:
         services = self._services
         return broker_settings(services.image, services.node_id, services.static_configs)
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """The clock of all shards: see the module's docstring."""
         return self._clock_offset_ms + int(self._loop.time() * 1000)
 
     def _follow_topic(self, topic: TopicImage | None) -> None:
@@ -232,7 +234,7 @@ class Coordinators:
                 shard_log=StoreLog(services.logs, services.fanout, topic_id, shard),
                 new_runtime=self._new_runtime,
                 loop=self._loop,
-                now_ms=self._now_ms,
+                now_ms=self.now_ms,
                 deliver=self._deliver,
                 carry_out=partial(self._carry_out, shard),
             )
@@ -271,7 +273,10 @@ class Coordinators:
             )
 
         return Errand(
-            host.leader_epoch, is_wanted, lambda request: self.call_shard(shard, request, NOBODY)
+            host.leader_epoch,
+            is_wanted,
+            lambda request: self.call_shard(shard, request, NOBODY),
+            shard,
         )
 
     async def _create_topic(self) -> None:

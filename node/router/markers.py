@@ -50,11 +50,12 @@ SETTLED: Final = frozenset(
 
 class Errand(NamedTuple):
     """What a shard's host gives with an instruction: the epoch in which it coordinates, whether the
-    shard is still there to be told, and how."""
+    shard is still there to be told, and how, and which one it is."""
 
     coordinator_epoch: int
     is_wanted: Callable[[], bool]
     tell: Callable[[object], Reply[object]]
+    shard: int
 
 
 class Nobody(NamedTuple):
@@ -74,6 +75,12 @@ class GroupShards(Protocol):
     def call_shard(self, shard: int, request: object, asker: Nobody) -> Reply[object]: ...
 
 
+class Enlisted(Protocol):
+    """What this router remembers of who takes part in which transaction: Enlistment is one."""
+
+    def ended(self, producer_id: int) -> None: ...
+
+
 class Surroundings(Protocol):
     """What markers need of their router: Services has it."""
 
@@ -84,6 +91,9 @@ class Surroundings(Protocol):
 
     @property
     def coordinators(self) -> GroupShards: ...
+
+    @property
+    def enlistment(self) -> Enlisted: ...
 
 
 class Neighbours(Protocol):
@@ -108,11 +118,19 @@ class MarkerWriter:
         drive(self._write(asked, errand), self._ended)
 
     async def append(
-        self, topic: str, partition: int, marker: Marker, transaction_version: int
+        self,
+        topic: str,
+        partition: int,
+        marker: Marker,
+        transaction_version: int,
+        *,
+        only_if: tuple[int, int] | None = None,
     ) -> int:
-        """The error code of one marker in a partition that this node leads."""
+        """The error code of one marker in a partition that this node leads. `only_if` as in
+        WriteMarker; the shards of groups do not look at it."""
         services = self._services
         if topic == CONSUMER_OFFSETS:
+            services.enlistment.ended(marker.producer_id)
             try:
                 code = await services.coordinators.call_shard(
                     partition, EndProducerTransaction(marker), NOBODY
@@ -125,6 +143,7 @@ class MarkerWriter:
         place = services.logs.locate(known.topic_id, partition) if known is not None else None
         if place is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        services.enlistment.ended(marker.producer_id)
         answer = await services.fanout.write_marker(
             store=place[0],
             number=place[1],
@@ -133,6 +152,7 @@ class MarkerWriter:
             coordinator_epoch=marker.coordinator_epoch,
             is_commit=marker.is_commit,
             transaction_version=transaction_version,
+            only_if=only_if,
         )
         return answer.error_code
 

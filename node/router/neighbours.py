@@ -35,7 +35,18 @@ PENDING_COUNT_MAX: Final = 10_000
 """Requests under way to one node; more fail at once."""
 _LOOK_S: Final = 0.25
 _KEYS: Final = {
-    APIS[key].request: key for key in (ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS)
+    APIS[key].request: key
+    for key in (
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE,
+        ApiKey.WRITE_SHARE_GROUP_STATE,
+        ApiKey.DELETE_SHARE_GROUP_STATE,
+        ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.LIST_TRANSACTIONS,
+    )
 }
 """What routers ask each other, in the newest version."""
 

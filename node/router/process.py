@@ -46,7 +46,10 @@ from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
-from node.wire.connection import Wire
+from node.router.share_kind import ShareKind
+from node.router.share_states import ShareStates
+from node.router.watchdog import Watchdog
+from node.wire.connection import Connection, Wire
 from node.wire.listener import Listener, Sweeper, drain
 from protocol.apis import ApiKey
 
@@ -130,18 +133,26 @@ class RouterProcess:
         )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        services.coordinators = Coordinators(services, loop, GroupKind(services.patterns))
+        self._groups = GroupKind(services.patterns)
+        services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
+        services.share_coordinators = Coordinators(services, loop, ShareKind(services))
+        services.share_states = ShareStates(services, self._neighbours, loop)
+        self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
         self._wire = Wire(
             loop=loop,
             arena=self._arena,
             on_request=dispatcher.on_request,
-            on_disconnected=lambda connection: fetch_waits.abandon(connection.id),
+            on_disconnected=self._on_disconnected,
         )
         fanout.after_answers = self._wire.outbox.flush
         self._register_metrics(dispatcher)
+
+    def _on_disconnected(self, connection: Connection) -> None:
+        self._services.fetch_waits.abandon(connection.id)
+        self._services.readers.forget(connection.id)
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
@@ -154,6 +165,7 @@ class RouterProcess:
         for listener in listeners:
             await listener.start(reuse_port=self._config.router_count > 1)
         sweeper = Sweeper(self._wire)
+        self._watchdog.start()
         self._supervisor.watch(self._loop, self._stopped.set)
         self._supervisor.ready({"ports": {listener.name: listener.port for listener in listeners}})
         await self._stopped.wait()
@@ -164,8 +176,11 @@ class RouterProcess:
         if cut_off:
             log.warning("%d connections did not finish in time", cut_off)
         sweeper.stop()
+        self._watchdog.close()
         self._services.coordinators.close()
         self._services.transactions.close()
+        self._services.share_states.close()
+        self._services.share_coordinators.close()
         self._neighbours.close()
 
     def _register_metrics(self, dispatcher: Dispatcher) -> None:
@@ -182,6 +197,11 @@ class RouterProcess:
             lambda: dataclasses.asdict(self._wire.counters),
             label="event",
         )
+        metrics.counter(
+            "odradek_ephemeral_groups_deleted",
+            "Ephemeral groups that were deleted because their last member had gone",
+            lambda: self._groups.vanished_count,
+        )
         for name, text, reading in (
             ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
             ("odradek_parked_fetches", "Long polls now", lambda: services.fetch_waits.parked_count),
@@ -192,8 +212,18 @@ class RouterProcess:
                 lambda: services.fanout.queued_count,
             ),
             ("odradek_arena_bytes", "Client bytes in memory", lambda: self._arena.used_bytes),
+            (
+                "odradek_hanging_transactions",
+                "Open in partitions led here, and known to no coordinator",
+                lambda: self._watchdog.hanging_count,
+            ),
         ):
             metrics.gauge(name, text, reading)
+        metrics.counter(
+            "odradek_hanging_transactions_aborted",
+            "Ended by the watchdog",
+            lambda: self._watchdog.ended_count,
+        )
 
     async def _allocate_producer_ids(self) -> tuple[int, int]:
         node_id = self._config.node_id
@@ -216,6 +246,7 @@ class RouterProcess:
             self._apply_settings(self._settings())
         services.coordinators.on_image(old, new)
         services.transactions.on_image(old, new)
+        services.share_coordinators.on_image(old, new)
         self._neighbours.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()
@@ -234,6 +265,7 @@ class RouterProcess:
         wire.connections_max = settings.max_connections
         wire.connections_per_ip_max = settings.max_connections_per_ip
         wire.connections_idle_ms_max = settings.connections_max_idle_ms
+        self._watchdog.follow()
 
 
 def steady_ms() -> int:

@@ -21,7 +21,14 @@ import zmq
 
 from cluster.metadata.image import BrokerImage, MetadataImage
 from cluster.replication.deletions import Deleted, Deletions
-from cluster.replication.leader import LAG_MAX_MS, LeaderPartition, Outcome, Proposal, Released
+from cluster.replication.leader import (
+    LAG_MAX_MS,
+    LeaderPartition,
+    Outcome,
+    Proposal,
+    Released,
+    perhaps_proposed,
+)
 from cluster.replication.partition import PartitionReplica
 from cluster.replication.throttle import TokenBudget
 from node.bus.messages import Failed, RecordsDeleted
@@ -80,6 +87,8 @@ class Replication:
         self._propose = propose
         self._proposals: list[Proposal] = []
         self._leaders: dict[Place, LeaderPartition[Held]] = {}
+        self._met: set[Place] = set()
+        """What this process has led or followed: it knows what it has proposed itself."""
         self._waiting: set[Place] = set()
         """Partitions that hold answers back."""
         self._deletions: dict[Place, Deletions[HeldDeletion]] = {}
@@ -167,6 +176,7 @@ class Replication:
                 self._lead(place, replicated, now_ms)
             else:
                 self._resign(place)
+            self._met.add(place)
             if self._server is not None:
                 self._server.heed(place, now_ms)
         self._fetchers.follow(changed, image)
@@ -295,6 +305,7 @@ class Replication:
             min_insync_replicas=replicated.min_insync_replicas,
             log_end_offset=state.log_end_offset,
             high_watermark=state.high_watermark,
+            proposed=() if place in self._met else perhaps_proposed(replicated.image),
         )
         self._leaders[place] = LeaderPartition(
             replica,
@@ -305,6 +316,7 @@ class Replication:
             lag_max_ms=self._lag_max_ms,
             ineligible=self._ineligible,
         )
+        self._take(place, self._leaders[place].check(now_ms))
         if replica.high_watermark > state.high_watermark:
             self._take(place, Outcome(has_moved=True))
 

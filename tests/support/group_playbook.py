@@ -50,6 +50,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from protocol.messages.insight import ExplainedGroup
 from protocol.types import ZERO_UUID, Uuid
 from tests.support import shard_playbook
 
@@ -381,8 +382,10 @@ class Playbook:
 
     def explain(self, group: str = "g") -> list[str]:
         """The kinds of what happened, oldest first."""
-        events = self.ask(ExplainGroup(group)).response(tuple)
-        return [str(event.kind) for event in events]
+        return [event.kind for event in self.explained(group).events]
+
+    def explained(self, group: str = "g") -> ExplainedGroup:
+        return self.ask(ExplainGroup(group)).response(ExplainedGroup)
 
     # -- whole scenes ---------------------------------------------------------------------------
 

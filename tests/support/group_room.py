@@ -10,7 +10,14 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cluster.controller.commands import DeleteTopics, TopicReference
-from node.bus.messages import NO_GUARD, Append, AppendBytes, DescribeProducers, WriteMarker
+from cluster.replication.partition import ANY_EPOCH
+from node.bus.messages import (
+    Append,
+    AppendBytes,
+    DeleteRecords,
+    DescribeProducers,
+    WriteMarker,
+)
 from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
@@ -18,6 +25,8 @@ from node.router.coordinators import Coordinators
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.markers import MarkerWriter
+from node.router.share_kind import ShareKind
+from node.router.share_states import ShareStates
 from node.worker.turns import RouterState, Turns
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -26,7 +35,7 @@ from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 
 Response = TypeVar("Response")
-Asked = Append | AppendBytes | DescribeProducers | WriteMarker
+Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
 
 DEADLINE_S = 5.0
@@ -69,6 +78,12 @@ class TurningFanout:
         self._next_id += 1
         return self._ask(DescribeProducers(self._next_id, store, number))
 
+    def delete_records(
+        self, *, store: int, number: int, offset: int, timeout_ms: int
+    ) -> Reply[Answer]:
+        self._next_id += 1
+        return self._ask(DeleteRecords(self._next_id, store, number, offset, timeout_ms))
+
     def append_reference(
         self,
         *,
@@ -80,7 +95,7 @@ class TurningFanout:
         version: int,
         may_scratch_before: bool = False,
         timeout_ms: int = 30_000,
-        guard: int = NO_GUARD,
+        leader_epoch: int = ANY_EPOCH,
     ) -> Reply[Answer]:
         self._next_id += 1
         return self._ask(
@@ -94,7 +109,7 @@ class TurningFanout:
                 version=version,
                 may_scratch_before=may_scratch_before,
                 timeout_ms=timeout_ms,
-                guard=guard,
+                leader_epoch=leader_epoch,
             )
         )
 
@@ -108,6 +123,7 @@ class TurningFanout:
         coordinator_epoch: int,
         is_commit: bool,
         transaction_version: int,
+        only_if: tuple[int, int] | None = None,
     ) -> Reply[Answer]:
         self.marker_count += 1
         self._next_id += 1
@@ -121,6 +137,7 @@ class TurningFanout:
                 coordinator_epoch,
                 is_commit,
                 transaction_version,
+                only_if=only_if,
             )
         )
 
@@ -155,6 +172,7 @@ class GroupRoom(RouterRoom):
         settings = {
             "offsets.topic.num.partitions": "5",
             "transaction.state.log.num.partitions": "3",
+            "share.coordinator.state.topic.num.partitions": "3",
             "group.initial.rebalance.delay.ms": "0",
             **(static or {}),
         }
@@ -175,18 +193,24 @@ class GroupRoom(RouterRoom):
         kind = TransactionKind(self.services.markers)
         self.transactions = Coordinators(self.services, self.loop, kind)
         self.services.transactions = self.transactions
+        self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
+        self.services.share_coordinators = self.shares
+        self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
 
     def follow(self) -> None:
         super().follow()
-        if hasattr(self, "transactions"):
+        if hasattr(self, "shares"):
             old, self._heard = self._heard, self.image
             self.coordinators.on_image(old, self.image)
             self.transactions.on_image(old, self.image)
+            self.shares.on_image(old, self.image)
 
     def restart_router(self) -> None:
         """The router dies and another one takes its place."""
         self.coordinators.close()
         self.transactions.close()
+        self.services.share_states.close()
+        self.shares.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self._host()
 
@@ -276,6 +300,8 @@ class GroupRoom(RouterRoom):
     ) -> None:
         self.coordinators.close()
         self.transactions.close()
+        self.services.share_states.close()
+        self.shares.close()
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
         self.close()

@@ -17,6 +17,7 @@ from typing import Final
 
 from cluster.metadata.image import NO_LEADER
 from coordinator.group.requests import DeleteGroup, DescribeGroup
+from coordinator.share.requests import ShareKey
 from node.bus.reply import Reply
 from node.router.addresses import address_of
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -47,6 +48,8 @@ from protocol.messages.groups import (
 
 KEY_TYPE_GROUP: Final = 0
 KEY_TYPE_TRANSACTION: Final = 1
+KEY_TYPE_SHARE: Final = 2
+_SHARES_SINCE: Final = 6
 
 
 # -- FindCoordinator ------------------------------------------------------------------------------
@@ -75,22 +78,30 @@ async def handle_find_coordinator(
 async def _find(
     key: str, key_type: int, context: RequestContext, services: Services
 ) -> Coordinator:
+    operation, resource, name, hashed = Operation.DESCRIBE, ResourceType.GROUP, key, key
     if key_type == KEY_TYPE_GROUP:
-        coordinators, resource = services.coordinators, ResourceType.GROUP
+        coordinators = services.coordinators
         denial = ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif key_type == KEY_TYPE_TRANSACTION:
         coordinators, resource = services.transactions, ResourceType.TRANSACTIONAL_ID
         denial = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    elif key_type == KEY_TYPE_SHARE and context.api_version >= _SHARES_SINCE:
+        coordinators = services.share_coordinators
+        operation, resource, name = Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        denial = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     else:
-        # Share groups are not served: clients give up on this, and say why.
         return _not_found(key, ErrorCode.INVALID_REQUEST)
-    if not services.authorizer.check(context, Operation.DESCRIBE, resource, key):
+    if not services.authorizer.check(context, operation, resource, name):
         return _not_found(key, denial)
     try:
+        if key_type == KEY_TYPE_SHARE:
+            hashed = ShareKey.parse(key).text
         await coordinators.ensure_topic()
     except ApiError as error:
         return _not_found(key, error.code)
-    node_id = coordinators.coordinator_of(key)
+    except ValueError:
+        return _not_found(key, ErrorCode.INVALID_REQUEST)
+    node_id = coordinators.coordinator_of(hashed)
     broker = services.image.brokers.get(node_id)
     address = address_of(broker, context, services.node_id) if broker is not None else None
     if node_id == NO_LEADER or address is None:

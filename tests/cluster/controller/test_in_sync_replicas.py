@@ -71,12 +71,12 @@ def test_a_leader_shrinks_and_widens_its_isr() -> None:
     assert room.partition("t").in_sync_replicas == (1, 2, 3)
 
 
-def test_what_is_so_already_is_accepted_and_writes_nothing() -> None:
+def test_what_is_so_already_makes_void_what_else_was_asked_for_at_that_epoch() -> None:
     room = room_with(led_by_one(1, 2))
-    written = len(room.records)
     (result,) = alter(room, change(2, 1))
-    assert (result.error_code, result.state) == (0, room.partition("t"))
-    assert len(room.records) == written
+    assert result.state == PartitionImage((1, 2, 3), (1, 2), 1, 5, 10)
+    assert room.partition("t") == result.state
+    assert code(room, change(1, 2, 3)) == ErrorCode.INVALID_UPDATE_VERSION
 
 
 @pytest.mark.parametrize(

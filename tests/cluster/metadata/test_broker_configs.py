@@ -83,6 +83,11 @@ KAFKA: Final = {
     "producer.id.expiration.ms": ("INT", "86400000"),
     "replica.lag.time.max.ms": ("LONG", "30000"),
     "replica.selector.class": ("STRING", None),
+    "share.coordinator.snapshot.update.records.per.snapshot": ("INT", "500"),
+    "share.coordinator.state.topic.min.isr": ("SHORT", "2"),
+    "share.coordinator.state.topic.num.partitions": ("INT", "50"),
+    "share.coordinator.state.topic.replication.factor": ("SHORT", "3"),
+    "share.coordinator.state.topic.segment.bytes": ("INT", "104857600"),
     "socket.request.max.bytes": ("INT", "104857600"),
     "transaction.max.timeout.ms": ("INT", "900000"),
     "transaction.partition.verification.enable": ("BOOLEAN", "true"),
@@ -94,7 +99,15 @@ KAFKA: Final = {
     "transactional.id.expiration.ms": ("INT", "604800000"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
-OURS: Final = {"durability", "workers"}
+OURS: Final = {
+    "durability",
+    "group.ephemeral.patterns",
+    "group.ephemeral.ttl.ms",
+    "transaction.watchdog.abort.enable",
+    "transaction.watchdog.interval.ms",
+    "transaction.watchdog.margin.ms",
+    "workers",
+}
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),
@@ -169,6 +182,8 @@ CALLED_THERE: Final = {
     "group.consumer.max.size": "consumer_size_max",
     "group.consumer.migration.policy": "migration_policy",
     "group.consumer.session.timeout.ms": "consumer_session_of",
+    "group.ephemeral.patterns": "ephemeral_patterns",
+    "group.ephemeral.ttl.ms": "ephemeral_ttl_ms",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "session_timeout_max_ms",
     "group.max.size": "size_max",
@@ -180,6 +195,7 @@ CALLED_THERE: Final = {
     "offset.metadata.max.bytes": "offset_metadata_bytes_max",
     "offsets.retention.check.interval.ms": "retention_check_interval_ms",
     "offsets.retention.minutes": "offsets_retention_ms",
+    "share.coordinator.snapshot.update.records.per.snapshot": "updates_per_snapshot",
     "socket.request.max.bytes": "request_bytes_max",
     "transaction.max.timeout.ms": "timeout_max_ms",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "expiry_check_interval_ms",

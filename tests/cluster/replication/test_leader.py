@@ -11,6 +11,7 @@ from cluster.replication.leader import (
     Outcome,
     Proposal,
     Released,
+    perhaps_proposed,
 )
 from cluster.replication.partition import PartitionReplica
 from protocol.errors import ErrorCode
@@ -23,7 +24,12 @@ class Stage:
     """A leader, broker 1, and its followers 2 and 3."""
 
     def __init__(
-        self, *in_sync: int, min_isr: int = 1, log_end: int = 0, epoch_start: int = 0
+        self,
+        *in_sync: int,
+        min_isr: int = 1,
+        log_end: int = 0,
+        epoch_start: int = 0,
+        proposed: tuple[int, ...] = (),
     ) -> None:
         self.image = PartitionImage((1, 2, 3), in_sync or (1, 2, 3), 1, 5, 7)
         self.min_isr = min_isr
@@ -31,7 +37,11 @@ class Stage:
         self.now_ms = START_MS
         self.ineligible: set[int] = set()
         replica = PartitionReplica(
-            1, self.image, min_insync_replicas=min_isr, log_end_offset=log_end
+            1,
+            self.image,
+            min_insync_replicas=min_isr,
+            log_end_offset=log_end,
+            proposed=proposed,
         )
         self.leader: LeaderPartition[str] = LeaderPartition(
             replica,
@@ -291,3 +301,35 @@ def test_a_stranger_s_fetch_brings_nothing() -> None:
     stage = Stage(1)
     stage.leader.grew(3)
     assert stage.leader.fetched(Contact(9, -1, 0), 3, START_MS) == Outcome()
+
+
+def test_a_predecessor_may_have_proposed_whoever_is_not_in_sync() -> None:
+    assert perhaps_proposed(PartitionImage((1, 2, 3), (1, 2), 1)) == (1, 2, 3)
+    assert perhaps_proposed(PartitionImage((1, 2, 3), (3, 2, 1), 1)) == ()
+
+
+def test_a_successor_commits_nothing_that_a_replica_misses_until_older_proposals_are_void() -> None:
+    """The process before us had proposed to take 3 in, and died. That may be decided at any time,
+    and 3 may be elected then."""
+    stage = Stage(1, 2, log_end=10, proposed=(1, 2, 3))
+    proposal = stage.check().proposal
+    assert members(proposal) == [1, 2]
+    stage.fetch(2, 10)
+    assert stage.leader.high_watermark == 0
+    stage.fetch(3, 4)
+    assert stage.leader.high_watermark == 4
+    assert stage.follow(1, 2, partition_epoch=8).has_moved
+    assert stage.leader.high_watermark == 10
+
+
+def test_a_successor_asks_again_until_it_is_told() -> None:
+    stage = Stage(1, 2, log_end=10, proposed=(1, 2, 3))
+    proposal = stage.check().proposal
+    assert proposal is not None
+    assert stage.check().proposal is None
+    for code in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.REQUEST_TIMED_OUT):
+        stage.leader.settled(proposal, code, stage.now_ms)
+        stage.now_ms += RETRY_MS
+        assert stage.check().proposal == proposal
+    stage.fetch(2, 10)
+    assert stage.leader.high_watermark == 0

@@ -8,7 +8,11 @@ import pytest
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import TRANSACTION_STATE
-from node.router.coordinator_kinds import transaction_settings
+from coordinator.group.requests import FollowTopics
+from coordinator.group.rules import OwnRules, Rules
+from node.router.coordinator_kinds import GroupKind, group_settings, transaction_settings
+from node.router.patterns import Patterns
+from tests.support.group_room import GroupRoom
 from tests.support.transaction_room import TransactionRoom
 
 
@@ -43,3 +47,45 @@ def test_settings_of_transactions_come_from_configs_and_features(room: Transacti
     assert settings.expiry_check_interval_ms == 3
     assert settings.transaction_version == 2
     assert transaction_settings(broker_settings(room.image, 0, {}), {}).transaction_version == 0
+
+
+def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
+    group = ConfigResourceType.GROUP
+    with GroupRoom(tmp_path) as room:
+        room.controller.set_config(
+            ConfigResourceType.BROKER,
+            "",
+            group_ephemeral_patterns="console-*,ci",
+            group_ephemeral_ttl_ms="7",
+        )
+        room.controller.set_config(group, "a", group_ephemeral="true", group_ttl_ms="9")
+        room.controller.set_config(group, "b", group_protocol_allow="share,consumer")
+        room.controller.set_config(group, "c", consumer_session_timeout_ms="50000")
+        room.follow()
+        rules = group_settings(broker_settings(room.image, 0, {}), room.image).rules
+    assert rules == Rules(
+        ephemeral_patterns=("console-*", "ci"),
+        ephemeral_ttl_ms=7,
+        own={
+            "a": OwnRules(is_ephemeral=True, ttl_ms=9),
+            "b": OwnRules(protocols=frozenset({"share", "consumer"})),
+        },
+    )
+
+
+def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
+    kind = GroupKind(Patterns())
+    with GroupRoom(tmp_path) as room:
+        kind.configure(broker_settings(room.image, 0, {}), room.image)
+        shard = kind.new_shard()
+        for ttl_ms, is_news in (("9", True), ("9", False), ("8", True)):
+            before = room.image
+            room.controller.set_config(
+                ConfigResourceType.GROUP, "g", group_ephemeral="true", group_ttl_ms=ttl_ms
+            )
+            room.follow()
+            kind.configure(broker_settings(room.image, 0, {}), room.image)
+            assert kind.follow(before, room.image) is is_news
+            news = kind.news(shard)
+            assert isinstance(news, FollowTopics)
+            assert news.has_new_rules is is_news

@@ -168,6 +168,10 @@ def test_a_node_that_is_about_to_stop_is_not_asked_back_in(room: ReplicaRoom) ->
     room.run_until(lambda: follower.log().log_end_offset == 1, "it has everything")
     room.now_ms += 2_000
     room.settle()
+    # It may be proposed that all stays as it is.
+    assert {broker for each in leader.proposals for broker, _ in each.in_sync} <= {0}
+    leader.proposals.clear()
+    room.change(state(0, 1, 0, partition_epoch=1))
     assert leader.proposals == []
     room.decide(BrokerRegistered(1, 9, b"j" * 16, ()))
     for node in room.nodes:
@@ -218,6 +222,7 @@ def test_what_a_dead_leader_had_alone_is_cut_when_it_comes_back(room: ReplicaRoo
     # The other one leads, with what was acknowledged, and goes on.
     room.change(state(1, 2, 1))
     second.start()
+    room.change(state(1, 2, 1, partition_epoch=1))
     acknowledged(room, 2, batch_of(3, fill=7), leader=1)
     first.start()
     room.settle()
@@ -625,7 +630,13 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
         # The other one leads with what was acknowledged.
         image = image_of(state(1, 2, 1), state(1, 2, 1), offset=2, ports=ports)
         second.start()
-        second.greet(image)
+        second.hear(Follow)
+        second.say(MetadataSnapshot(image.offset, (encode_records(image_records(image)),)))
+        # It wants older proposals to be void, and has its way.
+        assert isinstance(second.hear(Submit), Submit)
+        sure = state(1, 2, 1, partition_epoch=1)
+        image = image_of(sure, sure, offset=3, ports=ports)
+        second.tell(image)
         wait_until(lambda: second.ends(0) == (60, 60), what="the new leader stands")
         assert [second.batches(partition) for partition in (0, 1)] == acknowledged_then
         first.start()
@@ -645,3 +656,18 @@ def test_a_killed_leader_leaves_all_that_was_acknowledged_and_is_cut_when_it_is_
         router.close()
         first.close()
         second.close()
+
+
+def test_a_worker_that_starts_within_a_reign_has_older_proposals_made_void(
+    room: ReplicaRoom,
+) -> None:
+    """The worker before it may have proposed to take the follower in: it may lead soon."""
+    room.start(state(0, 1, 0))
+    leader, follower = room.nodes
+    follower.stop()
+    leader.append(1, batch_of())
+    room.run_until(lambda: bool(leader.proposals), "it asks for the ISR as it is")
+    assert leader.proposals[0].in_sync == ((0, -1),)
+    assert (leader.log().log_end_offset, leader.log().high_watermark) == (1, 0)
+    room.change(state(0, 1, 0, partition_epoch=1))
+    room.run_until(lambda: leader.log().high_watermark == 1, "nothing older holds any more")

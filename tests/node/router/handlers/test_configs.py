@@ -351,7 +351,10 @@ def test_a_groups_keys_are_described_set_or_not(room: RouterRoom) -> None:
     room.controller.set_config(GROUP, "g", consumer_session_timeout_ms="50000")
     room.follow()
     told = {config.name: config for config in describe(room, GROUP, "g", synonyms=True).configs}
-    assert told.keys() == {"consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"}
+    assert {name for name in told if name.startswith("consumer.")} == {
+        "consumer.session.timeout.ms",
+        "consumer.heartbeat.interval.ms",
+    }
     own, default = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
     assert (own.value, own.config_source) == ("50000", 8)
     assert (default.value, default.config_source) == ("5000", 5)
@@ -359,3 +362,19 @@ def test_a_groups_keys_are_described_set_or_not(room: RouterRoom) -> None:
         "consumer.session.timeout.ms",
         "group.consumer.session.timeout.ms",
     ]
+
+
+def test_whether_a_group_is_ephemeral_is_told_with_what_says_so(room: RouterRoom) -> None:
+    room.controller.set_config(BROKER, "", group_ephemeral_patterns="console-*")
+    room.controller.set_config(GROUP, "console-kept", group_ephemeral="false")
+    room.follow()
+
+    def told(name: str) -> tuple[str | None, int, list[str]]:
+        configs = describe(room, GROUP, name, synonyms=True).configs
+        [config] = [config for config in configs if config.name == "group.ephemeral"]
+        return config.value, config.config_source, [s.name for s in config.synonyms]
+
+    patterns, own = "group.ephemeral.patterns", "group.ephemeral"
+    assert told("other") == ("false", 5, [own])
+    assert told("console-1") == ("true", 3, [patterns, own])
+    assert told("console-kept") == ("false", 8, [own, patterns, own])

@@ -1,0 +1,99 @@
+"""The keys of ours that say who may be in a group and how long it stays: group.ephemeral and its
+kin, which hold for groups of every kind.
+
+A group that is ephemeral goes, with its offsets, some time after its last member has. Which groups
+are is said for one group (resource type GROUP), or by the names of many in the broker's
+configuration: whole names, and prefixes with a star behind them. No more than that, because a list
+of expressions could not be told apart at its commas.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from cluster.metadata.config_definitions import (
+    ConfigScope,
+    ConfigType,
+    ConfigValue,
+    Definitions,
+    Limit,
+    at_least,
+    define,
+    table,
+)
+
+PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
+"""By which members may join groups, as ListGroups names the types of groups."""
+EPHEMERAL: Final = "group.ephemeral"
+EPHEMERAL_PATTERNS: Final = "group.ephemeral.patterns"
+_ENFORCED_BY: Final = "coordinator.group.rules"
+
+
+def _are_patterns(value: ConfigValue) -> bool:
+    return isinstance(value, tuple) and not any("*" in pattern[:-1] for pattern in value)
+
+
+def _are_protocols(value: ConfigValue) -> bool:
+    return isinstance(value, tuple) and len(value) > 0 and set(value) <= set(PROTOCOLS)
+
+
+RULE_BROKER_CONFIGS: Final = (
+    define(
+        EPHEMERAL_PATTERNS,
+        ConfigType.LIST,
+        "",
+        "The groups that are ephemeral unless they say otherwise: names, or beginnings of names"
+        " with a star behind them, as console-consumer-*.",
+        enforced_by=_ENFORCED_BY,
+        limit=Limit("a comma-separated list of names; a star may stand at an end", _are_patterns),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "group.ephemeral.ttl.ms",
+        ConfigType.LONG,
+        0,
+        "How long an ephemeral group stays when its last member has gone; 0 for not at all.",
+        enforced_by=_ENFORCED_BY,
+        limit=at_least(0),
+        scope=ConfigScope.CLUSTER,
+    ),
+)
+"""Parts of the broker's table."""
+
+RULE_GROUP_CONFIGS: Final[Definitions] = table(
+    [
+        define(
+            EPHEMERAL,
+            ConfigType.BOOLEAN,
+            "false",
+            "Whether the group goes, with its offsets, when its last member has gone. If it is not"
+            " set the broker's group.ephemeral.patterns say so.",
+            enforced_by=_ENFORCED_BY,
+        ),
+        define(
+            "group.protocol.allow",
+            ConfigType.LIST,
+            ",".join(PROTOCOLS),
+            "The protocols by which members may join the group.",
+            enforced_by="coordinator.group.admission",
+            limit=Limit(f"one or more of: {', '.join(PROTOCOLS)}", _are_protocols),
+        ),
+        define(
+            "group.ttl.ms",
+            ConfigType.LONG,
+            0,
+            "How long the group stays when its last member has gone, if it is ephemeral.",
+            enforced_by=_ENFORCED_BY,
+            limit=at_least(0),
+            synonyms=("group.ephemeral.ttl.ms",),
+        ),
+    ]
+)
+"""Parts of the groups' table."""
+
+
+def matches_any(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a name is one of the patterns, or begins as one that ends in a star."""
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns
+    )

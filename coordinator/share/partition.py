@@ -1,0 +1,583 @@
+"""One partition of one share group on the partition's leader: who holds which records (KIP-932).
+
+                  acquire       accept, gap     release         reject         lock ends
+    AVAILABLE     ACQUIRED      refused         refused         refused        -
+    ACQUIRED      -             ACKNOWLEDGED,   AVAILABLE,      ARCHIVED or    AVAILABLE, or given
+                                ARCHIVED        or given up     ARCHIVING      up at the limit
+    ACKNOWLEDGED  -             refused         refused         refused        -
+    ARCHIVING     -             refused         refused         refused        -
+    ARCHIVED      -             refused         refused         refused        -
+
+Given up is ARCHIVING in a group with a dead-letter topic, until `on_dead_lettered`, and else
+ARCHIVED. The start offset passes what is ACKNOWLEDGED or ARCHIVED.
+
+What members acknowledge counts when it is written: such records are in transition, and nothing
+else happens to them until `on_written` says how it went; after a failure they are as before. Locks
+that end and members that leave take effect at once and are written along, because a record that
+nobody holds must not wait for anything. At most one write is under way; what comes meanwhile goes
+together in the next one. Invariant: a record is ACQUIRED by one member, and no acknowledged record
+is acquired again.
+
+The host (node/router/share_partitions.py) calls a method with the time, and then asks what is to be
+written, what is to be given to the dead-letter topic and when to call again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from coordinator.share.acknowledging import AcknowledgeType, Batch, Verdict, verdicts_of
+from coordinator.share.acquisition import (
+    AcquiredRange,
+    Harvest,
+    LogBatch,
+    Position,
+    Wish,
+    is_last_attempt,
+    suspects_max,
+)
+from coordinator.share.runs import NOBODY, TERMINAL, RecordState, Run, Runs, Target
+from coordinator.share.terms import Terms
+from protocol.errors import ErrorCode
+
+NOTHING_TO_WRITE: Final = 0
+_Range: TypeAlias = tuple[int, int]
+
+
+class Taken(NamedTuple):
+    """The fate of acknowledgements: refused, or good once the write of that id is durable; at once
+    with NOTHING_TO_WRITE."""
+
+    error_code: ErrorCode
+    write_id: int = NOTHING_TO_WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class StateBatch:
+    """Offsets [first_offset, last_offset], both included as on the wire, in one durable state."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class StateWrite:
+    """What is to be made durable. `delivery_complete_count` of the records from `start_offset` on
+    are done with (KIP-1226)."""
+
+    write_id: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: tuple[StateBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters:
+    """Records [start, end) for the dead-letter topic."""
+
+    start: int
+    end: int
+    delivery_count: int
+    is_rejected: bool
+
+
+class SharePartition:
+    """See the module's docstring. Times are milliseconds of the host's clock."""
+
+    def __init__(
+        self, start_offset: int, batches: Iterable[StateBatch], *, now_ms: int, terms: Terms
+    ) -> None:
+        """As it was last written. What rested before rests anew: nobody has written since when."""
+        self._runs = Runs(start_offset)
+        self._complete_count = 0
+        self._available_from = start_offset
+        self._queued: list[_Range] = []
+        self._dirty: list[_Range] = []
+        self._lazy: list[_Range] = []
+        self._writing: list[_Range] = []
+        self._writing_along: list[_Range] = []
+        self._written_start = self._writing_start = start_offset
+        self._write_id = 0
+        self._is_writing = False
+        self._deadline_ms: int | None = None
+        for batch in sorted(batches, key=lambda batch: batch.first_offset):
+            self._load(batch, now_ms, terms)
+        self._advance()
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    @property
+    def start_offset(self) -> int:
+        """Everything below is done with."""
+        return self._runs.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Nothing from here on has been acquired yet."""
+        return self._runs.end_offset
+
+    @property
+    def run_count(self) -> int:
+        """How many runs the records under way are kept as."""
+        return len(self._runs)
+
+    @property
+    def open_count(self) -> int:
+        """Records between start and end that are not done with."""
+        return self.end_offset - self.start_offset - self._complete_count
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything is written."""
+        return not (self._is_writing or self._has_news)
+
+    def runs(self) -> Iterable[Run]:
+        """The runs in order; to be looked at only."""
+        return iter(self._runs)
+
+    def position(self, now_ms: int, records_max: int, terms: Terms) -> Position | None:
+        """Where a member that wants so many records should read; None while there is nothing that
+        it may have."""
+        offset = None
+        count = 0
+        end = self.start_offset
+        for run in self._runs.from_offset(self._available_from):
+            if not _is_free(run, now_ms):
+                continue
+            if offset is None:
+                offset = run.start
+            count += run.end - run.start
+            end = run.end
+            if count >= records_max:
+                return Position(offset, end)
+        if self.open_count < terms.record_locks_max:
+            return Position(self.end_offset if offset is None else offset, None)
+        return None if offset is None else Position(offset, end)
+
+    def next_deadline_ms(self) -> int | None:
+        """When to call `on_time`, None for never."""
+        return self._deadline_ms
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def acquire(
+        self,
+        member_id: str,
+        offset: int,
+        batches: Sequence[LogBatch],
+        wish: Wish,
+        *,
+        now_ms: int,
+        terms: Terms,
+    ) -> list[AcquiredRange]:
+        """Lock records for a member. `batches` are what the log has from `offset` on, where
+        `position` said to read, in order; offsets between them exist no more."""
+        assert member_id != NOBODY
+        harvest = Harvest(wish)
+        at = offset
+        for batch in batches:
+            if harvest.is_full:
+                break
+            start = max(at, batch.start)
+            self._skip(at, start)
+            if batch.is_void:
+                self._skip(start, batch.end)
+            else:
+                self._extend(batch.end, terms)
+                may_go_on = self._acquire_batch(member_id, start, batch, harvest, now_ms, terms)
+                if not may_go_on or self.end_offset < batch.end:
+                    # With too many records under way already, the rest of the batch comes later.
+                    break
+            at = max(at, batch.end)
+        self._advance()
+        return harvest.ranges
+
+    def acknowledge(
+        self, member_id: str, batches: Sequence[Batch], *, now_ms: int, terms: Terms
+    ) -> Taken:
+        """Take acknowledgements, and say which write makes them count.
+
+        All of them or none: INVALID_RECORD_STATE if the member does not hold one of the records, or
+        holds it no more; INVALID_REQUEST behind what anybody has acquired. What lies below the
+        start offset has gone meanwhile, and is passed over. The batches must have no `fault_of`.
+        """
+        verdicts = [
+            verdict._replace(start=max(verdict.start, self.start_offset))
+            for verdict in verdicts_of(batches)
+            if verdict.end > self.start_offset
+        ]
+        for verdict in verdicts:
+            if verdict.end > self.end_offset:
+                return Taken(ErrorCode.INVALID_REQUEST)
+            for run in self._runs.overlapping(verdict.start, verdict.end):
+                if not _is_held(run, member_id, now_ms):
+                    return Taken(ErrorCode.INVALID_RECORD_STATE)
+        is_written = False
+        for verdict in verdicts:
+            is_written |= self._apply(verdict, now_ms, terms)
+        return Taken(ErrorCode.NONE, self._write_id + 1 if is_written else NOTHING_TO_WRITE)
+
+    def release_member(
+        self, member_id: str, *, was_delivered: bool, now_ms: int, terms: Terms
+    ) -> None:
+        """The member has gone: others may have what it holds. If it says itself that it goes, what
+        it still holds never reached its application, and that delivery does not count."""
+        for run in list(self._runs):
+            if run.member_id == member_id and run.state is RecordState.ACQUIRED:
+                if run.target is not None:
+                    # If the write fails nobody is there to try again: the lock ends with it.
+                    run.due_ms = now_ms
+                elif was_delivered:
+                    self._let_go(run, now_ms, terms)
+                else:
+                    run.delivery_count -= 1
+                    self._make_available(run, 0)
+        self._runs.join(self.start_offset, self.end_offset)
+        self._advance()
+
+    # -- time, log and writes ---------------------------------------------------------------------
+
+    def on_time(self, now_ms: int, terms: Terms) -> bool:
+        """End the locks that are due; whether some records have become available."""
+        self._deadline_ms = None
+        is_any = False
+        for run in list(self._runs):
+            if run.due_ms == 0 or run.target is not None:
+                continue
+            if run.due_ms > now_ms:
+                self._remind(run.due_ms)
+            elif run.state is RecordState.ACQUIRED:
+                self._let_go(run, now_ms, terms)
+                is_any |= _is_free(run, now_ms)
+            else:
+                run.due_ms = 0
+                is_any = True
+        self._runs.join(self.start_offset, self.end_offset)
+        self._advance()
+        return is_any
+
+    def on_log_start(self, log_start_offset: int) -> None:
+        """The log begins here now: what lies below is archived, whoever holds it."""
+        if log_start_offset <= self.start_offset:
+            return
+        for run in self._runs.drop_before(log_start_offset):
+            if run.state in TERMINAL:
+                self._complete_count -= run.end - run.start
+        self._advance()
+
+    def next_write(self) -> StateWrite | None:
+        """What is to be made durable now; None if nothing is or a write is under way. The host
+        calls `on_written` when it knows how it went."""
+        if self._is_writing or not self._has_news:
+            return None
+        self._is_writing = True
+        self._write_id += 1
+        self._writing, self._queued = self._queued, []
+        dirty, self._dirty, self._lazy = self._dirty + self._lazy, [], []
+        start, complete = self._after_the_write()
+        self._writing_start = start
+        batches: list[StateBatch] = []
+        for first, last in sorted({*self._writing, *dirty}):
+            for run in self._runs.overlapping(first, last):
+                if run.is_dirty:
+                    run.is_dirty = False
+                    self._writing_along.append((run.start, run.end))
+                elif run.target is None:
+                    continue
+                if run.start >= start:
+                    _add(batches, run)
+        return StateWrite(self._write_id, start, complete, tuple(batches))
+
+    def on_written(self, *, is_done: bool, now_ms: int, terms: Terms) -> None:
+        """The write under way is durable, or failed: then what was acknowledged is held as before,
+        and what was written along is to be written again."""
+        self._is_writing = False
+        if is_done:
+            self._written_start = self._writing_start
+        written, self._writing = self._writing, []
+        along, self._writing_along = self._writing_along, []
+        for start, end in written:
+            for run in self._runs.overlapping(start, end):
+                target, run.target = run.target, None
+                if target is None:
+                    continue  # a neighbour, where the log's start has taken the run itself
+                if is_done:
+                    self._settle(run, target)
+                elif run.due_ms <= now_ms:
+                    self._let_go(run, now_ms, terms)
+                else:
+                    self._remind(run.due_ms)
+            self._runs.join(start, end)
+        if not is_done:
+            for start, end in along:
+                for run in self._runs.overlapping(start, end):
+                    if run.state is not RecordState.ACQUIRED:
+                        self._mark(run)
+        self._advance()
+
+    def take_dead_letters(self) -> list[DeadLetters]:
+        """What is to be written to the dead-letter topic and has not been taken yet. It is durable
+        that nobody gets these records any more."""
+        taken = []
+        for run in self._runs:
+            if (
+                run.state is RecordState.ARCHIVING
+                and self._is_durable(run)
+                and not run.is_handed_out
+            ):
+                run.is_handed_out = True
+                taken.append(DeadLetters(run.start, run.end, run.delivery_count, run.is_rejected))
+        return taken
+
+    def on_dead_lettered(self, start: int, end: int) -> None:
+        """These records are in the dead-letter topic, or cannot be put there."""
+        for run in self._runs.carve(start, end):
+            if run.state is RecordState.ARCHIVING:
+                self._archive(run)
+        self._runs.join(start, end)
+        self._advance()
+
+    # -- inside: acquiring ------------------------------------------------------------------------
+
+    def _acquire_batch(
+        self,
+        member_id: str,
+        start: int,
+        batch: LogBatch,
+        harvest: Harvest,
+        now_ms: int,
+        terms: Terms,
+    ) -> bool:
+        """Acquire what may be had of a batch; whether to go on with the next one."""
+        suspects_left: int | None = None
+        for run in self._runs.overlapping(start, batch.end):
+            if not _is_free(run, now_ms):
+                continue
+            if run.delivery_count >= terms.delivery_count_limit:
+                # The limit has been lowered since.
+                for piece in self._runs.carve(max(run.start, start), min(run.end, batch.end)):
+                    self._give_up(piece, is_rejected=False, terms=terms)
+                continue
+            is_last = is_last_attempt(terms, run.delivery_count)
+            if is_last and harvest.count:
+                return False
+            first = max(run.start, start)
+            size = harvest.room(min(run.end, batch.end) - first)
+            allowed = suspects_max(terms, run.delivery_count, batch.end - batch.start)
+            if allowed is not None:
+                suspects_left = allowed if suspects_left is None else suspects_left
+                size = min(size, suspects_left)
+                suspects_left -= size
+            if size:
+                self._lock(member_id, first, first + size, harvest, now_ms, terms)
+            if is_last or suspects_left == 0:
+                return False
+            if harvest.is_full and harvest.room(1) == 0:
+                return False
+        return True
+
+    def _lock(
+        self, member_id: str, start: int, end: int, harvest: Harvest, now_ms: int, terms: Terms
+    ) -> None:
+        due_ms = now_ms + terms.lock_duration_ms
+        for run in self._runs.carve(start, end):
+            run.state = RecordState.ACQUIRED
+            run.delivery_count += 1
+            run.member_id = member_id
+            run.due_ms = due_ms
+            run.is_dirty = False
+            harvest.add(run.start, run.end, run.delivery_count)
+        self._remind(due_ms)
+        self._runs.join(start, end)
+
+    def _skip(self, start: int, end: int) -> None:
+        """There is nothing for anybody at [start, end): archive what nobody holds of it."""
+        if start >= end:
+            return
+        if end > self.end_offset:
+            self._runs.append(Run(self.end_offset, end))
+        for run in self._runs.carve(start, end):
+            if run.state is RecordState.AVAILABLE:
+                self._archive(run, is_urgent=False)
+        self._runs.join(start, end)
+
+    def _extend(self, end: int, terms: Terms) -> None:
+        """Take records from behind the end in, as far as they may be under way together."""
+        room = terms.record_locks_max - self.open_count
+        end = min(end, self.end_offset + room)
+        if end > self.end_offset:
+            self._runs.append(Run(self.end_offset, end))
+
+    # -- inside: what becomes of a run ------------------------------------------------------------
+
+    def _apply(self, verdict: Verdict, now_ms: int, terms: Terms) -> bool:
+        """Whether it has to be written."""
+        for run in self._runs.carve(verdict.start, verdict.end):
+            match verdict.type:
+                case AcknowledgeType.RENEW:
+                    run.due_ms = now_ms + terms.lock_duration_ms
+                    self._remind(run.due_ms)
+                    continue
+                case AcknowledgeType.ACCEPT:
+                    run.target = Target(RecordState.ACKNOWLEDGED)
+                case AcknowledgeType.GAP:
+                    run.target = Target(RecordState.ARCHIVED)
+                case AcknowledgeType.REJECT:
+                    run.target = Target(_given_up(terms), is_rejected=True)
+                case AcknowledgeType.RELEASE if run.delivery_count >= terms.delivery_count_limit:
+                    run.target = Target(_given_up(terms))
+                case AcknowledgeType.RELEASE:
+                    due_ms = _rested(run, now_ms, terms)
+                    run.target = Target(RecordState.AVAILABLE, due_ms)
+            self._queued.append((run.start, run.end))
+        return verdict.type is not AcknowledgeType.RENEW
+
+    def _settle(self, run: Run, target: Target) -> None:
+        if target.state is RecordState.AVAILABLE:
+            self._make_available(run, target.due_ms, is_written=True)
+            return
+        run.state = target.state
+        run.member_id = NOBODY
+        run.due_ms = 0
+        run.is_rejected = target.is_rejected
+        if run.state in TERMINAL:
+            self._complete_count += run.end - run.start
+
+    def _let_go(self, run: Run, now_ms: int, terms: Terms) -> None:
+        """The lock has ended without a word from its holder."""
+        if run.delivery_count >= terms.delivery_count_limit:
+            self._give_up(run, is_rejected=False, terms=terms)
+        else:
+            self._make_available(run, _rested(run, now_ms, terms))
+
+    def _make_available(self, run: Run, due_ms: int, *, is_written: bool = False) -> None:
+        run.state = RecordState.AVAILABLE
+        run.member_id = NOBODY
+        run.due_ms = due_ms
+        self._available_from = min(self._available_from, run.start)
+        if due_ms:
+            self._remind(due_ms)
+        if not is_written:
+            self._mark(run)
+
+    def _give_up(self, run: Run, *, is_rejected: bool, terms: Terms) -> None:
+        if terms.has_dead_letters:
+            run.state = RecordState.ARCHIVING
+            run.member_id = NOBODY
+            run.due_ms = 0
+            run.is_rejected = is_rejected
+            self._mark(run)
+        else:
+            self._archive(run)
+
+    def _archive(self, run: Run, *, is_urgent: bool = True) -> None:
+        run.state = RecordState.ARCHIVED
+        run.member_id = NOBODY
+        run.due_ms = 0
+        run.is_handed_out = False
+        self._complete_count += run.end - run.start
+        self._mark(run, is_urgent=is_urgent)
+
+    def _mark(self, run: Run, *, is_urgent: bool = True) -> None:
+        """To be written; soon, or else along with what is."""
+        if not run.is_dirty:
+            run.is_dirty = True
+            (self._dirty if is_urgent else self._lazy).append((run.start, run.end))
+
+    # -- inside: bookkeeping ----------------------------------------------------------------------
+
+    def _load(self, batch: StateBatch, now_ms: int, terms: Terms) -> None:
+        start, end = max(batch.first_offset, self.end_offset), batch.last_offset + 1
+        if start >= end:
+            return
+        if start > self.end_offset:
+            self._runs.append(Run(self.end_offset, start))
+        state = RecordState(batch.delivery_state)
+        run = self._runs.append(Run(start, end, state, batch.delivery_count))
+        if state in TERMINAL:
+            self._complete_count += end - start
+        elif state is RecordState.AVAILABLE:
+            run.due_ms = _rested(run, now_ms, terms)
+            if run.due_ms:
+                self._remind(run.due_ms)
+        self._runs.join(start, end)
+
+    def _advance(self) -> None:
+        """Let the start offset pass what is done with, and the hint what is not available."""
+        done = self.start_offset
+        for run in self._runs:
+            if run.state not in TERMINAL:
+                break
+            done = run.end
+            self._complete_count -= run.end - run.start
+        if done > self.start_offset:
+            self._runs.drop_before(done)
+        hint = max(self._available_from, self.start_offset)
+        for run in self._runs.from_offset(hint):
+            if run.state is RecordState.AVAILABLE:
+                break
+            hint = run.end
+        self._available_from = hint
+
+    def _is_durable(self, run: Run) -> bool:
+        return not run.is_dirty and not any(
+            start < run.end and run.start < end for start, end in self._writing_along
+        )
+
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._queued or self._dirty) or self.start_offset > self._written_start
+
+    def _after_the_write(self) -> tuple[int, int]:
+        """The start offset and the count of what is done with behind it, once it is written."""
+        start, complete = self.start_offset, self._complete_count
+        for first, last in self._writing:
+            for run in self._runs.overlapping(first, last):
+                if run.target is not None and run.target.state in TERMINAL:
+                    complete += run.end - run.start
+        for run in self._runs:
+            if (run.state if run.target is None else run.target.state) not in TERMINAL:
+                break
+            start = run.end
+            complete -= run.end - run.start
+        return start, complete
+
+    def _remind(self, due_ms: int) -> None:
+        if self._deadline_ms is None or due_ms < self._deadline_ms:
+            self._deadline_ms = due_ms
+
+
+def _is_held(run: Run, member_id: str, now_ms: int) -> bool:
+    return (
+        run.state is RecordState.ACQUIRED
+        and run.member_id == member_id
+        and run.target is None
+        and run.due_ms > now_ms
+    )
+
+
+def _is_free(run: Run, now_ms: int) -> bool:
+    return run.state is RecordState.AVAILABLE and run.due_ms <= now_ms
+
+
+def _given_up(terms: Terms) -> RecordState:
+    return RecordState.ARCHIVING if terms.has_dead_letters else RecordState.ARCHIVED
+
+
+def _rested(run: Run, now_ms: int, terms: Terms) -> int:
+    delay_ms = terms.delay_ms(run.delivery_count)
+    return now_ms + delay_ms if delay_ms else 0
+
+
+def _add(batches: list[StateBatch], run: Run) -> None:
+    """Write a run down, with the one before it if they are alike."""
+    state = run.state if run.target is None else run.target.state
+    first = run.start
+    if batches:
+        last = batches[-1]
+        is_alike = (last.delivery_state, last.delivery_count) == (state, run.delivery_count)
+        if is_alike and last.last_offset + 1 == run.start:
+            first = batches.pop().first_offset
+    batches.append(StateBatch(first, run.end - 1, int(state), run.delivery_count))

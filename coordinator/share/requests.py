@@ -1,0 +1,125 @@
+"""What a shard of share states is asked, and what it asks for.
+
+A request about a key is answered by `Refused`, or by what is said at it.
+"""
+
+from typing import NamedTuple, Self, TypeAlias
+
+from coordinator.share.batches import Batches
+from protocol.errors import ErrorCode
+from protocol.types import Uuid, uuid_from_text, uuid_to_text
+
+
+class ShareKey(NamedTuple):
+    """A share-partition: what one share group knows of one partition."""
+
+    group_id: str
+    topic_id: Uuid
+    partition: int
+
+    @property
+    def text(self) -> str:
+        """`group:topicId:partition`, as FindCoordinator has it; its hash decides on the shard."""
+        return f"{self.group_id}:{uuid_to_text(self.topic_id)}:{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The inverse of `text`; a group's id may have colons. ValueError if it is none."""
+        group_id, topic_id, partition = text.rsplit(":", 2)
+        if not group_id.strip():
+            raise ValueError(f"{text!r} names no group")
+        return cls(group_id, uuid_from_text(topic_id), int(partition))
+
+
+class Initialize(NamedTuple):
+    """Begin at `start_offset` (-1: its leader decides), in place of whatever there is of a lower
+    state epoch. Answered by None."""
+
+    key: ShareKey
+    state_epoch: int
+    start_offset: int
+
+
+class Read(NamedTuple):
+    """All that is known, for the leader of `leader_epoch` (-1: for somebody who only looks);
+    leaders of lower epochs are fenced from then on. Answered by `StateRead`."""
+
+    key: ShareKey
+    leader_epoch: int
+
+
+class StateRead(NamedTuple):
+    """The durable state of a share-partition. Start offset -1: not decided yet."""
+
+    state_epoch: int
+    start_offset: int
+    batches: Batches
+
+
+class Write(NamedTuple):
+    """What a leader has decided; start offset and count -1: unchanged. Answered by None."""
+
+    key: ShareKey
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+    batches: Batches
+
+
+class Delete(NamedTuple):
+    """Forget the key, known or not. Answered by None."""
+
+    key: ShareKey
+
+
+class Summarize(NamedTuple):
+    """Answered by `Summary`, from committed state."""
+
+    key: ShareKey
+
+
+class Summary(NamedTuple):
+    """Where a share-partition stands; start offset -1 if nobody has begun with it."""
+
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    delivery_complete_count: int
+
+
+Asked: TypeAlias = Initialize | Read | Write | Delete | Summarize
+"""What is asked about a key."""
+
+NOTHING_KNOWN = Summary(0, 0, -1, -1)
+"""Of a key that was never initialised."""
+
+
+class Refused(NamedTuple):
+    """Why a request was not carried out."""
+
+    code: ErrorCode
+    message: str
+
+
+class ForgetTopicStates(NamedTuple):
+    """These topics are no more."""
+
+    topic_ids: frozenset[Uuid]
+
+
+class MeasureLog(NamedTuple):
+    """Instruction to the shell: say with `Checkpoint` how far the log goes now."""
+
+
+class Checkpoint(NamedTuple):
+    """Write everything that is known once more, behind `end_offset`, so that what lies before it
+    is not needed any more. Answered by None."""
+
+    end_offset: int
+
+
+class DropLog(NamedTuple):
+    """Instruction to the shell: nobody needs the log before `end_offset` any more."""
+
+    end_offset: int

@@ -1,0 +1,171 @@
+"""The records of a share partition that are in flight, as runs: neighbours that fare alike are one.
+
+A consumer that keeps up has a handful of runs, whatever the number of records; a run is split only
+where records of it part ways, and joined with its neighbour when both have come to the same state.
+Invariant: the runs are adjacent, rise, and cover `[start_offset, end_offset)` without a hole; all
+ranges are half-open.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from operator import attrgetter
+from typing import Final
+
+NOBODY: Final = ""
+
+
+class RecordState(IntEnum):
+    """What became of a record, with the numbers of the durable state (KIP-932, KIP-1191).
+
+    ACQUIRED is never written: whoever loads the state lets others have the record.
+    """
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up, and on its way to the dead-letter topic."""
+    ARCHIVED = 4
+
+
+TERMINAL: Final = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})
+"""Done with: the start offset may pass."""
+
+
+@dataclass(slots=True)
+class Target:
+    """What an acquired run becomes once that is written."""
+
+    state: RecordState
+    due_ms: int = 0
+    is_rejected: bool = False
+
+
+@dataclass(slots=True)
+class Run:
+    """Records [start, end) that fare alike.
+
+    `due_ms` is when the lock of an acquired run ends, and before when an available one is not
+    delivered again. A run with a `target` waits for a write: nothing else happens to it till then.
+    `is_dirty`: it has changed and that is not written yet, nor does anybody wait for it.
+    """
+
+    start: int
+    end: int
+    state: RecordState = RecordState.AVAILABLE
+    delivery_count: int = 0
+    member_id: str = NOBODY
+    due_ms: int = 0
+    target: Target | None = None
+    is_dirty: bool = False
+    is_rejected: bool = False
+    """Of an archiving run: a member rejected it, rather than that it was delivered too often."""
+    is_handed_out: bool = False
+    """Of an archiving run: somebody is writing it to the dead-letter topic."""
+
+    def is_like(self, other: "Run") -> bool:
+        """Whether the two can be one run."""
+        if self.target is not None or other.target is not None or self.state is not other.state:
+            return False
+        if self.is_dirty is not other.is_dirty:
+            return False
+        if self.state in TERMINAL:
+            return True
+        return (
+            self.delivery_count == other.delivery_count
+            and self.member_id == other.member_id
+            and self.due_ms == other.due_ms
+            and self.is_rejected is other.is_rejected
+            and self.is_handed_out is other.is_handed_out
+        )
+
+
+_start_of = attrgetter("start")
+
+
+class Runs:
+    """The runs in order. See the module's docstring for what holds of them."""
+
+    def __init__(self, start_offset: int) -> None:
+        self._runs: list[Run] = []
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def append(self, run: Run) -> Run:
+        """Add a run at the end."""
+        assert run.start == self.end_offset < run.end, "runs are adjacent and not empty"
+        self._runs.append(run)
+        self.end_offset = run.end
+        return run
+
+    def from_offset(self, offset: int) -> Iterator[Run]:
+        """The runs from the one on that contains `offset`. They must not be split or joined while
+        they are walked."""
+        for at in range(self._at(offset), len(self._runs)):
+            yield self._runs[at]
+
+    def overlapping(self, start: int, end: int) -> list[Run]:
+        """The runs that have records of [start, end)."""
+        start, end = max(start, self.start_offset), min(end, self.end_offset)
+        return [] if start >= end else self._runs[self._at(start) : self._at(end - 1) + 1]
+
+    def carve(self, start: int, end: int) -> list[Run]:
+        """The runs of exactly [start, end), split at both ends where that is needed; the range is
+        clipped to what there is."""
+        start, end = max(start, self.start_offset), min(end, self.end_offset)
+        if start >= end:
+            return []
+        self._cut(start)
+        self._cut(end)
+        return self.overlapping(start, end)
+
+    def join(self, start: int, end: int) -> None:
+        """Join what can be joined in [start, end) and at its two ends."""
+        if not self._runs:
+            return
+        first = max(0, self._at(start) - 1)
+        last = min(len(self._runs) - 1, self._at(end))
+        joined: list[Run] = []
+        for run in self._runs[first : last + 1]:
+            if joined and joined[-1].is_like(run):
+                joined[-1].end = run.end
+            else:
+                joined.append(run)
+        if len(joined) <= last - first:
+            self._runs[first : last + 1] = joined
+
+    def drop_before(self, offset: int) -> list[Run]:
+        """Forget everything below `offset`, which may lie behind the end; what that was."""
+        self._cut(offset)
+        if offset >= self.end_offset:
+            gone, self._runs = self._runs, []
+            self.end_offset = offset
+        else:
+            count = self._at(offset)
+            gone = self._runs[:count]
+            del self._runs[:count]
+        self.start_offset = offset
+        return gone
+
+    def _at(self, offset: int) -> int:
+        """The index of the run that contains `offset`; where there is none, of the nearest."""
+        return max(0, bisect_right(self._runs, offset, key=_start_of) - 1)
+
+    def _cut(self, offset: int) -> None:
+        """See to it that a run begins at `offset`, if it lies inside."""
+        if not self.start_offset < offset < self.end_offset:
+            return
+        at = self._at(offset)
+        run = self._runs[at]
+        if run.start == offset:
+            return
+        self._runs.insert(at + 1, replace(run, start=offset))
+        run.end = offset

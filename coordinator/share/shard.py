@@ -1,0 +1,348 @@
+"""All share-partitions of one shard: who may change what, and what is written about it.
+
+The log holds for each key a snapshot and updates of it, and after so many updates a new snapshot.
+
+| Asked | Of a key | Is done |
+|---|---|---|
+| Initialize | unknown, or of a lower state epoch | snapshot: begin anew |
+| | of the same state epoch | nothing; FENCED_STATE_EPOCH for another start offset |
+| | of a higher state epoch | FENCED_STATE_EPOCH |
+| Read | unknown | INVALID_REQUEST |
+| | with a higher leader epoch | FENCED_LEADER_EPOCH |
+| | with a lower leader epoch | update: who led before is fenced |
+| | with the same leader epoch, or for nobody | nothing |
+| Write | unknown | INVALID_REQUEST |
+| | with a higher leader epoch, or state epoch | FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH |
+| | else | update, or snapshot |
+| Delete | known | tombstone |
+| | unknown | nothing |
+
+Keys of topics, or partitions, that the image does not have are UNKNOWN_TOPIC_OR_PARTITION, but for
+Delete; those of deleted topics are forgotten.
+
+Nothing in the log is ever compacted: of the updates of a key all are needed. Instead, when the log
+has grown by enough records, the shell is asked where it ends; everything known is then written
+once more behind that place, and when that is committed the shell drops what lies before (ADR 10).
+
+Invariant: a log from which its first part was dropped ends in the same table as the whole one.
+Called by coordinator.runtime, with one shard per partition of `__share_group_state`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cluster.metadata.image import TopicImage
+from coordinator.outcome import Command, Outcome, Reply, Send, TimerKey
+from coordinator.share import records as formats
+from coordinator.share.batches import DURABLE_STATES, NO_OFFSET, Batches, combine
+from coordinator.share.records import ShareStored
+from coordinator.share.requests import (
+    NOTHING_KNOWN,
+    Checkpoint,
+    Delete,
+    DropLog,
+    ForgetTopicStates,
+    Initialize,
+    MeasureLog,
+    Read,
+    Refused,
+    ShareKey,
+    StateRead,
+    Summarize,
+    Summary,
+    Write,
+)
+from coordinator.share.settings import ShareStateSettings
+from coordinator.share.state import NO_COUNT, ShareState, ShareUpdate, snapshot_of, updated
+from coordinator.timeline import Timeline, TimelineTable
+from protocol.errors import ErrorCode
+from protocol.types import ZERO_UUID, Uuid
+
+NO_EPOCH: Final = -1
+"""Of a leader or state epoch: not to be looked at."""
+
+_LOG_RECORDS_PER_KEY: Final = 4
+
+_Outcome = Outcome[ShareStored]
+_Handler = Callable[[Command, int], _Outcome]
+
+
+class ShareStateShard:
+    """The durable share-partitions of one shard. `settings` and `topics`, the image's by their ids,
+    may be replaced at any time."""
+
+    def __init__(self, settings: ShareStateSettings, topics: Mapping[Uuid, TopicImage]) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.timeline = Timeline()
+        self.states: TimelineTable[ShareKey, ShareState] = TimelineTable(self.timeline)
+        # Records since the log was last written anew, or asked to be measured for that.
+        self._log_count = 0
+        self._key_count = 0
+        self._handlers: dict[type, _Handler] = {
+            Initialize: self._initialize,
+            Read: self._read,
+            Write: self._write,
+            Delete: self._delete,
+            Summarize: self._summarize,
+            ForgetTopicStates: self._forget,
+            Checkpoint: self._checkpoint,
+        }
+
+    # -- what the runtime asks of a shard ---------------------------------------------------------
+
+    def encode(self, record: ShareStored) -> tuple[bytes, bytes | None]:
+        """Kafka's formats."""
+        return formats.encode(record)
+
+    def decode(self, key: bytes, value: bytes | None) -> ShareStored | None:
+        """Kafka's formats."""
+        return formats.decode(key, value)
+
+    def handle(self, command: Command, now_ms: int) -> _Outcome:
+        """Decide a request."""
+        return self._handlers[type(command.request)](command, now_ms)
+
+    def replay(self, record: ShareStored) -> None:
+        """Change the table as the record says."""
+        self._log_count += 1
+        value = record.value
+        if value is None:
+            self.states.remove(record.key)
+        elif isinstance(value, ShareState):
+            self.states.put(record.key, value)
+        else:
+            known = self.states.get(record.key)
+            # Without what it rests on, that was dropped: its snapshot comes later in the log.
+            if known is not None:
+                self.states.put(record.key, updated(known, value))
+
+    def on_loaded(self, now_ms: int) -> _Outcome:
+        """Nobody waits for anything; a log that is too long already is written anew."""
+        return Outcome(sends=self._measure())
+
+    def fire(self, key: TimerKey, now_ms: int) -> _Outcome:
+        """There are no timers."""
+        raise AssertionError(f"a timer of an unknown kind: {key}")
+
+    def on_append_failed(self, records: tuple[ShareStored, ...], now_ms: int) -> _Outcome:
+        """The table is back where it was. What was to be written anew may be among the records:
+        measure again with the next change."""
+        self._log_count = self._log_count_max
+        return Outcome()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _initialize(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, Initialize)
+        refused = self._why_refused(asked.key)
+        if refused is None and (asked.state_epoch < 0 or asked.start_offset < NO_OFFSET):
+            refused = Refused(
+                ErrorCode.INVALID_REQUEST,
+                "The state epoch and the start offset must not be negative.",
+            )
+        if refused is not None:
+            return _answer(command, refused)
+        known = self.states.get(asked.key)
+        if known is not None and known.state_epoch >= asked.state_epoch:
+            is_done = known.state_epoch == asked.state_epoch and asked.start_offset in (
+                NO_OFFSET,
+                known.start_offset,
+            )
+            return _answer(command, None if is_done else _fenced_state(known))
+        begun = ShareState(
+            snapshot_epoch=known.snapshot_epoch + 1 if known is not None else 0,
+            state_epoch=asked.state_epoch,
+            leader_epoch=known.leader_epoch if known is not None else 0,
+            start_offset=asked.start_offset,
+            delivery_complete_count=0,
+            create_ms=now_ms,
+            write_ms=now_ms,
+        )
+        return self._record(command, asked.key, begun, None)
+
+    def _read(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, Read)
+        key = asked.key
+        refused = self._why_refused(key)
+        if refused is not None:
+            return _answer(command, refused)
+        known = self.states.get(key)
+        if known is None:
+            return _answer(command, _uninitialised("Read"))
+        if NO_EPOCH != asked.leader_epoch < known.leader_epoch:
+            return _answer(command, _fenced_leader(known))
+        found = StateRead(known.state_epoch, known.start_offset, known.batches)
+        if asked.leader_epoch <= known.leader_epoch:
+            return _answer(command, found)
+        update = ShareUpdate(
+            snapshot_epoch=known.snapshot_epoch,
+            leader_epoch=asked.leader_epoch,
+            start_offset=known.start_offset,
+            delivery_complete_count=known.delivery_complete_count,
+        )
+        return self._record(command, key, self._change(known, update, now_ms), found)
+
+    def _write(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, Write)
+        key = asked.key
+        refused = self._why_refused(key)
+        if refused is not None:
+            return _answer(command, refused)
+        known = self.states.get(key)
+        if known is None:
+            return _answer(command, _uninitialised("Write"))
+        if NO_EPOCH != asked.leader_epoch < known.leader_epoch:
+            return _answer(command, _fenced_leader(known))
+        if NO_EPOCH != asked.state_epoch < known.state_epoch:
+            return _answer(command, _fenced_state(known))
+        if (
+            asked.start_offset < NO_OFFSET
+            or asked.delivery_complete_count < NO_COUNT
+            or not are_durable(asked.batches)
+        ):
+            return _answer(
+                command,
+                Refused(
+                    ErrorCode.INVALID_REQUEST, "An offset, a count or a state is out of range."
+                ),
+            )
+        update = ShareUpdate(
+            snapshot_epoch=known.snapshot_epoch,
+            leader_epoch=known.leader_epoch,
+            start_offset=asked.start_offset,
+            delivery_complete_count=asked.delivery_complete_count,
+            batches=combine((), asked.batches, asked.start_offset),
+        )
+        return self._record(command, key, self._change(known, update, now_ms), None)
+
+    def _delete(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, Delete)
+        if asked.key not in self.states:
+            return _answer(command, None)
+        return self._record(command, asked.key, None, None)
+
+    def _summarize(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, Summarize)
+        found: Summary | Refused | None = self._why_refused(asked.key)
+        if found is None:
+            known = self.states.committed(asked.key)
+            found = NOTHING_KNOWN
+            if known is not None:
+                found = Summary(
+                    known.state_epoch,
+                    known.leader_epoch,
+                    known.start_offset,
+                    known.delivery_complete_count,
+                )
+        return Outcome(replies=(Reply(command.request_id, found, is_immediate=True),))
+
+    def _forget(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, ForgetTopicStates)
+        records = tuple(
+            ShareStored(key, None)
+            for key, _ in self.states.items()
+            if key.topic_id in asked.topic_ids
+        )
+        return Outcome(records=records, replies=(Reply(command.request_id, None),), is_atomic=False)
+
+    def _checkpoint(self, command: Command, now_ms: int) -> _Outcome:
+        asked = command.request
+        assert isinstance(asked, Checkpoint)
+        records = tuple(
+            ShareStored(key, snapshot_of(known, now_ms)) for key, known in self.states.items()
+        )
+        self._log_count = 0
+        self._key_count = len(records)
+        return Outcome(
+            records=records,
+            replies=(Reply(command.request_id, None),),
+            sends=(Send(DropLog(asked.end_offset)),),
+            is_atomic=False,
+        )
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _why_refused(self, key: ShareKey) -> Refused | None:
+        """What is wrong with a key, whatever is asked about it."""
+        if not key.group_id or key.topic_id == ZERO_UUID or key.partition < 0:
+            return Refused(
+                ErrorCode.INVALID_REQUEST,
+                "Name a group, a topic and a partition that is not negative.",
+            )
+        topic = self.topics.get(key.topic_id)
+        if topic is None or key.partition >= len(topic.partitions):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return Refused(code, code.message)
+        return None
+
+    def _change(
+        self, known: ShareState, update: ShareUpdate, now_ms: int
+    ) -> ShareState | ShareUpdate:
+        """The update as it is written: a new snapshot, once there are enough updates."""
+        if known.update_count < self.settings.updates_per_snapshot:
+            return update
+        return snapshot_of(updated(known, update), now_ms)
+
+    def _record(
+        self,
+        command: Command,
+        key: ShareKey,
+        value: ShareState | ShareUpdate | None,
+        response: object,
+    ) -> _Outcome:
+        return Outcome(
+            records=(ShareStored(key, value),),
+            replies=(Reply(command.request_id, response),),
+            sends=self._measure(),
+        )
+
+    @property
+    def _log_count_max(self) -> int:
+        return max(self.settings.log_records_max, _LOG_RECORDS_PER_KEY * self._key_count)
+
+    def _measure(self) -> tuple[Send, ...]:
+        """Have the log measured if it has grown enough since the last time."""
+        if self._log_count < self._log_count_max:
+            return ()
+        self._log_count = 0
+        return (Send(MeasureLog()),)
+
+
+def are_durable(batches: Batches) -> bool:
+    """Whether batches name records and states that may be remembered."""
+    return all(
+        0 <= first <= last and state in DURABLE_STATES and count >= 0
+        for first, last, state, count in batches
+    )
+
+
+def _answer(command: Command, response: object) -> _Outcome:
+    """An answer that writes nothing, but follows from what was written before."""
+    return Outcome(replies=(Reply(command.request_id, response),))
+
+
+def _uninitialised(operation: str) -> Refused:
+    return Refused(
+        ErrorCode.INVALID_REQUEST,
+        f"{operation} operation on uninitialized share partition not allowed.",
+    )
+
+
+def _fenced_leader(known: ShareState) -> Refused:
+    return Refused(
+        ErrorCode.FENCED_LEADER_EPOCH, f"The leader epoch is {known.leader_epoch} by now."
+    )
+
+
+def _fenced_state(known: ShareState) -> Refused:
+    return Refused(
+        ErrorCode.FENCED_STATE_EPOCH,
+        f"The state epoch is {known.state_epoch} by now; whoever begins anew needs a higher one.",
+    )

@@ -1,0 +1,72 @@
+"""What is durably known of one share-partition, and what a record makes of it.
+
+Pure values: `replay` of the shard is these functions and nothing else. Called by `shard` and
+`records`.
+"""
+
+import msgspec
+
+from coordinator.share.batches import NO_OFFSET, Batches, combine
+
+NO_COUNT = -1
+"""Of a count of completed deliveries: unknown, or unchanged (KIP-1226)."""
+
+
+class ShareState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The state of a share-partition: what a snapshot holds, and how many updates came since.
+
+    `state_epoch` changes when somebody begins anew, `leader_epoch` with the partition's leader; who
+    writes with an older one of either is fenced. `batches` are in normal form, none below
+    `start_offset`. Times are Unix times in milliseconds.
+    """
+
+    snapshot_epoch: int = 0
+    state_epoch: int = 0
+    leader_epoch: int = 0
+    start_offset: int = NO_OFFSET
+    delivery_complete_count: int = NO_COUNT
+    create_ms: int = 0
+    write_ms: int = 0
+    batches: Batches = ()
+    update_count: int = 0
+
+
+class ShareUpdate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A change since the snapshot of the same epoch; start offset and count -1 are unchanged."""
+
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int = NO_OFFSET
+    delivery_complete_count: int = NO_COUNT
+    batches: Batches = ()
+
+
+def updated(state: ShareState, update: ShareUpdate) -> ShareState:
+    """The state after an update.
+
+    A start offset never goes back within a state epoch, so that an update which was decided before
+    another and comes behind it takes nothing back.
+    """
+    is_late = NO_OFFSET != update.start_offset < state.start_offset
+    is_count_told = update.delivery_complete_count != NO_COUNT and not is_late
+    start_offset = max(state.start_offset, update.start_offset)
+    return ShareState(
+        snapshot_epoch=state.snapshot_epoch,
+        state_epoch=state.state_epoch,
+        leader_epoch=max(state.leader_epoch, update.leader_epoch),
+        start_offset=start_offset,
+        delivery_complete_count=(
+            update.delivery_complete_count if is_count_told else state.delivery_complete_count
+        ),
+        create_ms=state.create_ms,
+        write_ms=state.write_ms,
+        batches=combine(state.batches, update.batches, start_offset),
+        update_count=state.update_count + 1,
+    )
+
+
+def snapshot_of(state: ShareState, now_ms: int) -> ShareState:
+    """The same, to be written as a new snapshot."""
+    return msgspec.structs.replace(
+        state, snapshot_epoch=state.snapshot_epoch + 1, write_ms=now_ms, update_count=0
+    )

@@ -1,0 +1,85 @@
+"""DescribeLag (20004, version 0): how far a reader is behind, in records, bytes and time.
+
+An API of our own (protocol/messages/insight.py). The leader of a partition answers from its store's
+index, without a message to the worker, in bounded work (storage/backlog.py). Who asks knows what is
+committed: that is another node's, for most groups.
+"""
+
+from cluster.replication.partition import ANY_EPOCH, check_leader
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ErrorCode
+from protocol.messages.insight import (
+    DescribeLagRequest,
+    DescribeLagRequestPartition,
+    DescribeLagResponse,
+    DescribeLagResponsePartition,
+    DescribeLagResponseTopic,
+)
+from storage.environment import StorageError
+
+
+async def handle_describe_lag(
+    request: DescribeLagRequest, context: RequestContext, services: Services
+) -> DescribeLagResponse:
+    """Needs DESCRIBE on the topics."""
+    return DescribeLagResponse(
+        topics=[
+            DescribeLagResponseTopic(
+                name=topic.name,
+                partitions=[
+                    _lag(topic.name, partition, context, services) for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _lag(
+    name: str, asked: DescribeLagRequestPartition, context: RequestContext, services: Services
+) -> DescribeLagResponsePartition:
+    answer = DescribeLagResponsePartition(partition_index=asked.partition_index)
+    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return answer
+    try:
+        answer.error_code = _fill(answer, name, asked.committed_offset, services)
+    except StorageError:
+        answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return answer
+
+
+def _fill(
+    answer: DescribeLagResponsePartition, name: str, offset: int, services: Services
+) -> ErrorCode:
+    topic = services.image.topics_by_name.get(name)
+    index = answer.partition_index
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    refusal = check_leader(topic.partitions[index], services.node_id, ANY_EPOCH)
+    if refusal:
+        return refusal
+    place = services.logs.locate(topic.topic_id, index)
+    reader = services.logs.reader(place[0]) if place is not None else None
+    if place is None or reader is None:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    number = place[1]
+    status = reader.status
+    answer.log_start_offset = start = status.log_start_offset(number)
+    answer.high_watermark = end = status.high_watermark(number)
+    answer.last_stable_offset = min(status.last_stable_offset(number), end)
+    if offset < 0:
+        return ErrorCode.NONE
+    answer.lost_records = max(start - offset, 0)
+    answer.records = answer.bytes = answer.lag_ms = 0
+    first = max(offset, start)
+    if first >= end:
+        return ErrorCode.NONE
+    backlog = reader.backlog(number, first, end)
+    answer.records, answer.bytes = backlog.record_count, backlog.byte_count
+    answer.is_estimate = backlog.is_estimate
+    if backlog.record_count:
+        is_dated = backlog.first_timestamp >= 0
+        answer.lag_ms = max(services.now_ms() - backlog.first_timestamp, 0) if is_dated else -1
+    return ErrorCode.NONE

@@ -1,0 +1,230 @@
+"""The durable state of share groups: InitializeShareGroupState (83), ReadShareGroupState (84),
+WriteShareGroupState (85), DeleteShareGroupState (86), ReadShareGroupStateSummary (87).
+
+WriteShareGroupState and ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226).
+Nodes of the cluster ask each other these (node/router/share_states.py); others need CLUSTER_ACTION.
+What becomes of a share-partition is decided in coordinator.share; here stand who may ask, and how
+an answer looks. All partitions of a request are asked for at once.
+"""
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from coordinator.share.batches import batches_of, messages_of
+from coordinator.share.requests import (
+    Asked,
+    Delete,
+    Initialize,
+    Read,
+    Refused,
+    ShareKey,
+    StateRead,
+    Summarize,
+    Summary,
+    Write,
+)
+from node.bus.reply import Reply
+from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages import share_state as messages
+
+
+class _Result(Protocol):
+    """What an answer says of a partition, whatever else it says."""
+
+    error_code: int
+    error_message: str | None
+
+
+R = TypeVar("R", bound=_Result)
+
+
+async def handle_initialize_share_group_state(
+    request: messages.InitializeShareGroupStateRequest, context: RequestContext, services: Services
+) -> messages.InitializeShareGroupStateResponse:
+    """Begin with partitions, or begin anew."""
+    asking = _Asking[messages.InitializeShareGroupStatePartitionResult](context, services)
+    results = [
+        messages.InitializeStateResult(
+            topic_id=topic.topic_id,
+            partitions=[
+                asking.ask(
+                    Initialize(
+                        ShareKey(request.group_id, topic.topic_id, asked.partition),
+                        asked.state_epoch,
+                        asked.start_offset,
+                    ),
+                    messages.InitializeShareGroupStatePartitionResult(partition=asked.partition),
+                )
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    await asking.answered()
+    return messages.InitializeShareGroupStateResponse(results=results)
+
+
+async def handle_read_share_group_state(
+    request: messages.ReadShareGroupStateRequest, context: RequestContext, services: Services
+) -> messages.ReadShareGroupStateResponse:
+    """What leaders need to go on."""
+    asking = _Asking[messages.ReadShareGroupStatePartitionResult](context, services)
+    results = [
+        messages.ReadStateResult(
+            topic_id=topic.topic_id,
+            partitions=[
+                asking.ask(
+                    Read(
+                        ShareKey(request.group_id, topic.topic_id, asked.partition),
+                        asked.leader_epoch,
+                    ),
+                    messages.ReadShareGroupStatePartitionResult(partition=asked.partition),
+                    _fill_read,
+                )
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    await asking.answered()
+    return messages.ReadShareGroupStateResponse(results=results)
+
+
+def _fill_read(result: messages.ReadShareGroupStatePartitionResult, found: object) -> None:
+    assert isinstance(found, StateRead)
+    result.state_epoch = found.state_epoch
+    result.start_offset = found.start_offset
+    result.state_batches = messages_of(found.batches)
+
+
+async def handle_write_share_group_state(
+    request: messages.WriteShareGroupStateRequest, context: RequestContext, services: Services
+) -> messages.WriteShareGroupStateResponse:
+    """What leaders have decided."""
+    asking = _Asking[messages.WriteShareGroupStatePartitionResult](context, services)
+    results = [
+        messages.WriteStateResult(
+            topic_id=topic.topic_id,
+            partitions=[
+                asking.ask(
+                    Write(
+                        ShareKey(request.group_id, topic.topic_id, asked.partition),
+                        asked.state_epoch,
+                        asked.leader_epoch,
+                        asked.start_offset,
+                        asked.delivery_complete_count,
+                        batches_of(asked.state_batches),
+                    ),
+                    messages.WriteShareGroupStatePartitionResult(partition=asked.partition),
+                )
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    await asking.answered()
+    return messages.WriteShareGroupStateResponse(results=results)
+
+
+async def handle_delete_share_group_state(
+    request: messages.DeleteShareGroupStateRequest, context: RequestContext, services: Services
+) -> messages.DeleteShareGroupStateResponse:
+    """Forget partitions."""
+    asking = _Asking[messages.DeleteShareGroupStatePartitionResult](context, services)
+    results = [
+        messages.DeleteStateResult(
+            topic_id=topic.topic_id,
+            partitions=[
+                asking.ask(
+                    Delete(ShareKey(request.group_id, topic.topic_id, asked.partition)),
+                    messages.DeleteShareGroupStatePartitionResult(partition=asked.partition),
+                )
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    await asking.answered()
+    return messages.DeleteShareGroupStateResponse(results=results)
+
+
+async def handle_read_share_group_state_summary(
+    request: messages.ReadShareGroupStateSummaryRequest, context: RequestContext, services: Services
+) -> messages.ReadShareGroupStateSummaryResponse:
+    """How far partitions are."""
+    asking = _Asking[messages.ReadShareGroupStateSummaryPartitionResult](context, services)
+    results = [
+        messages.ReadStateSummaryResult(
+            topic_id=topic.topic_id,
+            partitions=[
+                asking.ask(
+                    Summarize(ShareKey(request.group_id, topic.topic_id, asked.partition)),
+                    messages.ReadShareGroupStateSummaryPartitionResult(partition=asked.partition),
+                    _fill_summary,
+                )
+                for asked in topic.partitions
+            ],
+        )
+        for topic in request.topics
+    ]
+    await asking.answered()
+    return messages.ReadShareGroupStateSummaryResponse(results=results)
+
+
+def _fill_summary(
+    result: messages.ReadShareGroupStateSummaryPartitionResult, found: object
+) -> None:
+    assert isinstance(found, Summary)
+    result.state_epoch = found.state_epoch
+    result.leader_epoch = found.leader_epoch
+    result.start_offset = found.start_offset
+    result.delivery_complete_count = found.delivery_complete_count
+
+
+# -- for all of them ------------------------------------------------------------------------------
+
+
+def _nothing(_result: object, _found: object) -> None:
+    """An answer that says no more than that it went well."""
+
+
+class _Asking(list[tuple[R, Reply[object], Callable[[R, object], None]]]):
+    """The partitions of one request that shards have been asked about."""
+
+    def __init__(self, context: RequestContext, services: Services) -> None:
+        super().__init__()
+        self._context = context
+        self._services = services
+        self._may = services.authorizer.check(
+            context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+
+    def ask(self, asked: Asked, result: R, fill: Callable[[R, object], None] = _nothing) -> R:
+        """Ask a shard; `fill` puts what it says into the result, which is returned."""
+        if not self._may:
+            _refuse(result, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            return result
+        shards = self._services.share_coordinators
+        self.append((result, shards.call(asked.key.text, asked, self._context), fill))
+        return result
+
+    async def answered(self) -> None:
+        """Wait until all results are filled."""
+        for result, reply, fill in self:
+            try:
+                found = await reply
+            except ApiError as error:
+                # What fits into no record never will.
+                is_too_large = error.code is ErrorCode.MESSAGE_TOO_LARGE
+                _refuse(result, ErrorCode.INVALID_REQUEST if is_too_large else error.code)
+                continue
+            if isinstance(found, Refused):
+                result.error_code, result.error_message = found
+            else:
+                fill(result, found)
+
+
+def _refuse(result: _Result, code: ErrorCode) -> None:
+    result.error_code, result.error_message = code, code.message

@@ -1,0 +1,107 @@
+"""Kafka Streams, Kafka's own library: exactly once on the classic protocol, and on streams groups.
+
+The application counts words (tests/conformance/java/WordCount.java): a repartition topic, a store
+with a changelog. Every count of a word must come once and in turn, whatever happens to the
+application meanwhile.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from tests.conformance.dialogue import Cluster, unique
+from tests.support.streams_application import StreamsApplication, why_no_streams
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.java,
+    pytest.mark.skipif(bool(why_no_streams()), reason=why_no_streams() or "Kafka Streams is there"),
+]
+
+TIMEOUT_S = 60.0
+LINES = [f"w{number % 7} w{number % 3} all" for number in range(300)]
+
+
+class Counts:
+    """What the application has counted, as a reader of committed records sees it."""
+
+    def __init__(self, cluster: Cluster, topic: str) -> None:
+        self.seen: dict[str, list[int]] = defaultdict(list)
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": cluster.bootstrap,
+                "group.id": unique("counts"),
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+            }
+        )
+        self._consumer.subscribe([topic])
+
+    def wait_for(self, words: Mapping[str, int]) -> None:
+        """Read until every word has been counted so often."""
+
+        def is_there() -> bool:
+            message = self._consumer.poll(0.2)
+            if message is not None:
+                key, value = message.key(), message.value()
+                assert message.error() is None
+                assert key is not None
+                assert value is not None
+                self.seen[key.decode()].append(int(value))
+            return all(self.seen[word] and self.seen[word][-1] >= n for word, n in words.items())
+
+        try:
+            wait_until(is_there, timeout_s=TIMEOUT_S, what=f"counts of {words}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; seen: {dict(self.seen)}") from error
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def write(cluster: Cluster, topic: str, lines: list[str]) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for number, line in enumerate(lines):
+        producer.produce(topic, line, partition=number % 2)
+    assert producer.flush(TIMEOUT_S) == 0
+
+
+def words_of(lines: list[str]) -> Counter[str]:
+    return Counter(word for line in lines for word in line.split())
+
+
+def test_exactly_once_survives_a_kill_in_the_middle(cluster: Cluster, tmp_path: Path) -> None:
+    source, target = cluster.new_topic(2), cluster.new_topic(1)
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "application.id": unique("exactly-once"),
+        "processing.guarantee": "exactly_once_v2",
+        # A static member: the next instance goes on without waiting for a session to end.
+        "group.instance.id": "one",
+        "commit.interval.ms": "50",
+        "statestore.cache.max.bytes": "0",
+        "transaction.timeout.ms": "2000",
+        "auto.offset.reset": "earliest",
+        "replication.factor": "1",
+    }
+    counts = Counts(cluster, target)
+    half = len(LINES) // 2
+    with StreamsApplication(
+        tmp_path / "first", source=source, target=target, settings=settings
+    ) as first:
+        first.wait_until_running()
+        write(cluster, source, LINES[:half])
+        counts.wait_for({"all": 20})
+    with StreamsApplication(
+        tmp_path / "second", source=source, target=target, settings=settings
+    ) as second:
+        write(cluster, source, LINES[half:])
+        expected = words_of(LINES)
+        counts.wait_for(expected)
+        second.close()
+    counts.close()
+    assert counts.seen == {word: list(range(1, n + 1)) for word, n in expected.items()}

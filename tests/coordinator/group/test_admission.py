@@ -1,0 +1,52 @@
+"""Who may join a group by which protocol."""
+
+from coordinator.group.rules import OwnRules, Rules
+from coordinator.group.settings import GroupSettings
+from protocol.errors import ErrorCode
+from protocol.messages.groups import ConsumerGroupHeartbeatResponse
+from tests.support.consumer_playbook import Stage
+
+
+def stage(*protocols: str) -> Stage:
+    own = {"g": OwnRules(protocols=frozenset(protocols))}
+    return Stage({"a": 2}, GroupSettings(initial_rebalance_delay_ms=0, rules=Rules(own=own)))
+
+
+def test_classic_members_are_refused_by_a_group_that_does_not_take_them() -> None:
+    play = stage("consumer", "share")
+    refused = play.join().joined
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert refused.protocol_name is None
+    assert play.join(version=3).joined.protocol_name == ""
+    assert play.list_groups() == {}
+    play.stable(group="other")
+
+
+def test_consumers_are_refused_with_a_sentence() -> None:
+    play = stage("classic")
+    call = play.beat_call("m", topics=["a"], owned={}, timeout_ms=30_000)
+    refused = call.response(ConsumerGroupHeartbeatResponse)
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "group.protocol.allow" in str(refused.error_message)
+    assert "classic" in str(refused.error_message)
+    play.stable()
+
+
+def test_members_stay_until_they_join_again() -> None:
+    play = stage("classic")
+    [member] = play.stable()
+    own = {"g": OwnRules(protocols=frozenset({"consumer"}))}
+    play.shard.settings = GroupSettings(initial_rebalance_delay_ms=0, rules=Rules(own=own))
+    assert play.heartbeat(member, 1) == ErrorCode.NONE
+    refused = play.join(member).joined
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert refused.member_id == member
+
+
+def test_a_consumer_that_is_in_is_not_asked_again() -> None:
+    play = stage("consumer")
+    joined = play.beat("m", topics=["a"], owned={})
+    own = {"g": OwnRules(protocols=frozenset({"classic"}))}
+    play.shard.settings = GroupSettings(rules=Rules(own=own))
+    assert play.beat("m", joined.member_epoch).error_code == ErrorCode.NONE
+    assert play.beat("m", -1).error_code == ErrorCode.NONE

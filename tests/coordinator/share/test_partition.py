@@ -1,0 +1,651 @@
+"""A share partition against a dumb model of it, offset by offset, and its rules one by one."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+
+from coordinator.share.acknowledging import AcknowledgeType
+from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
+from coordinator.share.partition import (
+    NOTHING_TO_WRITE,
+    DeadLetters,
+    SharePartition,
+    StateBatch,
+    StateWrite,
+    Taken,
+)
+from coordinator.share.runs import RecordState
+from coordinator.share.terms import Terms
+from protocol.errors import ErrorCode
+from protocol.messages.share import AcknowledgementBatch
+from tests.support.share_model import DONE, Durable, ShareModel, offsets_of, write_down
+
+TERMS = Terms(lock_duration_ms=1_000)
+ACCEPT, RELEASE, REJECT = (
+    AcknowledgeType.ACCEPT,
+    AcknowledgeType.RELEASE,
+    AcknowledgeType.REJECT,
+)
+EVERYTHING = Wish(records_max=10_000)
+
+
+def batch(first: int, last: int, *types: int) -> AcknowledgementBatch:
+    return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=list(types))
+
+
+class Room:
+    """A partition, its clock and its durable state, told in a few words."""
+
+    def __init__(
+        self, start: int = 0, batches: Sequence[StateBatch] = (), terms: Terms = TERMS
+    ) -> None:
+        self.now = 100
+        self.terms = terms
+        self.partition = SharePartition(start, batches, now_ms=self.now, terms=terms)
+        self.writes: list[StateWrite] = []
+
+    def acquire(
+        self, *log: tuple[int, int], member: str = "a", wish: Wish = EVERYTHING
+    ) -> list[AcquiredRange]:
+        """Acquire from a log that has these batches."""
+        position = self.partition.position(self.now, wish.records_max, self.terms)
+        if position is None:
+            return []
+        end = position.end_offset
+        found = [
+            LogBatch(*each)
+            for each in log
+            if each[1] > position.offset and (end is None or each[0] < end)
+        ]
+        return self.partition.acquire(
+            member, position.offset, found, wish, now_ms=self.now, terms=self.terms
+        )
+
+    def acknowledge(self, *batches: AcknowledgementBatch, member: str = "a") -> Taken:
+        return self.partition.acknowledge(member, batches, now_ms=self.now, terms=self.terms)
+
+    def write(self, *, is_done: bool = True) -> StateWrite:
+        write = self.partition.next_write()
+        assert write is not None, "there is something to write"
+        self.writes.append(write)
+        self.partition.on_written(is_done=is_done, now_ms=self.now, terms=self.terms)
+        return write
+
+    def accept(self, first: int, last: int, member: str = "a") -> StateWrite:
+        assert not self.acknowledge(batch(first, last, ACCEPT), member=member).error_code
+        return self.write()
+
+    def leave(self, member: str = "a", *, was_delivered: bool = True) -> None:
+        self.partition.release_member(
+            member, was_delivered=was_delivered, now_ms=self.now, terms=self.terms
+        )
+
+    def sleep(self, ms: int) -> None:
+        self.now += ms
+        deadline = self.partition.next_deadline_ms()
+        if deadline is not None and deadline <= self.now:
+            self.partition.on_time(self.now, self.terms)
+
+    def states(self) -> list[tuple[int, int, str, int]]:
+        return [
+            (run.start, run.end, run.state.name.lower(), run.delivery_count)
+            for run in self.partition.runs()
+        ]
+
+
+ERRORS = (ErrorCode.INVALID_RECORD_STATE, ErrorCode.INVALID_REQUEST)
+
+
+def test_what_is_acknowledged_in_order_moves_the_start_offset_and_leaves_nothing_behind() -> None:
+    room = Room(10)
+    assert room.acquire((10, 20), (20, 30)) == [AcquiredRange(10, 30, 1)]
+    assert room.accept(10, 29) == StateWrite(1, 30, 0, ())
+    assert (room.partition.start_offset, room.partition.end_offset) == (30, 30)
+    assert room.states() == []
+
+
+def test_a_record_is_held_by_one_member_and_only_that_one_may_acknowledge_it() -> None:
+    room = Room()
+    room.acquire((0, 10))
+    assert room.acquire((0, 10), member="b") == []
+    assert (
+        room.acknowledge(batch(3, 3, ACCEPT), member="b").error_code
+        is ErrorCode.INVALID_RECORD_STATE
+    )
+    assert room.acknowledge(batch(3, 3, ACCEPT)).write_id == 1
+    room.write()
+    assert room.acknowledge(batch(3, 3, ACCEPT)).error_code is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_an_acknowledgement_behind_what_was_acquired_is_an_invalid_request() -> None:
+    room = Room()
+    room.acquire((0, 10))
+    assert room.acknowledge(batch(0, 10, ACCEPT)).error_code is ErrorCode.INVALID_REQUEST
+
+
+def test_one_bad_batch_spoils_all_of_a_request_and_changes_nothing() -> None:
+    room = Room()
+    room.acquire((0, 10), wish=Wish(records_max=5, is_exact=True))
+    before = room.states()
+    refused = room.acknowledge(batch(0, 2, ACCEPT), batch(4, 6, ACCEPT))
+    assert refused.error_code is ErrorCode.INVALID_RECORD_STATE
+    assert room.states() == before
+    assert room.partition.next_write() is None
+
+
+def test_an_acknowledgement_counts_once_it_is_written_and_not_before() -> None:
+    room = Room()
+    room.acquire((0, 4))
+    room.acknowledge(batch(0, 3, ACCEPT))
+    assert room.partition.start_offset == 0
+    write = room.partition.next_write()
+    assert write == StateWrite(1, 4, 0, ())
+    assert room.partition.start_offset == 0
+    room.partition.on_written(is_done=True, now_ms=room.now, terms=TERMS)
+    assert room.partition.start_offset == 4
+
+
+def test_after_a_failed_write_the_records_are_held_as_before_and_can_be_acknowledged_again() -> (
+    None
+):
+    room = Room()
+    room.acquire((0, 4))
+    room.acknowledge(batch(0, 3, ACCEPT))
+    room.write(is_done=False)
+    assert room.states() == [(0, 4, "acquired", 1)]
+    assert room.accept(0, 3).start_offset == 4
+
+
+def test_what_comes_while_a_write_is_under_way_goes_together_in_the_next_one() -> None:
+    room = Room()
+    room.acquire((0, 10))
+    assert room.acknowledge(batch(0, 0, ACCEPT)).write_id == 1
+    assert room.partition.next_write() == StateWrite(1, 1, 0, ())
+    assert room.acknowledge(batch(2, 3, ACCEPT)).write_id == 2
+    assert room.acknowledge(batch(5, 5, ACCEPT)).write_id == 2
+    assert room.partition.next_write() is None
+    room.partition.on_written(is_done=True, now_ms=room.now, terms=TERMS)
+    assert room.partition.next_write() == StateWrite(
+        2, 1, 3, (StateBatch(2, 3, 2, 1), StateBatch(5, 5, 2, 1))
+    )
+
+
+def test_a_failed_write_takes_back_nothing_of_the_next_one() -> None:
+    room = Room()
+    room.acquire((0, 10))
+    room.acknowledge(batch(0, 0, ACCEPT))
+    room.partition.next_write()
+    room.acknowledge(batch(1, 1, ACCEPT))
+    room.partition.on_written(is_done=False, now_ms=room.now, terms=TERMS)
+    assert room.write() == StateWrite(2, 0, 1, (StateBatch(1, 1, 2, 1),))
+
+
+def test_a_released_record_goes_to_others_and_counts_its_deliveries() -> None:
+    room = Room()
+    room.acquire((0, 2))
+    room.acknowledge(batch(0, 0, RELEASE), batch(1, 1, ACCEPT))
+    assert room.write().batches == (StateBatch(0, 0, 0, 1), StateBatch(1, 1, 2, 1))
+    assert room.acquire((0, 2), member="b") == [AcquiredRange(0, 1, 2)]
+
+
+@pytest.mark.parametrize("ending", ["release", "lock", "gone"])
+def test_a_record_is_given_up_when_it_has_been_delivered_as_often_as_may_be(ending: str) -> None:
+    room = Room(terms=Terms(lock_duration_ms=1_000, delivery_count_limit=3))
+    for count in (1, 2, 3):
+        assert room.acquire((0, 1)) == [AcquiredRange(0, 1, count)]
+        if ending == "release":
+            room.acknowledge(batch(0, 0, RELEASE))
+        elif ending == "lock":
+            room.sleep(1_000)
+        else:
+            room.leave()
+        room.write()
+    assert room.partition.start_offset == 1
+    assert room.acquire((0, 1)) == []
+
+
+def test_a_member_that_says_goodbye_did_not_use_up_the_delivery_of_what_it_still_held() -> None:
+    room = Room()
+    room.acquire((0, 5))
+    room.leave(was_delivered=False)
+    assert room.acquire((0, 5), member="b") == [AcquiredRange(0, 5, 1)]
+
+
+def test_a_lock_ends_at_its_time_and_late_acknowledgements_are_refused() -> None:
+    room = Room()
+    room.acquire((0, 5))
+    assert room.partition.next_deadline_ms() == room.now + 1_000
+    room.sleep(999)
+    assert room.acquire((0, 5), member="b") == []
+    room.sleep(1)
+    assert room.acknowledge(batch(0, 0, ACCEPT)).error_code is ErrorCode.INVALID_RECORD_STATE
+    assert room.acquire((0, 5), member="b") == [AcquiredRange(0, 5, 2)]
+
+
+def test_a_lock_that_is_over_counts_no_more_even_before_the_timer_has_said_so() -> None:
+    room = Room()
+    room.acquire((0, 5))
+    room.now += 1_000
+    assert room.acknowledge(batch(0, 0, ACCEPT)).error_code is ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_renewed_lock_holds_longer_and_needs_no_write() -> None:
+    room = Room()
+    room.acquire((0, 5))
+    room.sleep(600)
+    assert room.acknowledge(batch(1, 1, AcknowledgeType.RENEW)).write_id == NOTHING_TO_WRITE
+    room.sleep(600)
+    assert room.states() == [
+        (0, 1, "available", 1),
+        (1, 2, "acquired", 1),
+        (2, 5, "available", 1),
+    ]
+
+
+def test_a_lock_does_not_end_while_its_acknowledgement_is_written() -> None:
+    room = Room()
+    room.acquire((0, 5))
+    room.acknowledge(batch(0, 4, ACCEPT))
+    room.partition.next_write()
+    room.sleep(5_000)
+    assert room.states() == [(0, 5, "acquired", 1)]
+    room.partition.on_written(is_done=False, now_ms=room.now, terms=TERMS)
+    assert room.states() == [(0, 5, "available", 1)]
+
+
+def test_a_member_that_left_while_its_acknowledgement_failed_holds_nothing() -> None:
+    room = Room()
+    room.acquire((0, 5))
+    room.acknowledge(batch(0, 4, ACCEPT))
+    room.partition.next_write()
+    room.leave()
+    room.partition.on_written(is_done=False, now_ms=room.now, terms=TERMS)
+    assert room.states() == [(0, 5, "available", 1)]
+
+
+def test_in_batch_mode_whole_batches_are_acquired_up_to_the_one_that_reaches_the_wish() -> None:
+    room = Room()
+    found = room.acquire((0, 4), (4, 8), (8, 12), wish=Wish(records_max=5))
+    assert found == [AcquiredRange(0, 8, 1)]
+
+
+def test_ranges_are_told_in_pieces_of_about_the_batch_size_along_the_logs_batches() -> None:
+    room = Room()
+    wish = Wish(records_max=100, batch_size=5)
+    assert room.acquire((0, 4), (4, 8), (8, 12), (12, 20), wish=wish) == [
+        AcquiredRange(0, 8, 1),
+        AcquiredRange(8, 20, 1),
+    ]
+    assert room.partition.run_count == 1
+
+
+def test_in_limit_mode_not_one_record_too_many_is_acquired() -> None:
+    room = Room()
+    wish = Wish(records_max=5, is_exact=True)
+    assert room.acquire((0, 4), (4, 8), wish=wish) == [AcquiredRange(0, 5, 1)]
+    assert room.acquire((0, 4), (4, 8), wish=wish, member="b") == [AcquiredRange(5, 8, 1)]
+
+
+def test_no_more_records_are_under_way_than_may_be() -> None:
+    room = Room(terms=Terms(record_locks_max=100))
+    assert room.acquire((0, 150)) == [AcquiredRange(0, 100, 1)]
+    assert room.partition.position(room.now, 10, room.terms) is None
+    room.accept(0, 9)
+    assert room.partition.position(room.now, 10, room.terms) == Position(100, None)
+    assert room.acquire((0, 150)) == [AcquiredRange(100, 110, 1)]
+
+
+def test_what_is_done_with_in_the_middle_does_not_take_up_the_window() -> None:
+    room = Room(terms=Terms(record_locks_max=100))
+    room.acquire((0, 200))
+    room.accept(1, 99)
+    assert room.acquire((0, 200)) == [AcquiredRange(100, 199, 1)]
+
+
+def test_offsets_that_the_log_has_no_more_are_passed_over() -> None:
+    room = Room()
+    assert room.acquire((3, 5), (8, 10)) == [AcquiredRange(3, 5, 1), AcquiredRange(8, 10, 1)]
+    assert room.partition.start_offset == 3
+    assert room.accept(3, 4).start_offset == 8
+
+
+def test_markers_and_aborted_records_are_archived_and_no_member_sees_them() -> None:
+    room = Room()
+    found = room.partition.acquire(
+        "a",
+        0,
+        [LogBatch(0, 5, is_void=True), LogBatch(5, 8), LogBatch(8, 9, is_void=True)],
+        EVERYTHING,
+        now_ms=room.now,
+        terms=TERMS,
+    )
+    assert found == [AcquiredRange(5, 8, 1)]
+    assert room.partition.start_offset == 5
+    assert room.accept(5, 7).start_offset == 9
+
+
+def test_where_the_log_begins_later_everything_below_is_gone_whoever_holds_it() -> None:
+    room = Room()
+    room.acquire((0, 10))
+    room.acknowledge(batch(2, 7, ACCEPT))
+    room.partition.on_log_start(5)
+    assert room.partition.start_offset == 5
+    assert room.write() == StateWrite(1, 8, 0, ())
+    assert room.partition.start_offset == 8
+    assert room.acknowledge(batch(3, 8, ACCEPT)).error_code == ErrorCode.NONE
+
+
+def test_a_log_that_begins_behind_the_end_takes_both_ends_along() -> None:
+    room = Room()
+    room.acquire((0, 10))
+    room.partition.on_log_start(50)
+    assert (room.partition.start_offset, room.partition.end_offset) == (50, 50)
+    assert room.write() == StateWrite(1, 50, 0, ())
+
+
+def test_a_suspect_comes_with_fewer_and_fewer_others_and_alone_at_last() -> None:
+    room = Room(terms=Terms(lock_duration_ms=1_000, delivery_count_limit=6))
+    sizes = []
+    for _ in range(6):
+        found = room.acquire((0, 16))
+        sizes.append(sum(each.end - each.start for each in found))
+        room.sleep(1_000)
+    # Suspect from the third redelivery on: a half of the batch, a quarter of it, one.
+    assert sizes[:4] == [16, 16, 16, 8]
+    room = Room(0, [StateBatch(0, 15, 0, 4)], room.terms)
+    assert room.acquire((0, 16)) == [AcquiredRange(0, 4, 5)]
+    room = Room(0, [StateBatch(0, 15, 0, 5)], room.terms)
+    assert room.acquire((0, 16)) == [AcquiredRange(0, 1, 6)]
+
+
+def test_the_last_attempt_is_made_alone_though_others_are_there_before_it() -> None:
+    room = Room(0, [StateBatch(4, 4, 0, 4)])
+    assert room.acquire((0, 8)) == [AcquiredRange(0, 4, 1)]
+    assert room.acquire((0, 8)) == [AcquiredRange(4, 5, 5)]
+    assert room.acquire((0, 8)) == [AcquiredRange(5, 8, 1)]
+
+
+def test_a_rejected_record_is_archived_at_once_where_there_is_no_dead_letter_topic() -> None:
+    room = Room()
+    room.acquire((0, 2))
+    room.acknowledge(batch(0, 1, REJECT))
+    assert room.write().start_offset == 2
+    assert room.partition.take_dead_letters() == []
+
+
+def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived() -> None:
+    room = Room(terms=Terms(has_dead_letters=True))
+    room.acquire((0, 4))
+    room.acknowledge(batch(0, 1, REJECT), batch(2, 3, ACCEPT))
+    assert room.partition.take_dead_letters() == [], "not before it is durable"
+    assert room.write() == StateWrite(
+        1, 0, 2, (StateBatch(0, 1, RecordState.ARCHIVING, 1), StateBatch(2, 3, 2, 1))
+    )
+    assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 1, is_rejected=True)]
+    assert room.partition.take_dead_letters() == [], "once"
+    room.partition.on_dead_lettered(0, 2)
+    assert room.write().start_offset == 4
+
+
+def test_dead_letters_that_a_leader_did_not_finish_are_taken_up_by_the_next() -> None:
+    room = Room(0, [StateBatch(0, 1, 3, 5)], Terms(has_dead_letters=True))
+    assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 5, is_rejected=False)]
+
+
+def test_a_record_rests_before_it_is_delivered_again_and_longer_each_time() -> None:
+    terms = Terms(lock_duration_ms=1_000, redelivery_delay_ms=200, redelivery_backoff=3.0)
+    room = Room(terms=terms)
+    room.acquire((0, 2))
+    room.acknowledge(batch(0, 0, RELEASE))
+    room.write()
+    room.sleep(199)
+    assert room.acquire((0, 2)) == []
+    room.sleep(1)
+    assert room.acquire((0, 2)) == [AcquiredRange(0, 1, 2)]
+    room.acknowledge(batch(0, 0, RELEASE))
+    room.write()
+    room.sleep(599)
+    assert room.acquire((0, 1)) == []
+    room.sleep(1)
+    assert room.acquire((0, 1)) == [AcquiredRange(0, 1, 3)]
+
+
+def test_what_rested_rests_anew_with_the_next_leader() -> None:
+    terms = Terms(redelivery_delay_ms=200)
+    room = Room(0, [StateBatch(0, 0, 0, 1)], terms)
+    assert room.acquire((0, 1)) == []
+    room.sleep(200)
+    assert room.acquire((0, 1)) == [AcquiredRange(0, 1, 2)]
+
+
+def test_the_state_that_was_written_is_taken_up_with_what_lay_between() -> None:
+    room = Room(5, [StateBatch(8, 9, 2, 1), StateBatch(12, 12, 0, 2)])
+    assert room.states() == [
+        (5, 8, "available", 0),
+        (8, 10, "acknowledged", 1),
+        (10, 12, "available", 0),
+        (12, 13, "available", 2),
+    ]
+    assert room.acquire((0, 20)) == [
+        AcquiredRange(5, 8, 1),
+        AcquiredRange(10, 12, 1),
+        AcquiredRange(12, 13, 3),
+        AcquiredRange(13, 20, 1),
+    ]
+
+
+def test_a_consumer_that_keeps_up_has_few_runs_whatever_the_number_of_records() -> None:
+    room = Room()
+    log = [(start, start + 7) for start in range(0, 700, 7)]
+    most = 0
+    for _ in range(100):
+        for found in room.acquire(*log, wish=Wish(records_max=10)):
+            room.accept(found.start, found.end - 1)
+        most = max(most, room.partition.run_count)
+    assert most <= 1
+    assert room.partition.start_offset == 700
+
+
+# -- against the model -----------------------------------------------------------------------------
+
+
+class Both:
+    """The machine and the model side by side; `durable` is what has been written."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.now = 1_000
+        self.terms = self.draw_terms()
+        self.start = self.random.choice([0, 7])
+        self.machine = SharePartition(self.start, (), now_ms=self.now, terms=self.terms)
+        self.model = ShareModel(self.start)
+        self.durable: Durable = {}
+        self.durable_start = self.start
+        self.log: list[LogBatch] = []
+        at = self.start
+        while at < self.start + 120:
+            at += self.random.choice([0, 0, 0, 0, 2])
+            end = at + self.random.choice([1, 1, 3, 8])
+            self.log.append(LogBatch(at, end, self.random.random() < 0.1))
+            at = end
+        self.under_way: StateWrite | None = None
+        self.acknowledged: set[int] = set()
+
+    def draw_terms(self) -> Terms:
+        draw = self.random.choice
+        return Terms(
+            lock_duration_ms=draw([50, 200]),
+            delivery_count_limit=draw([2, 3, 5, 6]),
+            record_locks_max=draw([5, 20, 200]),
+            redelivery_delay_ms=draw([0, 0, 30]),
+            redelivery_backoff=draw([1.0, 2.0]),
+            has_dead_letters=draw([False, True]),
+        )
+
+    def step(self) -> None:
+        steps = (
+            self.acquire,
+            self.acquire,
+            self.acknowledge,
+            self.acknowledge,
+            self.write,
+            self.write,
+            self.pass_time,
+            self.leave,
+            self.dead_letters,
+            self.log_start,
+        )
+        weights = (4, 4, 4, 4, 4, 4, 4, 1, 2, 0.3)
+        self.random.choices(steps, weights)[0]()
+        self.check()
+
+    def acquire(self) -> None:
+        wish = Wish(
+            records_max=self.random.choice([1, 4, 30]),
+            batch_size=self.random.choice([1, 5, 100]),
+            is_exact=self.random.random() < 0.5,
+        )
+        position = self.machine.position(self.now, wish.records_max, self.terms)
+        expected = self.model.position(self.now, wish.records_max, self.terms)
+        if position is None or expected is None:
+            assert position is expected is None
+            return
+        # The machine may stop at the end of a run where the model stops within it.
+        assert position.offset == expected[0]
+        assert (position.end_offset is None) == (expected[1] is None)
+        end = position.end_offset or 10**9
+        found = [each for each in self.log if each.end > position.offset and each.start < end][
+            : self.random.choice([1, 3, 50])
+        ]
+        member = self.random.choice("abc")
+        ranges = self.machine.acquire(
+            member, position.offset, found, wish, now_ms=self.now, terms=self.terms
+        )
+        acquired = self.model.acquire(member, position.offset, found, wish, self.now, self.terms)
+        assert offsets_of(ranges) == acquired
+        assert not self.acknowledged.intersection(acquired), "acquired again"
+        for each in ranges:
+            for offset in range(each.start, each.end):
+                assert self.model.entries[offset].count == each.delivery_count
+
+    def acknowledge(self) -> None:
+        member = self.random.choice("abc")
+        held = [
+            offset
+            for offset in self.model.entries
+            if self.model.may_acknowledge(member, offset, self.now)
+        ]
+        if not held or self.random.random() < 0.1:
+            lowest, highest = self.model.start - 2, self.model.end + 2
+            wanted = sorted({self.random.randint(max(0, lowest), highest) for _ in range(2)})
+        else:
+            first = self.random.choice(held)
+            wanted = [
+                offset for offset in held if first <= offset < first + self.random.choice([1, 9])
+            ]
+        kinds = {offset: self.random.choice([0, 1, 1, 1, 2, 2, 3, 4]) for offset in wanted}
+        batches = [batch(offset, offset, kind) for offset, kind in kinds.items()]
+        if len(wanted) > 1 and wanted[-1] - wanted[0] + 1 == len(wanted):
+            batches = [batch(wanted[0], wanted[-1], *kinds.values())]
+        given = self.machine.acknowledge(member, batches, now_ms=self.now, terms=self.terms)
+        relevant = [offset for offset in wanted if offset >= self.model.start]
+        expected: ErrorCode | None = None
+        for offset in relevant:
+            if offset >= self.model.end:
+                expected = ErrorCode.INVALID_REQUEST
+            elif not self.model.may_acknowledge(member, offset, self.now):
+                expected = ErrorCode.INVALID_RECORD_STATE
+            else:
+                continue
+            break
+        if expected is not None:
+            assert given.error_code in ERRORS
+            return
+        assert given.error_code == ErrorCode.NONE
+        assert (given.write_id == 0) == all(kinds[offset] == 4 for offset in relevant)
+        for offset in relevant:
+            self.model.acknowledge(offset, kinds[offset], self.now, self.terms)
+
+    def write(self) -> None:
+        if self.under_way is None:
+            self.under_way = self.machine.next_write()
+            if self.under_way is None:
+                assert not self.model.queued
+                return
+            self.model.begin_write()
+            return
+        write, self.under_way = self.under_way, None
+        is_done = self.random.random() < 0.8
+        if is_done:
+            self.durable = write_down(self.durable, write)
+            self.durable_start = write.start_offset
+            self.acknowledged |= {
+                offset
+                for offset in self.model.writing
+                if (entry := self.model.entries.get(offset)) is not None
+                and entry.target is RecordState.ACKNOWLEDGED
+            }
+            done = [state for state, _ in self.durable.values() if state in DONE]
+            assert write.delivery_complete_count == len(done)
+        self.machine.on_written(is_done=is_done, now_ms=self.now, terms=self.terms)
+        self.model.end_write(is_done, self.now, self.terms)
+
+    def pass_time(self) -> None:
+        self.now += self.random.choice([1, 20, 60])
+        self.machine.on_time(self.now, self.terms)
+        self.model.on_time(self.now, self.terms)
+
+    def leave(self) -> None:
+        member, was_delivered = self.random.choice("abc"), self.random.random() < 0.5
+        self.machine.release_member(
+            member, was_delivered=was_delivered, now_ms=self.now, terms=self.terms
+        )
+        self.model.release(member, was_delivered, self.now, self.terms)
+
+    def dead_letters(self) -> None:
+        for letters in self.machine.take_dead_letters():
+            for offset in range(letters.start, letters.end):
+                assert self.model.entries[offset].state is RecordState.ARCHIVING
+                assert self.durable[offset][0] == RecordState.ARCHIVING
+            self.machine.on_dead_lettered(letters.start, letters.end)
+            self.model.dead_lettered(letters.start, letters.end)
+
+    def log_start(self) -> None:
+        offset = self.model.start + self.random.choice([1, 3, 10])
+        self.machine.on_log_start(offset)
+        self.model.on_log_start(offset)
+
+    def check(self) -> None:
+        machine, model = self.machine, self.model
+        assert (machine.start_offset, machine.end_offset) == (model.start, model.end)
+        assert machine.open_count == model.open_count()
+        at = machine.start_offset
+        for run in machine.runs():
+            assert run.start == at < run.end, "the runs are adjacent and not empty"
+            for offset in range(run.start, run.end):
+                entry = model.entries[offset]
+                assert run.state is entry.state
+                assert (run.target and run.target.state) == entry.target
+                if run.state not in DONE:
+                    assert (run.delivery_count, run.member_id) == (entry.count, entry.member)
+                    assert run.due_ms == entry.due
+            at = run.end
+        assert at == machine.end_offset
+        dues = [
+            entry.due
+            for entry in model.entries.values()
+            if entry.due > self.now and entry.target is None
+        ]
+        deadline = machine.next_deadline_ms()
+        assert not dues or (deadline is not None and deadline <= min(dues))
+        for offset in self.acknowledged:
+            is_kept = offset < self.durable_start or self.durable[offset][0] in DONE
+            assert is_kept, "an acknowledged record would come back after a crash"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_machine_does_what_the_model_does_whatever_happens(seed: int) -> None:
+    both = Both(seed)
+    for _ in range(250):
+        both.step()

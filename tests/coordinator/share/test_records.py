@@ -1,0 +1,103 @@
+"""The records of `__share_group_state` are Kafka's, octet by octet."""
+
+import pytest
+
+from coordinator.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from coordinator.share.records import ShareStored, decode, encode
+from coordinator.share.requests import ShareKey
+from coordinator.share.state import ShareState, ShareUpdate
+from protocol.errors import ProtocolError
+
+TOPIC = bytes(range(16))
+KEY = ShareKey("grp", TOPIC, 2)
+SNAPSHOT = ShareState(
+    snapshot_epoch=1,
+    state_epoch=2,
+    leader_epoch=3,
+    start_offset=4,
+    delivery_complete_count=5,
+    create_ms=6,
+    write_ms=7,
+    batches=(StateBatch(8, 9, ACKNOWLEDGED, 1), StateBatch(10, 11, AVAILABLE, 2)),
+)
+UPDATE = ShareUpdate(
+    snapshot_epoch=1,
+    leader_epoch=3,
+    start_offset=-1,
+    delivery_complete_count=-1,
+    batches=(StateBatch(8, 9, ACKNOWLEDGED, 1),),
+)
+NAME = b"\0\3grp" + TOPIC + b"\0\0\0\2"
+
+
+def long(value: int) -> bytes:
+    return value.to_bytes(8, signed=True)
+
+
+def test_a_snapshot_as_kafka_writes_it() -> None:
+    key, value = encode(ShareStored(KEY, SNAPSHOT))
+    assert key == b"\0\0" + NAME
+    assert value == (
+        b"\0\0"
+        + b"\0\0\0\1\0\0\0\2\0\0\0\3"
+        + long(4)
+        + long(6)
+        + long(7)
+        + b"\3"
+        + (long(8) + long(9) + b"\2\0\1\0")
+        + (long(10) + long(11) + b"\0\0\2\0")
+        + b"\1\0\4\0\0\0\5"
+    )
+
+
+def test_an_update_as_kafka_writes_it() -> None:
+    key, value = encode(ShareStored(KEY, UPDATE))
+    assert key == b"\0\1" + NAME
+    assert value == (
+        b"\0\0" + b"\0\0\0\1\0\0\0\3" + long(-1) + b"\2" + long(8) + long(9) + b"\2\0\1\0" + b"\0"
+    )
+
+
+@pytest.mark.parametrize("value", [SNAPSHOT, UPDATE, None])
+def test_what_is_written_is_read(value: ShareState | ShareUpdate | None) -> None:
+    stored = ShareStored(KEY, value)
+    assert decode(*encode(stored)) == stored
+
+
+def test_a_tombstone_is_a_snapshot_without_a_value() -> None:
+    assert encode(ShareStored(KEY, None)) == (b"\0\0" + NAME, None)
+
+
+def test_unsorted_batches_of_a_snapshot_are_put_in_order() -> None:
+    mixed = ShareState(
+        batches=(StateBatch(10, 11, AVAILABLE, 2), StateBatch(8, 9, AVAILABLE, 2)),
+    )
+    read = decode(*encode(ShareStored(KEY, mixed)))
+    assert read is not None
+    assert isinstance(read.value, ShareState)
+    assert read.value.batches == (StateBatch(8, 11, AVAILABLE, 2),)
+
+
+def test_unknown_kinds_are_passed_over() -> None:
+    assert decode(b"\0\2" + NAME, b"\0\0") is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"", b""),
+        (b"\0\0\0\3gr", b"\0\0"),
+        (b"\0\0" + NAME, b"\0\0\0"),
+        (b"\0\0" + NAME, b"\0\1"),
+        (b"\0\1" + NAME, b""),
+        (b"\0\0\0\2\xff\xff" + TOPIC + b"\0\0\0\2", None),
+    ],
+)
+def test_what_is_malformed_is_said_to_be(key: bytes, value: bytes | None) -> None:
+    with pytest.raises(ProtocolError):
+        decode(key, value)
+
+
+def test_a_name_that_is_too_long_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="too long"):
+        encode(ShareStored(ShareKey("x" * 40_000, TOPIC, 0), None))

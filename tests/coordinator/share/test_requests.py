@@ -1,0 +1,40 @@
+"""Share-partitions have a name that all brokers compute alike."""
+
+import pytest
+
+from coordinator.ownership import shard_of
+from coordinator.share.requests import ShareKey
+from protocol.types import uuid_from_text
+
+TOPIC = uuid_from_text("AAAAAAAAAAEAAAAAAAAAAg")
+
+
+@pytest.mark.parametrize("group_id", ["g", "a:b", ":", "ä b"])
+def test_what_is_written_is_read(group_id: str) -> None:
+    key = ShareKey(group_id, TOPIC, 7)
+    assert ShareKey.parse(key.text) == key
+
+
+def test_the_name_is_kafkas() -> None:
+    text = ShareKey("g", TOPIC, 7).text
+    assert text == "g:AAAAAAAAAAEAAAAAAAAAAg:7"
+    # Of Java's "g:AAAAAAAAAAEAAAAAAAAAAg:7".hashCode().
+    assert shard_of(text, 50) == 24
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "g",
+        "g:AAAAAAAAAAEAAAAAAAAAAg",
+        ":AAAAAAAAAAEAAAAAAAAAAg:0",
+        " :AAAAAAAAAAEAAAAAAAAAAg:0",
+        "g:topic:0",
+        "g:AAAAAAAAAAEAAAAAAAAAAg:",
+        "g:AAAAAAAAAAEAAAAAAAAAAg:x",
+    ],
+)
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - of three kinds
+        ShareKey.parse(text)

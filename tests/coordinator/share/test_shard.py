@@ -1,0 +1,382 @@
+"""Share states as a dialogue: who may change what, what is written, and what a log is worth."""
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as some
+
+from coordinator.outcome import Marker
+from coordinator.runtime import TransactionalEntry
+from coordinator.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, NO_OFFSET, StateBatch
+from coordinator.share.records import decode
+from coordinator.share.requests import (
+    NOTHING_KNOWN,
+    Checkpoint,
+    DropLog,
+    ForgetTopicStates,
+    ShareKey,
+    StateRead,
+    Summarize,
+    Summary,
+    Write,
+)
+from coordinator.share.settings import ShareStateSettings
+from coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
+from protocol.errors import ErrorCode
+from protocol.types import ZERO_UUID
+from tests.support.controller_room import topic_id
+from tests.support.share_playbook import KEY, OTHER_TOPIC, TOPIC, SharePlaybook, topics
+
+OTHER = ShareKey("g", OTHER_TOPIC, 1)
+
+
+def acknowledged(first: int, last: int, count: int = 1) -> StateBatch:
+    return StateBatch(first, last, ACKNOWLEDGED, count)
+
+
+def begun(settings: ShareStateSettings | None = None) -> SharePlaybook:
+    playbook = SharePlaybook(settings)
+    assert playbook.initialize() == ErrorCode.NONE
+    return playbook
+
+
+def kinds(playbook: SharePlaybook) -> str:
+    """Of each record in the log: a snapshot, an update, a tombstone."""
+    found = ""
+    for entry in playbook.log:
+        assert not isinstance(entry, Marker | TransactionalEntry)
+        key, value = entry
+        assert key is not None
+        record = decode(key, value)
+        assert record is not None
+        found += {ShareState: "S", ShareUpdate: "u", type(None): "x"}[type(record.value)]
+    return found
+
+
+# -- beginning -------------------------------------------------------------------------------------
+
+
+def test_what_nobody_began_with_is_neither_read_nor_written() -> None:
+    playbook = SharePlaybook()
+    assert playbook.read() == ErrorCode.INVALID_REQUEST
+    assert playbook.write(acknowledged(0, 1)) == ErrorCode.INVALID_REQUEST
+    assert playbook.summary() == NOTHING_KNOWN
+    assert playbook.log == []
+
+
+def test_a_share_partition_begins_where_it_is_told() -> None:
+    playbook = SharePlaybook()
+    assert playbook.initialize(start_offset=7, state_epoch=4) == ErrorCode.NONE
+    assert playbook.read() == StateRead(4, 7, ())
+    assert playbook.summary() == Summary(4, 1, 7, 0)
+
+
+def test_the_start_may_be_left_to_the_leader() -> None:
+    playbook = SharePlaybook()
+    assert playbook.initialize(start_offset=NO_OFFSET) == ErrorCode.NONE
+    assert playbook.read() == StateRead(1, NO_OFFSET, ())
+    assert playbook.write(start_offset=12, count=0) == ErrorCode.NONE
+    assert playbook.read() == StateRead(1, 12, ())
+
+
+def test_asked_once_more_nothing_is_begun_anew() -> None:
+    playbook = begun()
+    assert playbook.initialize() == ErrorCode.NONE
+    assert playbook.write(acknowledged(0, 3)) == ErrorCode.NONE
+    assert playbook.initialize() == ErrorCode.NONE
+    assert playbook.write(start_offset=4) == ErrorCode.NONE
+    assert playbook.initialize(start_offset=NO_OFFSET) == ErrorCode.NONE
+    assert playbook.read() == StateRead(1, 4, ())
+    assert kinds(playbook) == "Suuu"
+
+
+def test_another_start_needs_a_higher_state_epoch() -> None:
+    playbook = begun()
+    assert playbook.write(acknowledged(2, 3), start_offset=1) == ErrorCode.NONE
+    assert playbook.initialize(start_offset=9) == ErrorCode.FENCED_STATE_EPOCH
+    assert playbook.initialize(state_epoch=0, start_offset=9) == ErrorCode.FENCED_STATE_EPOCH
+    assert playbook.initialize(state_epoch=2, start_offset=0) == ErrorCode.NONE
+    assert playbook.read() == StateRead(2, 0, ())
+
+
+def test_who_wrote_before_it_began_anew_is_fenced() -> None:
+    playbook = begun()
+    assert playbook.read(leader_epoch=3) == StateRead(1, 0, ())
+    assert playbook.initialize(state_epoch=2, start_offset=5) == ErrorCode.NONE
+    assert playbook.write(start_offset=8, leader_epoch=3) == ErrorCode.FENCED_STATE_EPOCH
+    assert playbook.read(leader_epoch=2) == ErrorCode.FENCED_LEADER_EPOCH
+    assert playbook.write(start_offset=8, leader_epoch=3, state_epoch=2) == ErrorCode.NONE
+
+
+# -- leaders ---------------------------------------------------------------------------------------
+
+
+def test_a_new_leader_fences_the_old_one() -> None:
+    playbook = begun()
+    assert playbook.read(leader_epoch=1) == StateRead(1, 0, ())
+    assert playbook.write(acknowledged(0, 1), leader_epoch=1) == ErrorCode.NONE
+    assert playbook.read(leader_epoch=2) == StateRead(1, 0, (acknowledged(0, 1),))
+    assert playbook.write(acknowledged(2, 3), leader_epoch=1) == ErrorCode.FENCED_LEADER_EPOCH
+    assert playbook.read(leader_epoch=1) == ErrorCode.FENCED_LEADER_EPOCH
+    playbook.reload()
+    assert playbook.write(acknowledged(2, 3), leader_epoch=1) == ErrorCode.FENCED_LEADER_EPOCH
+    assert playbook.write(acknowledged(2, 3), leader_epoch=2) == ErrorCode.NONE
+
+
+def test_looking_fences_nobody() -> None:
+    playbook = begun()
+    playbook.read(leader_epoch=2)
+    size = len(playbook.log)
+    assert playbook.read(leader_epoch=-1) == StateRead(1, 0, ())
+    assert playbook.read(leader_epoch=2) == StateRead(1, 0, ())
+    assert len(playbook.log) == size
+
+
+def test_epochs_that_nobody_names_are_not_looked_at() -> None:
+    playbook = begun()
+    playbook.read(leader_epoch=2)
+    assert playbook.write(start_offset=1, leader_epoch=-1, state_epoch=-1) == ErrorCode.NONE
+    assert playbook.summary() == Summary(1, 2, 1, 0)
+
+
+def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> None:
+    playbook = begun()
+    playbook.hold_log()
+    written = playbook.ask(Write(KEY, 1, 1, 3, 0, (acknowledged(5, 6),)))
+    summary = playbook.ask(Summarize(KEY))
+    assert summary.response(Summary) == Summary(1, 0, 0, 0)
+    assert written.is_parked
+    playbook.release_log()
+    assert written.response(object) is None
+    assert playbook.read() == StateRead(1, 3, (acknowledged(5, 6),))
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def test_batches_are_combined_and_what_is_done_with_goes() -> None:
+    playbook = begun()
+    playbook.write(StateBatch(0, 9, AVAILABLE, 1))
+    playbook.write(acknowledged(2, 3), StateBatch(6, 6, ARCHIVED, 1), count=3)
+    assert playbook.read() == StateRead(
+        1,
+        0,
+        (
+            StateBatch(0, 1, AVAILABLE, 1),
+            acknowledged(2, 3),
+            StateBatch(4, 5, AVAILABLE, 1),
+            StateBatch(6, 6, ARCHIVED, 1),
+            StateBatch(7, 9, AVAILABLE, 1),
+        ),
+    )
+    playbook.write(start_offset=7, count=0)
+    assert playbook.read() == StateRead(1, 7, (StateBatch(7, 9, AVAILABLE, 1),))
+    assert playbook.summary() == Summary(1, 1, 7, 0)
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        StateBatch(3, 2, AVAILABLE, 1),
+        StateBatch(-1, 2, AVAILABLE, 1),
+        StateBatch(0, 2, 1, 1),
+        StateBatch(0, 2, 5, 1),
+        StateBatch(0, 2, AVAILABLE, -1),
+    ],
+)
+def test_batches_that_cannot_be_are_refused(batch: StateBatch) -> None:
+    playbook = begun()
+    assert playbook.write(batch) == ErrorCode.INVALID_REQUEST
+    assert kinds(playbook) == "S"
+
+
+def test_numbers_that_cannot_be_are_refused() -> None:
+    playbook = begun()
+    assert playbook.write(start_offset=-2) == ErrorCode.INVALID_REQUEST
+    assert playbook.write(count=-2) == ErrorCode.INVALID_REQUEST
+    assert playbook.initialize(OTHER, state_epoch=-1) == ErrorCode.INVALID_REQUEST
+    assert playbook.initialize(OTHER, start_offset=-2) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize(
+    "key", [ShareKey("", TOPIC, 0), ShareKey("g", ZERO_UUID, 0), ShareKey("g", TOPIC, -1)]
+)
+def test_keys_that_name_nothing_are_refused(key: ShareKey) -> None:
+    playbook = SharePlaybook()
+    assert playbook.initialize(key) == ErrorCode.INVALID_REQUEST
+    assert playbook.read(key) == ErrorCode.INVALID_REQUEST
+    assert playbook.write(key=key) == ErrorCode.INVALID_REQUEST
+    assert playbook.summary(key) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("key", [ShareKey("g", TOPIC, 3), ShareKey("g", topic_id(9), 0)])
+def test_partitions_that_are_not_there_are_said_not_to_be(key: ShareKey) -> None:
+    playbook = SharePlaybook()
+    expected = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert playbook.initialize(key) == expected
+    assert playbook.read(key) == expected
+    assert playbook.write(key=key) == expected
+    assert playbook.summary(key) == expected
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+def test_after_enough_updates_the_whole_is_written() -> None:
+    playbook = begun(ShareStateSettings(updates_per_snapshot=2))
+    for at in range(6):
+        playbook.write(acknowledged(2 * at, 2 * at))
+    assert kinds(playbook) == "SuuSuuS"
+    playbook.reload()
+    expected = tuple(acknowledged(2 * at, 2 * at) for at in range(6))
+    assert playbook.read(leader_epoch=0) == StateRead(1, 0, expected)
+    # The count of updates is that of the log, whoever counts.
+    playbook.write(start_offset=1)
+    assert kinds(playbook) == "SuuSuuSu"
+
+
+def test_without_updates_everything_is_a_snapshot() -> None:
+    playbook = begun(ShareStateSettings(updates_per_snapshot=0))
+    playbook.write(acknowledged(1, 1))
+    playbook.read(leader_epoch=4)
+    assert kinds(playbook) == "SSS"
+
+
+def test_what_is_deleted_is_unknown_and_may_begin_again() -> None:
+    playbook = begun()
+    playbook.initialize(OTHER)
+    assert playbook.delete() == ErrorCode.NONE
+    assert playbook.delete() == ErrorCode.NONE
+    assert kinds(playbook) == "SSx"
+    playbook.reload()
+    assert playbook.read() == ErrorCode.INVALID_REQUEST
+    assert playbook.read(OTHER) == StateRead(1, 0, ())
+    assert playbook.initialize(state_epoch=0, start_offset=3) == ErrorCode.NONE
+
+
+def test_what_was_known_of_deleted_topics_goes() -> None:
+    playbook = begun()
+    playbook.initialize(ShareKey("other", TOPIC, 2))
+    playbook.initialize(OTHER)
+    playbook.topics = playbook.shard.topics = topics(OTHER_TOPIC)
+    assert playbook.read() == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    playbook.ask(ForgetTopicStates(frozenset({TOPIC})))
+    assert [key for key, _ in playbook.shard.states.items()] == [OTHER]
+    assert playbook.delete() == ErrorCode.NONE
+    assert kinds(playbook) == "SSSxx"
+
+
+def test_what_could_not_be_written_was_never_said() -> None:
+    playbook = begun()
+    playbook.write(acknowledged(0, 1))
+    playbook.hold_log()
+    lost = playbook.ask(Write(KEY, 1, 1, 2, 0, ()))
+    playbook.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert lost.refused_with == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert playbook.read(leader_epoch=0) == StateRead(1, 0, (acknowledged(0, 1),))
+    assert playbook.write(start_offset=1) == ErrorCode.NONE
+    before = dict(playbook.shard.states.items())
+    playbook.reload()
+    assert dict(playbook.shard.states.items()) == before
+
+
+# -- the log ---------------------------------------------------------------------------------------
+
+
+def test_a_long_log_is_written_anew_and_its_beginning_dropped() -> None:
+    playbook = SharePlaybook(ShareStateSettings(updates_per_snapshot=7, log_records_max=20))
+    keys = [ShareKey(f"g{at}", TOPIC, at) for at in range(3)]
+    for key in keys:
+        playbook.initialize(key)
+    rounds = 0
+    dropped = 0
+    for at in range(200):
+        playbook.write(acknowledged(3 * at, 3 * at), key=keys[at % 2], start_offset=2 * at)
+        newly = playbook.carry_out()
+        if newly:
+            rounds += 1
+            assert newly > dropped
+            dropped = newly
+            expected = dict(playbook.shard.states.items())
+            rest = SharePlaybook(playbook.settings, log=playbook.log[dropped:])
+            assert dict(rest.shard.states.items()) == expected
+    assert 200 // 25 <= rounds <= 200 // 15
+    # The third was never touched again, and is there nevertheless.
+    assert len(playbook.log) - dropped < 30
+
+
+def test_what_was_written_while_the_log_was_measured_is_not_lost() -> None:
+    playbook = begun()
+    playbook.write(acknowledged(0, 0))
+    end_offset = len(playbook.log)
+    playbook.write(acknowledged(2, 2))
+    playbook.hold_log()
+    playbook.ask(Checkpoint(end_offset))
+    late = playbook.ask(Write(KEY, 1, 1, NO_OFFSET, NO_COUNT, (acknowledged(4, 4),)))
+    assert DropLog(end_offset) not in playbook.sent
+    playbook.release_log()
+    assert late.response(object) is None
+    assert DropLog(end_offset) in playbook.sent
+    rest = SharePlaybook(log=playbook.log[end_offset:])
+    assert dict(rest.shard.states.items()) == dict(playbook.shard.states.items())
+    assert rest.read(leader_epoch=0) == StateRead(
+        1, 0, (acknowledged(0, 0), acknowledged(2, 2), acknowledged(4, 4))
+    )
+
+
+def test_a_checkpoint_that_fails_drops_nothing_and_is_tried_again() -> None:
+    playbook = begun(ShareStateSettings(log_records_max=1))
+    playbook.write(acknowledged(0, 0))
+    playbook.hold_log()
+    assert playbook.carry_out() == 0
+    playbook.fail_log(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert playbook.carry_out() == 0
+    assert playbook.write(acknowledged(1, 1)) == ErrorCode.NONE
+    assert playbook.carry_out() == len(playbook.log) - 1
+
+
+Step = tuple[str, int, int, int]
+
+
+@some.composite
+def a_step(draw: some.DrawFn) -> Step:
+    return (
+        draw(some.sampled_from(("initialize", "read", "write", "write", "write", "delete"))),
+        draw(some.integers(0, 1)),
+        draw(some.integers(0, 3)),
+        draw(some.integers(0, 12)),
+    )
+
+
+def take(playbook: SharePlaybook, step: Step) -> None:
+    what, which, epoch, offset = step
+    key = (KEY, OTHER)[which]
+    if what == "initialize":
+        playbook.initialize(key, state_epoch=epoch, start_offset=offset)
+    elif what == "read":
+        playbook.read(key, leader_epoch=epoch)
+    elif what == "write":
+        playbook.write(
+            StateBatch(offset, offset + epoch, ACKNOWLEDGED, 1),
+            key=key,
+            state_epoch=epoch,
+            leader_epoch=epoch,
+            start_offset=offset - 4 if offset > 4 else NO_OFFSET,
+        )
+    else:
+        playbook.delete(key)
+
+
+@examples(deadline=None, max_examples=60)
+@given(some.lists(a_step(), max_size=25), some.integers(0, 3))
+def test_every_prefix_of_a_log_is_what_was_known_when_it_was_written(
+    steps: list[Step], updates: int
+) -> None:
+    playbook = SharePlaybook(ShareStateSettings(updates_per_snapshot=updates))
+    known: dict[int, dict[ShareKey, ShareState]] = {0: {}}
+    for step in steps:
+        take(playbook, step)
+        known[len(playbook.log)] = dict(playbook.shard.states.items())
+    for length, expected in known.items():
+        loaded = SharePlaybook(playbook.settings, log=playbook.log[:length])
+        assert dict(loaded.shard.states.items()) == expected

@@ -1,0 +1,50 @@
+"""What a record makes of what is known of a share-partition."""
+
+from coordinator.share.batches import ACKNOWLEDGED, StateBatch
+from coordinator.share.state import ShareState, ShareUpdate, snapshot_of, updated
+
+KNOWN = ShareState(
+    snapshot_epoch=3,
+    state_epoch=2,
+    leader_epoch=5,
+    start_offset=10,
+    delivery_complete_count=1,
+    create_ms=100,
+    write_ms=200,
+    batches=(StateBatch(12, 13, ACKNOWLEDGED, 1),),
+)
+
+
+def test_an_update_changes_what_it_names() -> None:
+    state = updated(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=6))
+    assert (state.start_offset, state.delivery_complete_count) == (10, 1)
+    assert (state.leader_epoch, state.update_count) == (6, 1)
+    assert (state.state_epoch, state.batches) == (2, KNOWN.batches)
+    further = ShareUpdate(
+        snapshot_epoch=3, leader_epoch=6, start_offset=13, delivery_complete_count=4
+    )
+    state = updated(state, further)
+    assert (state.start_offset, state.delivery_complete_count) == (13, 4)
+    assert state.batches == (StateBatch(13, 13, ACKNOWLEDGED, 1),)
+    assert state.update_count == 2
+
+
+def test_an_update_that_comes_late_takes_nothing_back() -> None:
+    late = ShareUpdate(
+        snapshot_epoch=3,
+        leader_epoch=4,
+        start_offset=8,
+        delivery_complete_count=9,
+        batches=(StateBatch(8, 11, ACKNOWLEDGED, 1),),
+    )
+    state = updated(KNOWN, late)
+    assert (state.start_offset, state.delivery_complete_count, state.leader_epoch) == (10, 1, 5)
+    assert state.batches == (StateBatch(10, 13, ACKNOWLEDGED, 1),)
+
+
+def test_a_snapshot_says_the_same_once_more() -> None:
+    state = updated(KNOWN, ShareUpdate(snapshot_epoch=3, leader_epoch=5, start_offset=11))
+    snapshot = snapshot_of(state, 300)
+    assert (snapshot.snapshot_epoch, snapshot.update_count) == (4, 0)
+    assert (snapshot.create_ms, snapshot.write_ms) == (100, 300)
+    assert (snapshot.start_offset, snapshot.batches) == (11, state.batches)

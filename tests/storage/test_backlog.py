@@ -1,0 +1,145 @@
+"""What is before a reader, against a dumb count; and that the work for it has a bound."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol.compression import Codec
+from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
+from protocol.records import TRANSACTIONAL, iter_records, read_header
+from storage.backlog import BATCHES_WALKED_MAX, UNFOLDED_BYTES_MAX, Backlog
+from storage.reader import StoreReader
+from storage.store import Store
+from storage.validation import AppendOrigin
+from tests.support.stores import (
+    NOW_MS,
+    append,
+    append_now,
+    batch_of,
+    create,
+    open_store,
+    read_all,
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = open_store(tmp_path)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def reader(store: Store) -> Iterator[StoreReader]:
+    reader = StoreReader(store.directory)
+    yield reader
+    reader.close()
+
+
+def end_of(reader: StoreReader, number: int) -> int:
+    return reader.status.log_end_offset(number)
+
+
+def counted(reader: StoreReader, number: int, offset: int) -> Backlog:
+    """The dumb twin: reads everything."""
+    batches = [
+        batch
+        for batch in read_all(reader, number, 0)
+        if read_header(batch).base_offset + read_header(batch).last_offset_delta >= offset
+    ]
+    records = [
+        record for batch in batches for record in iter_records(batch) if record.offset >= offset
+    ]
+    first = records[0].timestamp if records else -1
+    return Backlog(len(records), sum(len(batch) for batch in batches), False, first)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_short_backlog_is_what_a_dumb_count_says(
+    store: Store, reader: StoreReader, seed: int
+) -> None:
+    chance = random.Random(seed)
+    number, other = create(store), create(store, 1)
+    clock = NOW_MS
+    for _ in range(60):
+        count = chance.randrange(1, 9)
+        stamps = [clock + chance.randrange(-5, 6) for _ in range(count)]
+        clock += chance.randrange(0, 50)
+        size = chance.choice([1, 10, 3_000])
+        codec = chance.choice([Codec.NONE, Codec.ZSTD])
+        append_now(store, number, batch_of(count, timestamps=stamps, size=size, codec=codec))
+        append_now(store, other, batch_of(2))
+        if chance.random() < 0.05:
+            store.roll(NOW_MS)
+    end = end_of(reader, number)
+    for offset in [0, end - 1, end, *(chance.randrange(end) for _ in range(20))]:
+        assert reader.backlog(number, offset, end) == counted(reader, number, offset)
+
+
+def test_markers_of_transactions_are_nothing_to_read(store: Store, reader: StoreReader) -> None:
+    number = create(store)
+    producer = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
+    turn = store.begin(NOW_MS)
+    append(turn, number, batch_of(3, base_sequence=0, **producer))  # type: ignore[arg-type]
+    marker = build_end_transaction_batch(
+        EndTransactionMarker(ControlType.COMMIT, 0),
+        timestamp_ms=NOW_MS,
+        producer_id=7,
+        producer_epoch=0,
+    )
+    append(turn, number, marker, origin=AppendOrigin.COORDINATOR)
+    turn.commit()
+    assert end_of(reader, number) == 4
+    assert reader.backlog(number, 0, 4).record_count == 3
+    behind = reader.backlog(number, 3, 4)
+    assert (behind.record_count, behind.first_timestamp) == (0, -1)
+
+
+def test_whole_segments_behind_the_walk_are_known_by_their_sums(
+    store: Store, reader: StoreReader
+) -> None:
+    number = create(store)
+    for _ in range(3):
+        append_now(store, number, *(batch_of(2, size=50) for _ in range(BATCHES_WALKED_MAX)))
+        store.roll(NOW_MS)
+    end = end_of(reader, number)
+    assert reader.backlog(number, 0, end) == counted(reader, number, 0)
+
+
+def test_what_lies_behind_the_walk_in_a_segment_is_told_by_proportion(
+    store: Store, reader: StoreReader
+) -> None:
+    number = create(store)
+    append_now(store, number, *(batch_of(2, size=50) for _ in range(4 * BATCHES_WALKED_MAX)))
+    end = end_of(reader, number)
+    exact, told = counted(reader, number, 100), reader.backlog(number, 100, end)
+    assert told.is_estimate
+    assert told.record_count == exact.record_count
+    assert told.byte_count == pytest.approx(exact.byte_count, rel=0.01)
+
+
+def test_the_walk_goes_no_further_than_agreed(store: Store, reader: StoreReader) -> None:
+    """Markers behind it are taken for records: nobody has looked at them."""
+    number = create(store)
+    marker = EndTransactionMarker(ControlType.COMMIT, 0)
+    producer = {"producer_id": 7, "producer_epoch": 0, "attributes": TRANSACTIONAL}
+    for at in range(BATCHES_WALKED_MAX // 2 + 5):
+        turn = store.begin(NOW_MS)
+        append(turn, number, batch_of(base_sequence=at, **producer))  # type: ignore[arg-type]
+        octets = build_end_transaction_batch(
+            marker, timestamp_ms=NOW_MS, producer_id=7, producer_epoch=0
+        )
+        append(turn, number, octets, origin=AppendOrigin.COORDINATOR)
+        turn.commit()
+    end = end_of(reader, number)
+    assert reader.backlog(number, 0, end).record_count == end - BATCHES_WALKED_MAX // 2
+
+
+def test_a_large_batch_is_not_unfolded_for_a_time(store: Store, reader: StoreReader) -> None:
+    number = create(store)
+    large = batch_of(2, timestamps=[NOW_MS, NOW_MS + 9], size=UNFOLDED_BYTES_MAX)
+    append_now(store, number, large, batch_of(2, timestamps=[NOW_MS, NOW_MS + 9]))
+    assert reader.backlog(number, 1, 4).first_timestamp == NOW_MS
+    assert reader.backlog(number, 3, 4).first_timestamp == NOW_MS + 9

@@ -1,0 +1,121 @@
+"""A router with its share coordinators, and another node's that asks it in the wire's formats."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from cluster.metadata.image import MetadataImage
+from coordinator.share.shard import ShareStateShard
+from node.bus.reply import Reply, drive
+from node.router.context import context_of_cluster
+from node.router.coordinators import Coordinators
+from node.router.dispatch import HANDLERS
+from node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
+from node.router.share_states import ShareStates
+from protocol.apis import APIS
+from protocol.codec import decode_request, decode_response, encode_request, encode_response
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest
+from tests.support.group_room import DEADLINE_S, GroupRoom
+
+T = TypeVar("T")
+
+TOPIC = "t"
+GROUP = "g"
+STRANGER = 7
+
+
+class Passage:
+    """The way to this room's router. The next `lost_requests` do not arrive, and of those that do
+    the next `lost_answers` do not come back."""
+
+    def __init__(self, room: "ShareRoom") -> None:
+        self._room = room
+        self.asked: list[object] = []
+        self.lost_requests = 0
+        self.lost_answers = 0
+
+    def ask(self, node_id: int, request: object) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        self.asked.append(request)
+        if self.lost_requests:
+            self.lost_requests -= 1
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+            return reply
+        [api] = [api for api in APIS.values() if api.request is type(request)]
+        version = api.max_version
+        body = b"".join(encode_request(api.key, version, request))
+
+        def finish(response: object, error: BaseException | None) -> None:
+            assert error is None, error
+            if self.lost_answers:
+                self.lost_answers -= 1
+                reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+                return
+            answered = b"".join(encode_response(api.key, version, response))
+            reply.resolve(decode_response(api.key, version, memoryview(answered)))
+
+        arrived = decode_request(api.key, version, memoryview(body))
+        context = context_of_cluster(api.key, version)
+        drive(HANDLERS[api.key](arrived, context, self._room.services), finish)
+        return reply
+
+
+class Elsewhere:
+    """What another node sees: the same metadata, and no shard of its own."""
+
+    node_id = STRANGER
+
+    def __init__(self, room: "ShareRoom") -> None:
+        self._room = room
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._room.image
+
+    @image.setter
+    def image(self, image: MetadataImage) -> None:
+        raise AssertionError("nobody tells this node anything")
+
+    @property
+    def share_coordinators(self) -> Coordinators:
+        return self._room.shares
+
+
+class ShareRoom(GroupRoom):
+    """A topic of three partitions. `here` and `there` are the share states of two nodes."""
+
+    def __init__(
+        self, folder: Path, *, static: Mapping[str, str] | None = None, has_states: bool = True
+    ) -> None:
+        super().__init__(folder, static=static)
+        self.topic_id = self.have_topic(TOPIC, 1, 3)
+        self.passage = Passage(self)
+        self.there = ShareStates(Elsewhere(self), self.passage, self.loop)
+        if has_states:
+            request = FindCoordinatorRequest(
+                key_type=KEY_TYPE_SHARE, coordinator_keys=["g:AAAAAAAAAAEAAAAAAAAAAg:0"]
+            )
+            [found] = self.call(handle_find_coordinator, request, 6).coordinators
+            assert found.error_code == ErrorCode.NONE
+
+    @property
+    def here(self) -> ShareStates:
+        return self.services.share_states
+
+    def result(self, reply: Reply[T]) -> T:
+        """What comes, or the ApiError that is raised."""
+        future: asyncio.Future[None] = self.loop.create_future()
+        reply.on_done(lambda: future.set_result(None))
+
+        async def bounded() -> None:
+            await asyncio.wait_for(future, DEADLINE_S)
+
+        self.loop.run_until_complete(bounded())
+        return reply.result()
+
+    def shards(self) -> list[ShareStateShard]:
+        found = [host.runtime.shard for host in self.shares._hosts.values()]
+        assert all(isinstance(shard, ShareStateShard) for shard in found)
+        return found  # type: ignore[return-value]  # just asserted

@@ -1,0 +1,99 @@
+"""A Kafka Streams application in a process of its own: the word count of tests/conformance/java.
+
+It is Kafka's own library with a topology of ours. `why_no_streams` says what is missing where it
+cannot run: Java's compiler, or Kafka's jars with Streams among them.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from tests.support.java import LOG4J, kafka_jars, why_no_java_tools
+from tests.support.waiting import wait_until
+
+SOURCE = Path(__file__).parents[1] / "conformance" / "java" / "WordCount.java"
+START_TIMEOUT_S = 60.0
+
+
+def why_no_streams() -> str:
+    """The reason to skip a test of Kafka Streams; empty when it can run."""
+    jars = kafka_jars()
+    if why_no_java_tools() or jars is None:
+        return why_no_java_tools()
+    if shutil.which("javac") is None:
+        return "needs javac on the PATH"
+    if not any(jars.glob("kafka-streams-*.jar")):
+        return "needs kafka-streams among Kafka's jars: .ci/run fetches it"
+    return ""
+
+
+class StreamsApplication:
+    """One instance of the word count, started at once; leaving the block kills it."""
+
+    def __init__(
+        self, folder: Path, *, source: str, target: str, settings: Mapping[str, str]
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "log4j2.yaml").write_text(LOG4J)
+        self._output = folder / "output.txt"
+        jars = kafka_jars()
+        assert jars is not None, why_no_java_tools()
+        given = {**settings, "state.dir": str(folder / "state")}
+        with self._output.open("wb") as output:
+            self._process = subprocess.Popen(
+                [
+                    "java",
+                    "-Xmx256M",
+                    "-XX:TieredStopAtLevel=1",
+                    "-XX:+UseSerialGC",
+                    f"-Dlog4j2.configurationFile={folder / 'log4j2.yaml'}",
+                    "-cp",
+                    f"{jars}/*",
+                    str(SOURCE),
+                    source,
+                    target,
+                    *(f"{key}={value}" for key, value in given.items()),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    @property
+    def output(self) -> str:
+        """What it has printed."""
+        return self._output.read_text(errors="replace")
+
+    def wait_until_running(self) -> None:
+        """Until all its threads have had their tasks; AssertionError with its output if not."""
+        wait_until(
+            lambda: "state RUNNING" in self.output or self._process.poll() is not None,
+            timeout_s=START_TIMEOUT_S,
+            what="the application runs",
+        )
+        assert self._process.poll() is None, self.output
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is closed, no transaction ended."""
+        if self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    def close(self) -> None:
+        """Have it close by itself; AssertionError with its output if it does not."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        assert self._process.wait(30) == 0, self.output
+        assert "state ERROR" not in self.output, self.output
