@@ -23,7 +23,7 @@ from coordinator.group.heartbeats import JOIN, LEAVE
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
 from coordinator.group.streams import StreamsGroup
-from coordinator.group.streams_answers import described, heartbeat_response
+from coordinator.group.streams_answers import DescriptionStatus, described, heartbeat_response
 from coordinator.group.streams_assigning import (
     Roll,
     assign_if_due,
@@ -43,7 +43,7 @@ from coordinator.group.streams_records import (
     TopologyStored,
 )
 from coordinator.group.streams_soft import SoftState
-from coordinator.group.streams_topology import topic_names
+from coordinator.group.streams_topology import check_description, topic_names
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
@@ -53,11 +53,14 @@ from protocol.messages.streams import (
     DescribedGroup,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
 GROUP_TYPE_STREAMS: Final = "streams"
 PROTOCOL_TYPE_STREAMS: Final = "streams"
 _COMMITS_SINCE: Final = 9
+_DESCRIPTIONS_SINCE: Final = 1
 _MEMBERS: Final = "members"
 
 
@@ -79,6 +82,7 @@ class StreamsGroups:
         self.handlers: Mapping[type, FamilyHandler] = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
             DescribeStreamsGroup: self._describe,
+            StreamsGroupTopologyDescriptionUpdateRequest: self._take_description,
         }
 
     # -- the log ----------------------------------------------------------------------------------
@@ -210,6 +214,8 @@ class StreamsGroups:
         if not group.exists and self._classic.group(group_id) is not None:
             self._classic.end(group_id, step)
         response = heartbeat_response(group, request, done, soft, step)
+        if command.api_version >= _DESCRIPTIONS_SINCE:
+            response.topology_description_required = soft.asks_for_description(done, step.now_ms)
         return StreamsAnswer(response, () if done.trouble is None else done.configured.missing)
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
@@ -362,4 +368,43 @@ class StreamsGroups:
             )
         else:
             answer = described(group, self._soft.get(request.group_id) or SoftState(), step)
+            if request.with_description:
+                self._add_description(group, answer)
         step.reply(command.request_id, answer)
+
+    def _add_description(self, group: StreamsGroup, answer: DescribedGroup) -> None:
+        soft, topology = self._soft.get(group.group_id), group.topology
+        if soft is not None and topology is not None:
+            answer.topology_description = soft.description(topology.epoch)
+        is_there = answer.topology_description is not None
+        answer.topology_description_status = (
+            DescriptionStatus.AVAILABLE if is_there else DescriptionStatus.NOT_STORED
+        )
+
+    def _take_description(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
+        response = StreamsGroupTopologyDescriptionUpdateResponse()
+        try:
+            self._keep_description(request)
+        except ApiError as error:
+            response.error_code, response.error_message = error.code, error.message
+        step.reply(command.request_id, response)
+
+    def _keep_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+        group_id = request.group_id
+        group = self.get(group_id)
+        if group is None:
+            raise self._no_group(group_id)
+        if group.member(request.member_id) is None:
+            raise heartbeats.unknown_member(group, request.member_id)
+        epoch = -1 if group.topology is None else group.topology.epoch
+        if request.topology_epoch != epoch:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Topology epoch {request.topology_epoch} does not match the group's current"
+                f" topology epoch {epoch}.",
+            )
+        check_description(request.topology_description)
+        soft = self._soft.setdefault(group_id, SoftState())
+        soft.keep_description(epoch, request.topology_description)

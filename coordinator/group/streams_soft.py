@@ -1,18 +1,36 @@
 """What a coordinator knows of a streams group and no log holds.
 
 It is gone when the shard moves, and nobody is worse off: members say anew how far their tasks have
-come, are told anew whose tasks are where, and whoever wanted the application to shut down does so
-itself. Called by `streams_groups`.
+come, are told anew whose tasks are where, are asked again for the description of the topology
+(KIP-1331), and whoever wanted the application to shut down does so itself. Called by
+`streams_groups`.
 """
 
+from typing import Final
+
 from coordinator.group.streams_heartbeats import StreamsBeat
-from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskOffset
+from protocol.messages.streams import (
+    StreamsGroupHeartbeatRequest,
+    TaskOffset,
+    TopologyDescription,
+)
+
+ASK_AGAIN_MS: Final = 60_000
+"""How long a member that was asked for a description may take before another one is asked."""
 
 
 class SoftState:
     """See the module's docstring."""
 
-    __slots__ = ("delayed_until_ms", "end_offsets", "endpoint_epoch", "offsets", "shut_down_by")
+    __slots__ = (
+        "_ask_again_ms",
+        "_description",
+        "delayed_until_ms",
+        "end_offsets",
+        "endpoint_epoch",
+        "offsets",
+        "shut_down_by",
+    )
 
     def __init__(self) -> None:
         self.delayed_until_ms = 0
@@ -23,6 +41,8 @@ class SoftState:
         """Which member has asked for the end of the application."""
         self.offsets: dict[str, list[TaskOffset]] = {}
         self.end_offsets: dict[str, list[TaskOffset]] = {}
+        self._description: tuple[int, TopologyDescription] | None = None
+        self._ask_again_ms = 0
 
     def start(self, delayed_until_ms: int) -> None:
         """The group's first member is coming."""
@@ -45,6 +65,27 @@ class SoftState:
             self.end_offsets[member_id] = request.task_end_offsets
         if done.tells_tasks(request) and done.member.endpoint is not None:
             self.endpoint_epoch += 1
+
+    def asks_for_description(self, done: StreamsBeat, now_ms: int) -> bool:
+        """Whether this member is to describe the topology; then nobody else is for a while."""
+        epoch = done.topology.epoch
+        if (
+            self.description(epoch) is not None
+            or now_ms < self._ask_again_ms
+            or done.member.topology_epoch != epoch
+        ):
+            return False
+        self._ask_again_ms = now_ms + ASK_AGAIN_MS
+        return True
+
+    def keep_description(self, epoch: int, description: TopologyDescription) -> None:
+        """What a member has told of the topology of this epoch."""
+        self._description = (epoch, description)
+
+    def description(self, epoch: int) -> TopologyDescription | None:
+        """What is known of the topology of this epoch."""
+        known = self._description
+        return known[1] if known is not None and known[0] == epoch else None
 
     def forget(self, member_id: str) -> None:
         """The member is gone."""
