@@ -27,6 +27,7 @@ from cluster.metadata.config_definitions import (
 )
 from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
 from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
+from cluster.metadata.share_configs import SHARE_RECORD_CONFIGS
 from cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 from cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
@@ -498,6 +499,7 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *SHARE_COORDINATOR_CONFIGS,
             *RULE_BROKER_CONFIGS,
             *TRANSACTION_CONFIGS,
+            *SHARE_RECORD_CONFIGS,
             *_LOGS,
             *_IDENTITY,
         ),

@@ -21,6 +21,7 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
 _COORDINATOR: Final = "coordinator.group.heartbeats"
@@ -139,5 +140,6 @@ GROUP_CONFIGS: Final[Definitions] = table(
             synonyms=("group.consumer.session.timeout.ms",),
         ),
         *RULE_GROUP_CONFIGS.values(),
+        *SHARE_GROUP_RECORD_CONFIGS,
     ]
 )
