@@ -122,6 +122,8 @@ class ApiKey(IntEnum):
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
     REWIND_GROUP = 20_001
+    EXPLAIN_GROUP = 20_002
+    EXPLAIN_TOPIC = 20_003
     DESCRIBE_LAG = 20_004
 
 
@@ -337,6 +339,10 @@ _TABLE: Final = (
         cluster.UnregisterControllerRequest, cluster.UnregisterControllerResponse),
     Api(ApiKey.REWIND_GROUP, 0, 0, 0,
         odradek.RewindGroupRequest, odradek.RewindGroupResponse),
+    Api(ApiKey.EXPLAIN_GROUP, 0, 0, 0,
+        insight.ExplainGroupRequest, insight.ExplainGroupResponse),
+    Api(ApiKey.EXPLAIN_TOPIC, 0, 0, 0,
+        insight.ExplainTopicRequest, insight.ExplainTopicResponse),
     Api(ApiKey.DESCRIBE_LAG, 0, 0, 0,
         insight.DescribeLagRequest, insight.DescribeLagResponse),
 )

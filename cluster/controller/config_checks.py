@@ -121,6 +121,16 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
     settings = broker_settings(state.image, state.node_id, state.static)
     for key, least, most in (
         (
+            "streams.heartbeat.interval.ms",
+            settings.group_streams_min_heartbeat_interval_ms,
+            settings.group_streams_max_heartbeat_interval_ms,
+        ),
+        (
+            "streams.session.timeout.ms",
+            settings.group_streams_min_session_timeout_ms,
+            settings.group_streams_max_session_timeout_ms,
+        ),
+        (
             "consumer.heartbeat.interval.ms",
             settings.group_consumer_min_heartbeat_interval_ms,
             settings.group_consumer_max_heartbeat_interval_ms,
@@ -145,9 +155,19 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             settings.group_share_min_record_lock_duration_ms,
             settings.group_share_max_record_lock_duration_ms,
         ),
+        (
+            "share.heartbeat.interval.ms",
+            settings.group_share_min_heartbeat_interval_ms,
+            settings.group_share_max_heartbeat_interval_ms,
+        ),
+        (
+            "share.session.timeout.ms",
+            settings.group_share_min_session_timeout_ms,
+            settings.group_share_max_session_timeout_ms,
+        ),
     ):
         if key in configs and not least <= int(configs[key]) <= most:
-            family, kind = key.split(".", 1)
+            family, _, kind = key.partition(".")
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"{key}={configs[key]} is not valid: it must be from {least} to {most}, which"
@@ -160,6 +180,13 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             ErrorCode.INVALID_CONFIG,
             f"errors.deadletterqueue.topic.name={dead_letters} is not valid: it must begin with"
             f" {prefix!r}, which errors.deadletterqueue.topic.name.prefix says",
+        )
+    standby, most = "streams.num.standby.replicas", settings.group_streams_max_standby_replicas
+    if standby in configs and int(configs[standby]) > most:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{standby}={configs[standby]} is not valid: it must be at most {most}, which"
+            " group.streams.max.standby.replicas says",
         )
 
 

@@ -118,6 +118,7 @@ class ClassicGroup:
         "_is_initial",
         "_topics",
         "_topics_generation",
+        "deadline_ms",
         "events",
         "generation_id",
         "group_id",
@@ -143,6 +144,8 @@ class ClassicGroup:
         self.pending_sync: set[str] = set()
         self.events = EventRing()
         self.rebalance_started_ms = NO_TIMESTAMP
+        # When the phase of the rebalance that is under way is over at the latest.
+        self.deadline_ms = NO_TIMESTAMP
         # The first join phase after Empty waits for a delay, and is prolonged while members arrive.
         self._is_initial = False
         self._has_new_member = False
@@ -182,6 +185,11 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         """Whether it has no members, and no join phase is under way."""
         return self.state is GroupState.EMPTY
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether its first rebalance waits for more members (group.initial.rebalance.delay.ms)."""
+        return self._is_initial
 
     @property
     def uses_consumer_protocol(self) -> bool:
@@ -335,7 +343,11 @@ class ClassicGroup:
         self._has_new_member = False
         self._initial_delay_ms = delay_ms
         self._initial_left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
-        step.set_timer(join_key(self.group_id), step.now_ms + delay_ms)
+        self._await(join_key(self.group_id), step.now_ms + delay_ms, step)
+
+    def _await(self, key: TimerKey, deadline_ms: int, step: Step) -> None:
+        self.deadline_ms = deadline_ms
+        step.set_timer(key, deadline_ms)
 
     def complete_if_all_joined(self, step: Step) -> None:
         """End the join phase if nobody is missing, else when the rebalance timeout has passed."""
@@ -345,7 +357,7 @@ class ClassicGroup:
             self._complete(step)
         else:
             deadline_ms = self.rebalance_started_ms + self.roster.rebalance_timeout_ms
-            step.set_timer(join_key(self.group_id), max(deadline_ms, step.now_ms))
+            self._await(join_key(self.group_id), max(deadline_ms, step.now_ms), step)
 
     def on_join_timer(self, step: Step) -> None:
         """The initial delay or the join phase is over."""
@@ -356,7 +368,7 @@ class ClassicGroup:
             delay_ms = min(step.settings.initial_rebalance_delay_ms, self._initial_left_ms)
             self._initial_left_ms = max(self._initial_left_ms - self._initial_delay_ms, 0)
             self._initial_delay_ms = delay_ms
-            step.set_timer(join_key(self.group_id), step.now_ms + delay_ms)
+            self._await(join_key(self.group_id), step.now_ms + delay_ms, step)
         else:
             self._complete(step)
 
@@ -375,7 +387,7 @@ class ClassicGroup:
             # end.
             self.rebalance_started_ms = step.now_ms
             deadline_ms = step.now_ms + self.roster.rebalance_timeout_ms
-            step.set_timer(join_key(self.group_id), deadline_ms)
+            self._await(join_key(self.group_id), deadline_ms, step)
         else:
             self._start_generation(step)
 
@@ -400,7 +412,8 @@ class ClassicGroup:
             command = self.roster.park_join(member, None)
             if command is not None:
                 step.reply(command.request_id, self.joined_response(member))
-        step.set_timer(sync_key(self.group_id), step.now_ms + self.roster.rebalance_timeout_ms)
+        deadline_ms = step.now_ms + self.roster.rebalance_timeout_ms
+        self._await(sync_key(self.group_id), deadline_ms, step)
         took_ms = step.now_ms - self.rebalance_started_ms
         what = f"generation {self.generation_id}, {len(self.roster)} members, {took_ms} ms"
         self.events.add(step.now_ms, EventKind.GENERATION_STARTED, "", what)
@@ -466,6 +479,7 @@ class ClassicGroup:
 
     def _synced(self, member: Member, step: Step) -> None:
         if member.member_id in self.pending_sync:
+            member.synced_at_ms = step.now_ms
             self.pending_sync.discard(member.member_id)
             if not self.pending_sync:
                 step.cancel_timer(sync_key(self.group_id))

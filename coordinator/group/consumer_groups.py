@@ -35,7 +35,13 @@ from coordinator.group.assigning import (
 )
 from coordinator.group.classic import ClassicGroup, join_error
 from coordinator.group.consumer import ConsumerGroup
-from coordinator.group.consumer_records import ConsumerGroupRecord, MemberState
+from coordinator.group.consumer_events import ConsumerEvents
+from coordinator.group.consumer_records import (
+    ConsumerGroupRecord,
+    GroupEpochStored,
+    MemberState,
+)
+from coordinator.group.events import REASON_NOT_PROVIDED
 from coordinator.group.family import FamilyHandler
 from coordinator.group.leaving import SEVERAL_MEMBERS_SINCE
 from coordinator.group.migration import downgraded, may_upgrade, tombstones, upgraded
@@ -99,6 +105,7 @@ class ConsumerGroups:
     def __init__(self, timeline: Timeline, adopt: Adopt) -> None:
         self._timeline = timeline
         self._adopt = adopt
+        self.events = ConsumerEvents()
         self._groups: dict[str, ConsumerGroup] = {}
         self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         # Whether the groups may have been loaded with topics that have changed since.
@@ -117,6 +124,8 @@ class ConsumerGroups:
             self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
         if group.is_blank:
             del self._groups[record.group_id]
+        if type(record) is GroupEpochStored and record.epoch is None:
+            self.events.forget(record.group_id)
 
     def on_loaded(self, step: ConsumerStep) -> None:
         """Every member gets a whole session: how long it was silent is not known."""
@@ -222,6 +231,12 @@ class ConsumerGroups:
     ) -> None:
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
         beat = request.request
+        before = len(step.records)
+        why = "a member changed its subscription"
+        if beat.member_epoch == heartbeats.JOIN:
+            why = f"{command.client_id or 'a client'} at {command.client_host} joined"
+        elif beat.member_epoch < heartbeats.JOIN:
+            why = f"{command.client_id or 'a client'} at {command.client_host} left"
         response: ConsumerGroupHeartbeatResponse
         if beat.member_epoch >= heartbeats.JOIN:
             member_id = beat.member_id or command.fresh_id
@@ -238,6 +253,7 @@ class ConsumerGroups:
                 )
             else:
                 response = heartbeats.step_out(group, beat, step)
+        self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
@@ -282,6 +298,8 @@ class ConsumerGroups:
         """JoinGroup to a consumer group."""
         try:
             found = classic_members.join(group, command, request, step)
+            why = request.reason or f"{command.client_id} at {command.client_host} joined"
+            self.events.note(group, step.records, step.now_ms, why)
             if found is not None and found.member is not None and found.member.classic is None:
                 # It may have been the last one of the other protocol.
                 step.set_timer(("downgrade", group.group_id), step.now_ms)
@@ -330,6 +348,8 @@ class ConsumerGroups:
             members.append(answer)
         if gone:
             self.remove(group, gone, step)
+            why = next((identity.reason for identity in identities if identity.reason), None)
+            self.events.note(group, step.records, step.now_ms, why or REASON_NOT_PROVIDED)
         response = LeaveGroupResponse(members=members)
         if command.api_version < SEVERAL_MEMBERS_SINCE:
             response = LeaveGroupResponse(error_code=members[0].error_code)
@@ -345,6 +365,7 @@ class ConsumerGroups:
         if key[0] == "assignment":
             if group.epoch > group.target_epoch:
                 assign_now(group, group.epoch, Membership(group), step)
+                self.events.note(group, step.records, step.now_ms, "it was due")
             return
         if key[0] == "downgrade":
             if self._may_downgrade(group, (), step):
@@ -354,15 +375,20 @@ class ConsumerGroups:
         member = group.member(member_id)
         if member is None:
             return
+        why = f"no heartbeat for {heartbeats.session_of(group, member, step)} ms"
         if key[0] == "member-revocation":
             state = group.current(member_id).state
             if state is not MemberState.UNREVOKED_PARTITIONS or member.classic is not None:
                 return
+            why = f"did not give up its partitions within {member.rebalance_timeout_ms} ms"
         elif key[0] in ("member-rejoin", "member-sync"):
             group.awaited.discard(member_id)
             if member.classic is None:
                 return
+            what = "join again" if key[0] == "member-rejoin" else "ask for its assignment"
+            why = f"did not {what} in time"
         self.remove(group, [member_id], step)
+        self.events.note(group, step.records, step.now_ms, f"{member_id} {why}")
 
     def follow_topics(self, request: FollowTopics, step: ConsumerStep) -> None:
         """Start an epoch in every group whose topics are not what they were."""
@@ -388,8 +414,10 @@ class ConsumerGroups:
         for regex in stale:
             resolve_regex(group, membership, regex, request.regexes[regex], step)
         if stale or hash_of(group, membership, step) != group.metadata_hash:
+            before = len(step.records)
             epoch = start_epoch(group, membership, step)
             assign_if_due(group, epoch, membership, step)
+            self.events.note(group, step.records[before:], step.now_ms, "topics have changed")
 
     # -- offsets and administration ---------------------------------------------------------------
 
@@ -437,6 +465,11 @@ class ConsumerGroups:
             return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
         return ErrorCode.NONE
 
+    @staticmethod
+    def assignor_of(group: ConsumerGroup, step: ConsumerStep) -> str:
+        """The assignor that makes the group's targets."""
+        return choose_assignor(dict(group.members()), step.settings)
+
     def describe(self, group: ConsumerGroup, step: ConsumerStep) -> ConsumerGroupDescribedGroup:
         """The group with what every member owns and shall own."""
         return ConsumerGroupDescribedGroup(
@@ -444,7 +477,7 @@ class ConsumerGroups:
             group_state=group.state,
             group_epoch=group.epoch,
             assignment_epoch=group.target_epoch,
-            assignor_name=choose_assignor(dict(group.members()), step.settings),
+            assignor_name=self.assignor_of(group, step),
             members=[
                 ConsumerGroupDescribeMember(
                     member_id=member_id,

@@ -34,6 +34,10 @@ class EventKind(StrEnum):
     ASSIGNMENT_LOST = "assignment could not be stored"
     BECAME_EMPTY = "group became empty"
     LOADED = "group loaded"
+    MEMBER_CHANGED = "member changed"
+    TARGET_ASSIGNED = "targets assigned"
+    REVOCATION_STARTED = "asked to give up partitions"
+    REVOKED = "partitions given up"
 
 
 class GroupEvent(msgspec.Struct, frozen=True, gc=False):

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from coordinator.group.streams_records import InternalTopic
 from coordinator.outcome import Marker
 from protocol.messages.group_offsets import OffsetFetchRequestTopics
 from protocol.messages.groups import ConsumerGroupHeartbeatRequest
+from protocol.messages.streams import StreamsGroupHeartbeatResponse
 from protocol.messages.transactions import TxnOffsetCommitRequest
 from protocol.types import Uuid
 
@@ -47,6 +49,20 @@ class DescribeConsumerGroup(msgspec.Struct, frozen=True):
     group_id: str
 
 
+class StreamsAnswer(msgspec.Struct, frozen=True):
+    """What StreamsGroupHeartbeat is answered with. The topics of `missing` are to be made, if the
+    member may: it will be told that they are missing until they are there."""
+
+    response: StreamsGroupHeartbeatResponse
+    missing: tuple[InternalTopic, ...] = ()
+
+
+class DescribeStreamsGroup(msgspec.Struct, frozen=True):
+    """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
+
+    group_id: str
+
+
 class FollowTopics(msgspec.Struct, frozen=True):
     """Topics have changed (`names`, None: any may have), and expressions stand for these now.
 
@@ -72,9 +88,16 @@ class DeleteGroup(msgspec.Struct, frozen=True):
 
 
 class ExplainGroup(msgspec.Struct, frozen=True):
-    """What lately happened to a group. Answered with a tuple of GroupEvent, oldest first."""
+    """What a group does, and why. Answered with an ExplainedGroup."""
 
     group_id: str
+    with_events: bool = True
+
+
+class ExplainAllGroups(msgspec.Struct, frozen=True):
+    """What all groups of the shard do. Answered with a list of ExplainedGroup."""
+
+    with_events: bool = False
 
 
 class ForgetTopics(msgspec.Struct, frozen=True):

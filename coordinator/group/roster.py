@@ -43,6 +43,7 @@ class Member:
         "rebalance_timeout_ms",
         "session_timeout_ms",
         "sync_request_id",
+        "synced_at_ms",
     )
 
     def __init__(
@@ -69,6 +70,7 @@ class Member:
         # A member that has never been through a rebalance: its patience is its only session.
         self.is_new = False
         self.joined_at_ms = -1
+        self.synced_at_ms = -1
 
     @classmethod
     def of_request(cls, member_id: str, command: Command, request: JoinGroupRequest) -> "Member":

@@ -25,6 +25,7 @@ from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.directory import Directory
 from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
 from coordinator.group.offsets import Offsets
@@ -43,6 +44,7 @@ from coordinator.group.requests import (
     DescribeConsumerGroup,
     DescribeGroup,
     EndProducerTransaction,
+    ExplainAllGroups,
     ExplainGroup,
     FetchOffsets,
     FollowTopics,
@@ -50,6 +52,8 @@ from coordinator.group.requests import (
     Heartbeat,
 )
 from coordinator.group.settings import GroupSettings
+from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
+from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
     Command,
@@ -95,12 +99,22 @@ class GroupShard:
         self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
-        self.families: tuple[Family, ...] = (self.consumers,)
+        self.shares = ShareGroups(self.timeline, self.occupant)
+        self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
+        self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
+        self._explainer = Explainer(
+            self._directory,
+            self.classic,
+            self.consumers,
+            self.families,
+            self.offsets,
+            self.pending_offsets,
+        )
         self._ephemerals = Ephemerals(self.classic, self.families)
         self._to_check: list[str] = []
         self._handlers: dict[type, _Handler] = {
@@ -118,6 +132,7 @@ class GroupShard:
             OffsetDeleteRequest: self._delete_offsets,
             ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
+            ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,
@@ -268,7 +283,10 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif family is not None and consumers is None and not family.is_empty(group_id):
+        elif family is self.shares or (
+            family is not None and consumers is None and not family.is_empty(group_id)
+        ):
+            # What an Empty share group has read is no offset that another kind could go on from.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif (
             request.member_id
@@ -397,7 +415,8 @@ class GroupShard:
         # Classic groups do not check who asks.
         group_id = request.group_id
         family = self.family_of(group_id)
-        if family is not None:
+        # Whoever asks for a share group's offsets is told that there are none, as in Kafka.
+        if family is not None and family is not self.shares:
             error = family.fetch_error(group_id, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
                 refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
@@ -438,7 +457,8 @@ class GroupShard:
         request = command.request
         assert isinstance(request, OffsetDeleteRequest)
         group = self.group(request.group_id)
-        if not request.group_id or not self._directory.exists(request.group_id):
+        is_share_group = request.group_id in self.shares
+        if is_share_group or not request.group_id or not self._directory.exists(request.group_id):
             is_named = bool(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
             return answer(command, OffsetDeleteResponse(error_code=error))
@@ -461,6 +481,7 @@ class GroupShard:
         for group_id in list(self.offsets.group_ids()):
             for name, topic_id in request.topics:
                 records += self.offsets.tombstones_of_topic(group_id, name, topic_id)
+        records += self.shares.forget_topics([topic_id for _, topic_id in request.topics])
         reply = Reply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
 
@@ -490,7 +511,8 @@ class GroupShard:
             group_id
         )
         if family is not None:
-            if is_bare and family.is_empty(group_id):
+            # An Empty share group knows what it has read for as long as nobody deletes it.
+            if is_bare and family.is_empty(group_id) and family is not self.shares:
                 step.records += family.tombstones(group_id)
             return
         if is_bare and (group is None or (group.is_empty and not group.pending)):
@@ -532,6 +554,9 @@ class GroupShard:
         ):
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
+        if error is ErrorCode.NONE and family is self.shares and self.shares.has_states(group_id):
+            self.shares.delete(command, request, step)
+            return step.seal()
         if error is ErrorCode.NONE:
             self._end(group_id, step)
         message = None if error is ErrorCode.NONE else error.message
@@ -557,7 +582,7 @@ class GroupShard:
                 group.forget_pending(member_id, step)
         self.classic.bury(group_id, step)
 
-    def _end_if_left(self, key: TimerKey, step: Step) -> None:
+    def _end_if_left(self, key: TimerKey, step: ConsumerStep) -> None:
         """An ephemeral group may have come to its end."""
         rules = self.settings.rules
         timer = self._ephemerals.next_look(key, rules, step.now_ms)
@@ -565,11 +590,11 @@ class GroupShard:
             step.timers.append(timer)
             return
         group_id = key[1]
+        if self.shares.forgets_first(group_id, step):
+            step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
+            return
         self._end(group_id, step)
         step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ExplainGroup)
-        group = self.classic.objects.get(request.group_id)
-        return read(command, () if group is None else group.events.newest())
+        return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

@@ -13,8 +13,6 @@ import msgspec
 from protocol.errors import ErrorCode
 
 BUS_VERSION = 1
-NO_GUARD = -1
-"""Nobody needs to vouch for the append's transaction."""
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -61,8 +59,7 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     older clients may not send is refused by it. With acks=-1 the answer waits for the in-sync
     replicas, `timeout_ms` at most. With `may_scratch_before` the worker alone may write to the
     sixteen bytes before the batches, and puts them back. `is_client` is false for the records of a
-    coordinator of ours. With a `guard` the batches belong to a transaction that must be open in the
-    partition, or vouched for since that guard was given (Unverified).
+    coordinator of ours.
     """
 
     request_id: int
@@ -76,7 +73,6 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     may_scratch_before: bool = False
     is_client: bool = True
     timeout_ms: int = 30_000
-    guard: int = NO_GUARD
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
@@ -195,15 +191,6 @@ class Relayed(_Message, frozen=True, array_like=True, tag=14, gc=False):
     payload: bytes
 
 
-class Unverified(_Message, frozen=True, array_like=True, tag=15, gc=False):
-    """The answer to an append that would open a transaction nobody has vouched for. If the
-    transaction's coordinator does, it may come again with this guard."""
-
-    request_id: int
-    guard: int
-    error_code: int = ErrorCode.INVALID_TXN_STATE
-
-
 ToWorker = (
     RouterGreeting
     | Append
@@ -222,7 +209,6 @@ ToRouter = (
     | Failed
     | ProducersDescribed
     | Relay
-    | Unverified
 )
 
 

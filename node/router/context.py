@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cluster.metadata.image import MetadataImage
 from node.router.patterns import Patterns
+from node.router.readers import Readers
 
 if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
@@ -96,6 +97,7 @@ class Services:
     fetch_sessions: "FetchSessions"
     fetch_waits: "FetchWaits"
     patterns: Patterns = field(default_factory=Patterns)
+    readers: Readers = field(default_factory=Readers)
     coordinators: "Coordinators" = field(init=False)
     """Of groups. Set once, right after, like the next ones: they are built upon these services."""
     transactions: "Coordinators" = field(init=False)

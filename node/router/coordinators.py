@@ -213,7 +213,8 @@ class Coordinators:
         services = self._services
         return broker_settings(services.image, services.node_id, services.static_configs)
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
+        """The clock of all shards: see the module's docstring."""
         return self._clock_offset_ms + int(self._loop.time() * 1000)
 
     def _follow_topic(self, topic: TopicImage | None) -> None:
@@ -233,7 +234,7 @@ class Coordinators:
                 shard_log=StoreLog(services.logs, services.fanout, topic_id, shard),
                 new_runtime=self._new_runtime,
                 loop=self._loop,
-                now_ms=self._now_ms,
+                now_ms=self.now_ms,
                 deliver=self._deliver,
                 carry_out=partial(self._carry_out, shard),
             )

@@ -1,22 +1,29 @@
 """Which partitions take part in which transactions: asks their coordinators, wherever they are.
 
 A client of transaction version 2 enlists nothing itself (KIP-890): the first batch that comes for a
-partition does, and is held until the coordinator has recorded it. Each of its transactions has an
-epoch of its own, so that what was enlisted once stays so as long as the epoch lives, and a batch
-that comes too late is fenced by the partition. Older clients enlist by themselves; here it is only
-verified, because a batch that came after its transaction's end would open one that nobody ends.
+partition does, and is held until the coordinator has recorded it. Older clients enlist by
+themselves; here it is only verified, because a batch that came after its transaction's end would
+open one that nobody ends, and hold the last stable offset back for ever.
+
+What a coordinator has said of a producer holds until a marker of that producer passes by. As long
+as the partition is led here, markers and batches go to it through this one router, in the order in
+which it sends them; so a batch that was vouched for is there before the marker that ends its
+transaction. What was asked before a marker and answered behind it counts for nothing, and neither
+does what was said in another leader epoch.
 """
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from cluster.metadata.image import MetadataImage
 from coordinator.transaction.records import by_topic
 from coordinator.transaction.requests import AddPartitions, VerifyPartitions
 from coordinator.transaction.transaction import EPOCH_BUMPS_SINCE, Partition
-from node.bus.messages import NO_GUARD, Failed, Unverified
+from node.bus.messages import Failed
 from node.bus.reply import Reply, drive
 from node.router.fanout import Answer
 from node.router.markers import NOBODY, Neighbours, Nobody
@@ -35,7 +42,7 @@ REMEMBERED_COUNT_MAX: Final = 10_000
 ENLISTS_SINCE: Final = 12
 """The version of Produce whose clients leave it to us to enlist partitions."""
 _ABORTABLE_SINCE: Final = 11
-_NO_GUARD_YET: Final = 0
+_NO_EPOCH: Final = -1
 _TRY_AGAIN: Final = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -46,7 +53,7 @@ _TRY_AGAIN: Final = frozenset(
 )
 
 Append = Callable[[int], Reply[Answer]]
-"""Appends a batch, given a guard."""
+"""Appends a batch if the partition is in this leader epoch."""
 
 
 class _Waiting(NamedTuple):
@@ -55,6 +62,24 @@ class _Waiting(NamedTuple):
     append: Append
     reply: Reply[Answer]
     version: int
+
+
+@dataclass(slots=True)
+class _Verification:
+    """A question that is under way, and the batches that wait for the answer. It is void if a
+    transaction of the producer has ended since it was asked."""
+
+    entries: list[_Waiting]
+    leader_epoch: int
+    is_void: bool = False
+
+
+class _Known(NamedTuple):
+    """What coordinators have vouched for in the newest epoch of a producer, and in which leader
+    epochs that was."""
+
+    producer_epoch: int
+    partitions: dict[Partition, int]
 
 
 class Producer(NamedTuple):
@@ -77,6 +102,7 @@ class Surroundings(Protocol):
     """What is needed of the router: Services has it."""
 
     node_id: int
+    image: MetadataImage
 
     @property
     def transactions(self) -> TransactionShards: ...
@@ -96,24 +122,32 @@ class Enlistment:
         self._loop = loop
         self._to_enlist: dict[Producer, dict[Partition, list[_Waiting]]] = {}
         self._enlisting: dict[tuple[Producer, Partition], list[_Waiting]] = {}
-        self._verifying: dict[tuple[Producer, Partition], list[_Waiting]] = {}
-        self._known: OrderedDict[tuple[int, int], set[Partition]] = OrderedDict()
+        self._verifying: dict[tuple[Producer, Partition], _Verification] = {}
+        self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def is_known(self, producer: Producer, partition: Partition) -> bool:
-        """Whether `enlist` has answered NONE for it."""
-        known = self._known.get((producer.producer_id, producer.producer_epoch))
-        return known is not None and partition in known
+        """Whether its coordinator has vouched for it, and its transaction has not ended since."""
+        known = self._known.get(producer.producer_id)
+        return (
+            known is not None
+            and known.producer_epoch == producer.producer_epoch
+            and known.partitions.get(partition) == self._leader_epoch(partition)
+        )
+
+    def ended(self, producer_id: int) -> None:
+        """A marker of the producer is about to be sent to a partition."""
+        self._known.pop(producer_id, None)
+        for (producer, _), verification in self._verifying.items():
+            if producer.producer_id == producer_id:
+                verification.is_void = True
 
     async def enlist(self, producer: Producer, partitions: frozenset[Partition]) -> ErrorCode:
         """Have partitions take part in the transaction of a client of version 2."""
+        leader_epochs = {partition: self._leader_epoch(partition) for partition in partitions}
         codes = await self._ask(producer, partitions, verify_only=False)
         code = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
         if code is ErrorCode.NONE:
-            key = producer.producer_id, producer.producer_epoch
-            self._known.setdefault(key, set()).update(partitions)
-            self._known.move_to_end(key)
-            while len(self._known) > REMEMBERED_COUNT_MAX:
-                self._known.popitem(last=False)
+            self._remember(producer, leader_epochs)
         return code
 
     async def verify(self, producer: Producer, partition: Partition) -> ErrorCode:
@@ -126,19 +160,27 @@ class Enlistment:
     ) -> Reply[Answer]:
         """Append a transactional batch of Produce `version` once its transaction's coordinator
         knows of the partition. Batches for one partition are appended in the order of the calls."""
+        if self.is_known(producer, partition):
+            return append(self._leader_epoch(partition))
         if version >= ENLISTS_SINCE:
-            if self.is_known(producer, partition):
-                return append(NO_GUARD)
             return self._append_enlisted(producer, partition, append, version)
-        waiting = self._verifying.get((producer, partition))
-        reply: Reply[Answer] = Reply()
-        if waiting is not None:
-            waiting.append(_Waiting(append, reply, version))
-            return reply
-        first = append(_NO_GUARD_YET)
-        entry = _Waiting(append, reply, version)
-        first.on_done(partial(self._on_first, producer, partition, entry, first))
-        return reply
+        return self._append_verified(producer, partition, append, version)
+
+    def _leader_epoch(self, partition: Partition) -> int:
+        name, index = partition
+        topic = self._services.image.topics_by_name.get(name)
+        if topic is None or index >= len(topic.partitions):
+            return _NO_EPOCH
+        return topic.partitions[index].leader_epoch
+
+    def _remember(self, producer: Producer, leader_epochs: dict[Partition, int]) -> None:
+        known = self._known.get(producer.producer_id)
+        if known is None or known.producer_epoch != producer.producer_epoch:
+            known = self._known[producer.producer_id] = _Known(producer.producer_epoch, {})
+        known.partitions.update(leader_epochs)
+        self._known.move_to_end(producer.producer_id)
+        while len(self._known) > REMEMBERED_COUNT_MAX:
+            self._known.popitem(last=False)
 
     # -- clients of version 2: enlist --------------------------------------------------------------
 
@@ -173,33 +215,38 @@ class Enlistment:
     ) -> None:
         for partition in partitions:
             entries = self._enlisting.pop((producer, partition))
-            _go_on(entries, NO_GUARD, _code_of(code, error))
+            _go_on(entries, self._leader_epoch(partition), _code_of(code, error))
 
     # -- older clients: verify ---------------------------------------------------------------------
 
-    def _on_first(
-        self, producer: Producer, partition: Partition, entry: _Waiting, first: Reply[Answer]
-    ) -> None:
-        answer = first.result()
-        if type(answer) is not Unverified:
-            entry.reply.resolve(answer)
-            return
+    def _append_verified(
+        self, producer: Producer, partition: Partition, append: Append, version: int
+    ) -> Reply[Answer]:
+        entry = _Waiting(append, Reply(), version)
         key = producer, partition
-        waiting = self._verifying.get(key)
-        if waiting is not None:
-            waiting.append(entry)
-            return
-        self._verifying[key] = [entry]
-        drive(self.verify(producer, partition), partial(self._on_verified, key, answer.guard))
+        under_way = self._verifying.get(key)
+        if under_way is not None:
+            under_way.entries.append(entry)
+            return entry.reply
+        self._verifying[key] = _Verification([entry], self._leader_epoch(partition))
+        drive(self.verify(producer, partition), partial(self._on_verified, key))
+        return entry.reply
 
     def _on_verified(
         self,
         key: tuple[Producer, Partition],
-        guard: int,
         code: ErrorCode | None,
         error: BaseException | None,
     ) -> None:
-        _go_on(self._verifying.pop(key), guard, _code_of(code, error))
+        verification = self._verifying.pop(key)
+        told = _code_of(code, error)
+        if verification.is_void:
+            # A transaction of the producer has ended while its coordinator was asked.
+            told = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif told is ErrorCode.NONE:
+            producer, partition = key
+            self._remember(producer, {partition: verification.leader_epoch})
+        _go_on(verification.entries, verification.leader_epoch, told)
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -295,22 +342,18 @@ def _code_of(code: ErrorCode | None, error: BaseException | None) -> ErrorCode:
     return code
 
 
-def _go_on(entries: Iterable[_Waiting], guard: int, code: ErrorCode) -> None:
+def _go_on(entries: Iterable[_Waiting], leader_epoch: int, code: ErrorCode) -> None:
     """Append what has waited, or tell why not."""
     for entry in entries:
         if code is ErrorCode.NONE:
-            appended = entry.append(guard)
+            appended = entry.append(leader_epoch)
             appended.on_done(partial(_settle, entry, appended))
         else:
             entry.reply.resolve(Failed(0, produce_error(code, entry.version)))
 
 
 def _settle(entry: _Waiting, appended: Reply[Answer]) -> None:
-    answer = appended.result()
-    if type(answer) is Unverified:
-        # A transaction of the producer has ended while its coordinator was asked.
-        answer = Failed(0, ErrorCode.NOT_ENOUGH_REPLICAS)
-    entry.reply.resolve(answer)
+    entry.reply.resolve(appended.result())
 
 
 def produce_error(code: ErrorCode, version: int) -> ErrorCode:

@@ -26,7 +26,6 @@ from node.bus.bell import Bell, Ringer
 from node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
 from node.bus.messages import (
     BUS_VERSION,
-    NO_GUARD,
     Advanced,
     Append,
     AppendBytes,
@@ -40,7 +39,6 @@ from node.bus.messages import (
     Relayed,
     RouterGreeting,
     ToRouter,
-    Unverified,
     WorkerGreeting,
     WorkerLeaving,
     WriteMarker,
@@ -65,7 +63,7 @@ _MESSAGES_PER_WRITE = 256
 _SWEEP_S = 1.0
 
 Request = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
-Answer = Appended | RecordsDeleted | ProducersDescribed | Failed | Unverified
+Answer = Appended | RecordsDeleted | ProducersDescribed | Failed
 
 
 @dataclass(slots=True)
@@ -155,7 +153,6 @@ class Fanout:
         leader_epoch: int = -1,
         may_scratch_before: bool = False,
         timeout_ms: int = COMMIT_TIMEOUT_MS,
-        guard: int = NO_GUARD,
     ) -> Reply[Answer]:
         """Append the batches that lie in the arena. The caller keeps them there until the answer.
 
@@ -175,7 +172,6 @@ class Fanout:
                 version,
                 may_scratch_before,
                 timeout_ms=timeout_ms,
-                guard=guard,
             ),
         )
 

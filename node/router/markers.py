@@ -75,6 +75,12 @@ class GroupShards(Protocol):
     def call_shard(self, shard: int, request: object, asker: Nobody) -> Reply[object]: ...
 
 
+class Enlisted(Protocol):
+    """What this router remembers of who takes part in which transaction: Enlistment is one."""
+
+    def ended(self, producer_id: int) -> None: ...
+
+
 class Surroundings(Protocol):
     """What markers need of their router: Services has it."""
 
@@ -85,6 +91,9 @@ class Surroundings(Protocol):
 
     @property
     def coordinators(self) -> GroupShards: ...
+
+    @property
+    def enlistment(self) -> Enlisted: ...
 
 
 class Neighbours(Protocol):
@@ -121,6 +130,7 @@ class MarkerWriter:
         WriteMarker; the shards of groups do not look at it."""
         services = self._services
         if topic == CONSUMER_OFFSETS:
+            services.enlistment.ended(marker.producer_id)
             try:
                 code = await services.coordinators.call_shard(
                     partition, EndProducerTransaction(marker), NOBODY
@@ -133,6 +143,7 @@ class MarkerWriter:
         place = services.logs.locate(known.topic_id, partition) if known is not None else None
         if place is None:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        services.enlistment.ended(marker.producer_id)
         answer = await services.fanout.write_marker(
             store=place[0],
             number=place[1],

@@ -47,12 +47,13 @@ from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_partitions import SharePartitions
 from node.router.share_sessions import ShareSessions
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
-from node.wire.connection import Wire
+from node.wire.connection import Connection, Wire
 from node.wire.listener import Listener, Sweeper, drain
 from protocol.apis import ApiKey
 
@@ -136,7 +137,7 @@ class RouterProcess:
         )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        self._groups = GroupKind(services.patterns)
+        self._groups = GroupKind(services.patterns, StateKeeper(services))
         services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))
@@ -153,10 +154,16 @@ class RouterProcess:
             loop=loop,
             arena=self._arena,
             on_request=dispatcher.on_request,
-            on_disconnected=lambda connection: self._on_disconnected(connection.id),
+            on_disconnected=self._on_disconnected,
         )
         fanout.after_answers = self._wire.outbox.flush
         self._register_metrics(dispatcher)
+
+    def _on_disconnected(self, connection: Connection) -> None:
+        # Before its fetches end: what they would still acquire is nobody's.
+        self._services.share_partitions.on_disconnected(connection.id)
+        self._services.fetch_waits.abandon(connection.id)
+        self._services.readers.forget(connection.id)
 
     async def run(self) -> None:
         """Serve until the supervisor says stop; then finish what has begun."""
@@ -271,11 +278,6 @@ class RouterProcess:
         self._neighbours.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()
-
-    def _on_disconnected(self, connection_id: int) -> None:
-        services = self._services
-        services.share_partitions.on_disconnected(connection_id)
-        services.fetch_waits.abandon(connection_id)
 
     def _answer_neighbour(self, payload: bytes, send: Callable[[bytes], None]) -> None:
         async def carry_out(api_key: int, version: int, request: object) -> object:

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from cluster.replication.partition import ANY_EPOCH
 from node.bus.messages import (
-    NO_GUARD,
     Advanced,
     Append,
     AppendBytes,
@@ -29,10 +28,8 @@ from node.bus.messages import (
     ProducersDescribed,
     RecordsDeleted,
     ToRouter,
-    Unverified,
     WriteMarker,
 )
-from node.worker.guards import Guards
 from node.worker.helper import Helper
 from node.worker.partitions import Partitions, Place
 from protocol.control_records import (
@@ -41,7 +38,6 @@ from protocol.control_records import (
     build_end_transaction_batch,
 )
 from protocol.errors import ErrorCode
-from protocol.records import HEADER_BYTES, read_header
 from storage.append import AppendResult, Turn
 from storage.environment import StorageError
 from storage.producers import NO_OFFSET
@@ -142,9 +138,8 @@ class Turns:
         broadcast: Callable[[ToRouter], None],
         settle_helper: Callable[[], None] | None = None,
     ) -> None:
-        guards = Guards()
-        self._lane = _Lane(partitions, broadcast, guards)
-        self._helped_lane = _Lane(partitions, broadcast, guards)
+        self._lane = _Lane(partitions, broadcast)
+        self._helped_lane = _Lane(partitions, broadcast)
         self._helper = Helper(settle_helper) if settle_helper is not None else None
 
     @property
@@ -252,10 +247,7 @@ def _appended(request_id: int, result: AppendResult) -> Appended:
 class _Lane:
     """One thread's part of a turn: requests in order, each store's commit at the end."""
 
-    def __init__(
-        self, partitions: Partitions, broadcast: Callable[[ToRouter], None], guards: Guards
-    ) -> None:
-        self._guards = guards
+    def __init__(self, partitions: Partitions, broadcast: Callable[[ToRouter], None]) -> None:
         self._partitions = partitions
         self._broadcast = broadcast
         self._open: dict[int, _Open] = {}
@@ -325,7 +317,6 @@ class _Lane:
         ):
             router.replies.append(Appended(request.request_id, ErrorCode.INVALID_TXN_STATE))
             return
-        self._guards.drop(request)
         if (
             log is not None
             and entry is not None
@@ -380,12 +371,6 @@ class _Lane:
         if refusal:
             router.replies.append(Failed(request.request_id, refusal))
             return
-        if type(request) is Append and request.guard != NO_GUARD and length >= HEADER_BYTES:
-            log = store.partitions().get(request.number)
-            guard = self._guards.check(request, log, read_header(view, start), now_ms)
-            if guard is not None:
-                router.replies.append(Unverified(request.request_id, guard))
-                return
         opened = self._open.get(request.store)
         if opened is None:
             opened = self._open[request.store] = _Open(store.begin(now_ms))

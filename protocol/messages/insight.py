@@ -70,3 +70,188 @@ class DescribeLagResponse:
 
     throttle_time_ms: int = int32()
     topics: list[DescribeLagResponseTopic] = array(DescribeLagResponseTopic)
+
+
+# -- ExplainGroup ----------------------------------------------------------------------------------
+
+
+@struct
+class ExplainGroupRequest:
+    """What do these groups do, and why? Asked of their coordinator; null: of all it has.
+
+    Events and timings are left out unless `include_events`.
+    """
+
+    group_ids: list[str] | None = array(string, nullable_since=0, default=None)
+    include_events: bool = boolean()
+
+
+@struct
+class ExplainedTopic:
+    """Partitions of one topic."""
+
+    name: str = string()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class ExplainedMember:
+    """A member, what it owns, and what it has still to give up.
+
+    `state` is what it is at, in words; `deadline` is when it will be removed if it does not move
+    on. Durations are of the last rebalance, -1 if it has not come so far: `join_ms` from its
+    beginning to the member's JoinGroup, `sync_ms` from the new generation to its SyncGroup,
+    `revoke_ms` from the demand to give partitions up to its consent.
+    """
+
+    member_id: str = string()
+    instance_id: str | None = string(nullable_since=0, default=None)
+    client_id: str = string()
+    client_host: str = string()
+    epoch: int = int32(default=-1)
+    state: str = string()
+    deadline: int = int64(default=-1)
+    join_ms: int = int64(default=-1)
+    sync_ms: int = int64(default=-1)
+    revoke_ms: int = int64(default=-1)
+    owned: list[ExplainedTopic] = array(ExplainedTopic)
+    to_give_up: list[ExplainedTopic] = array(ExplainedTopic)
+
+
+@struct
+class ExplainedCommit:
+    """A committed offset, and when that was; `is_unstable`: a transaction may still change it."""
+
+    partition_index: int = int32()
+    committed_offset: int = int64(default=-1)
+    committed_at: int = int64(default=-1)
+    is_unstable: bool = boolean()
+
+
+@struct
+class ExplainedCommits:
+    """The committed offsets in one topic."""
+
+    name: str = string()
+    partitions: list[ExplainedCommit] = array(ExplainedCommit)
+
+
+@struct
+class ExplainedEvent:
+    """Something that happened; without a member id it happened to the group."""
+
+    at: int = int64()
+    kind: str = string()
+    member_id: str = string()
+    reason: str = string()
+
+
+@struct
+class ExplainedGroup:
+    """A group: `epoch` is its generation or group epoch, `since` when the rebalance under way began
+    and `deadline` when its wait is over at the latest. `ttl_ms` is -1 unless it is ephemeral."""
+
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    group_id: str = string()
+    group_type: str = string()
+    group_state: str = string()
+    protocol: str = string()
+    wait: str = string()
+    epoch: int = int32(default=-1)
+    target_epoch: int = int32(default=-1)
+    since: int = int64(default=-1)
+    deadline: int = int64(default=-1)
+    ttl_ms: int = int64(default=-1)
+    topics: list[str] = array(string)
+    members: list[ExplainedMember] = array(ExplainedMember)
+    commits: list[ExplainedCommits] = array(ExplainedCommits)
+    events: list[ExplainedEvent] = array(ExplainedEvent)
+
+
+@struct
+class ExplainGroupResponse:
+    """`now` is the clock by which all times are told. With an error code the list is not whole."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    now: int = int64()
+    groups: list[ExplainedGroup] = array(ExplainedGroup)
+
+
+# -- ExplainTopic ----------------------------------------------------------------------------------
+
+
+@struct
+class ExplainTopicRequestTopic:
+    """Partitions of one topic; null for all."""
+
+    name: str = string()
+    partitions: list[int] | None = array(int32, nullable_since=0, default=None)
+
+
+@struct
+class ExplainTopicRequest:
+    """How do these partitions stand, and who reads them? Asked of every node that has a replica:
+    the leader knows the log, and each node who fetches from it."""
+
+    topics: list[ExplainTopicRequestTopic] = array(ExplainTopicRequestTopic)
+
+
+@struct
+class ExplainedReader:
+    """A client that has fetched a partition from this node lately.
+
+    `idle_ms` is how long ago that was, `offset` what it asked for, `error_code` what it was told.
+    `fetch_idle_ms` is how long ago it fetched anything at all by the same connection.
+    """
+
+    client_id: str = string()
+    client_host: str = string()
+    idle_ms: int = int64()
+    fetch_idle_ms: int = int64()
+    offset: int = int64()
+    is_read_committed: bool = boolean()
+    error_code: int = int16()
+
+
+@struct
+class ExplainedPartition:
+    """A partition as this node sees it; offsets are -1 unless it leads.
+
+    The open transaction is the oldest one, behind which the last stable offset stays: since when
+    it has been silent by its last batch's timestamp, -1 if there is none.
+    """
+
+    partition_index: int = int32()
+    error_code: int = int16()
+    leader_id: int = int32(default=-1)
+    leader_epoch: int = int32(default=-1)
+    replicas: list[int] = array(int32)
+    in_sync_replicas: list[int] = array(int32)
+    min_in_sync_replicas: int = int32()
+    log_start_offset: int = int64(default=-1)
+    last_stable_offset: int = int64(default=-1)
+    high_watermark: int = int64(default=-1)
+    log_end_offset: int = int64(default=-1)
+    open_producer_id: int = int64(default=-1)
+    open_since_offset: int = int64(default=-1)
+    open_silent_ms: int = int64(default=-1)
+    readers: list[ExplainedReader] = array(ExplainedReader)
+
+
+@struct
+class ExplainedTopicPartitions:
+    """The partitions of one topic."""
+
+    name: str = string()
+    error_code: int = int16()
+    partitions: list[ExplainedPartition] = array(ExplainedPartition)
+
+
+@struct
+class ExplainTopicResponse:
+    """Each partition succeeds or fails by itself."""
+
+    throttle_time_ms: int = int32()
+    topics: list[ExplainedTopicPartitions] = array(ExplainedTopicPartitions)

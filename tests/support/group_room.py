@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
 from cluster.controller.commands import DeleteTopics, TopicReference
+from cluster.replication.partition import ANY_EPOCH
 from node.bus.messages import (
-    NO_GUARD,
     Append,
     AppendBytes,
     DeleteRecords,
@@ -25,6 +25,7 @@ from node.router.coordinators import Coordinators
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.markers import MarkerWriter
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.worker.turns import RouterState, Turns
@@ -103,7 +104,7 @@ class TurningFanout:
         version: int,
         may_scratch_before: bool = False,
         timeout_ms: int = 30_000,
-        guard: int = NO_GUARD,
+        leader_epoch: int = ANY_EPOCH,
     ) -> Reply[Answer]:
         self._next_id += 1
         return self._ask(
@@ -117,7 +118,7 @@ class TurningFanout:
                 version=version,
                 may_scratch_before=may_scratch_before,
                 timeout_ms=timeout_ms,
-                guard=guard,
+                leader_epoch=leader_epoch,
             )
         )
 
@@ -194,9 +195,8 @@ class GroupRoom(RouterRoom):
         self._host()
 
     def _host(self) -> None:
-        self.coordinators = Coordinators(
-            self.services, self.loop, GroupKind(self.services.patterns)
-        )
+        groups = GroupKind(self.services.patterns, StateKeeper(self.services))
+        self.coordinators = Coordinators(self.services, self.loop, groups)
         self.services.coordinators = self.coordinators
         kind = TransactionKind(self.services.markers)
         self.transactions = Coordinators(self.services, self.loop, kind)

@@ -29,8 +29,8 @@ from cluster.controller.commands import (
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.records import PartitionChanged
 from cluster.metadata.settings import broker_settings
+from cluster.replication.partition import ANY_EPOCH
 from node.bus.messages import (
-    NO_GUARD,
     Advanced,
     Append,
     AppendBytes,
@@ -146,7 +146,7 @@ class DirectFanout:
         version: int,
         may_scratch_before: bool = False,
         timeout_ms: int = 30_000,
-        guard: int = NO_GUARD,
+        leader_epoch: int = ANY_EPOCH,
     ) -> Reply[Answer]:
         return self._request(
             Append(
@@ -159,7 +159,7 @@ class DirectFanout:
                 version=version,
                 may_scratch_before=may_scratch_before,
                 timeout_ms=timeout_ms,
-                guard=guard,
+                leader_epoch=leader_epoch,
             )
         )
 

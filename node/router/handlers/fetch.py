@@ -91,6 +91,15 @@ async def handle_fetch(
         else "",
     )
     deadline_ms = now_ms + max(0, request.max_wait_ms)
+    if not is_replica:
+        services.readers.note(
+            context.connection_id,
+            context.client_id or "",
+            context.client_host,
+            fetch.partitions,
+            is_read_committed=request.isolation_level == READ_COMMITTED,
+            now_ms=now_ms,
+        )
     while True:
         turn = _look(request, fetch, consumer, bytes_max, context, services)
         remaining_ms = deadline_ms - services.now_ms()
@@ -170,6 +179,9 @@ def _look(
         if not may_read and not by_id:
             data.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         if data.error_code:
+            services.readers.note_error(
+                context.connection_id, wanted.topic, wanted.partition, data.error_code
+            )
             turn.must_answer = True
             if (
                 data.error_code in _ASK_THE_LEADER

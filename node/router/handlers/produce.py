@@ -14,7 +14,8 @@ from struct import Struct
 from cluster.metadata.image import TopicImage
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import INTERNAL_TOPICS
-from node.bus.messages import NO_GUARD, Appended
+from cluster.replication.partition import ANY_EPOCH
+from node.bus.messages import Appended
 from node.bus.reply import Reply
 from node.router.addresses import endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
@@ -197,7 +198,7 @@ def _append(
     if request.transactional_id is None:
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
-    def append(guard: int) -> Reply[Answer]:
+    def append(leader_epoch: int) -> Reply[Answer]:
         return services.fanout.append_reference(
             store=store,
             number=number,
@@ -207,11 +208,11 @@ def _append(
             version=version,
             may_scratch_before=may_scratch_before,
             timeout_ms=timeout_ms,
-            guard=guard,
+            leader_epoch=leader_epoch,
         )
 
     if version < ENLISTS_SINCE and not _is_verified(services):
-        return append(NO_GUARD)
+        return append(ANY_EPOCH)
     producer = Producer(request.transactional_id, *_PRODUCER.unpack_from(records, _PRODUCER_AT))
     return services.enlistment.append(producer, (topic.name, data.index), append, version)
 

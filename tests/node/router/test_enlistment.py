@@ -5,9 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from node.router.enlistment import produce_error
+from coordinator.transaction.requests import AddPartitions
+from node.bus.reply import Reply
+from node.router.enlistment import Producer, produce_error
+from node.router.fanout import Answer
+from node.router.markers import NOBODY
 from protocol.errors import ErrorCode
 from tests.support.transaction_room import Client, TransactionRoom
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -36,6 +41,73 @@ def test_a_batch_that_comes_after_the_end_opens_nothing(room: TransactionRoom) -
     room.wait_for("CompleteCommit")
     assert client.produce(0) == [ErrorCode.INVALID_TXN_STATE]
     assert room.last_stable_offset() == room.end_offset() == 2
+
+
+def test_a_batch_into_the_open_transaction_needs_nobodys_word(room: TransactionRoom) -> None:
+    client = Client(room, version=1)
+    client.init()
+    client.add(0)
+    assert client.produce(0) == [ErrorCode.NONE]
+    room.transactions.close()
+    assert client.produce(0) == [ErrorCode.NONE]
+
+
+def test_the_word_of_a_coordinator_does_not_outlive_its_transaction(room: TransactionRoom) -> None:
+    """Older clients have one epoch for all of their transactions."""
+    client = Client(room, version=1)
+    client.init()
+    for _ in range(3):
+        assert client.produce(0) == [ErrorCode.INVALID_TXN_STATE]
+        client.add(0)
+        assert client.produce(0) == [ErrorCode.NONE]
+        client.end()
+        room.wait_for("CompleteCommit")
+
+
+def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing(
+    room: TransactionRoom,
+) -> None:
+    client = Client(room, version=1)
+    client.init()
+    client.add(0)
+    enlistment = room.services.enlistment
+    producer = Producer("tx", client.producer_id, client.producer_epoch)
+    appended: list[int] = []
+
+    def append(leader_epoch: int) -> Reply[Answer]:
+        appended.append(leader_epoch)
+        return Reply()
+
+    # Behind a record that is not committed yet the coordinator's answer waits.
+    room.bus.is_away = True
+    adding = AddPartitions(*producer, frozenset({("t", 1)}), client_version=1)
+    room.transactions.call("tx", adding, NOBODY)
+    answers = [enlistment.append(producer, ("t", 0), append, 9)]
+    assert not answers[0].is_done
+    enlistment.ended(client.producer_id)
+    answers.append(enlistment.append(producer, ("t", 0), append, 9))
+    room.bus.come_back()
+
+    def is_there() -> bool:
+        room.turn_loop()
+        return answers[1].is_done
+
+    wait_until(is_there, what="there is an answer")
+    assert [a.result().error_code for a in answers] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    assert appended == []
+
+
+def test_what_was_said_in_another_leader_epoch_is_asked_for_again(room: TransactionRoom) -> None:
+    client = Client(room, version=1)
+    client.init()
+    client.add(0)
+    assert client.produce(0) == [ErrorCode.NONE]
+    producer = Producer("tx", client.producer_id, client.producer_epoch)
+    assert room.services.enlistment.is_known(producer, ("t", 0))
+    room.lead("t", epoch=7)
+    assert not room.services.enlistment.is_known(producer, ("t", 0))
+    assert client.produce(0) == [ErrorCode.NONE]
+    assert room.services.enlistment.is_known(producer, ("t", 0))
 
 
 def test_verification_can_be_switched_off(tmp_path: Path) -> None:

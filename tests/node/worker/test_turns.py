@@ -1,7 +1,7 @@
 """A worker's turn on real stores: one commit, answers after it, nothing from a full disk."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,11 +18,12 @@ from node.bus.messages import (
     ProducersDescribed,
     RecordsDeleted,
     ToRouter,
+    WriteMarker,
 )
 from node.worker.partitions import Partitions
 from node.worker.turns import RouterState, Turns
 from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch
+from protocol.records import TRANSACTIONAL, Record, build_batch
 from storage.reader import StoreReader
 from tests.node.worker.test_partitions import (
     TOPIC_ID,
@@ -31,8 +32,10 @@ from tests.node.worker.test_partitions import (
     place,
     topic,
 )
+from tests.support.router_room import RouterRoom
+from tests.support.stores import NOW_MS
 
-NOW_MS = 1_700_000_000_000
+PRODUCER_ID = 5
 
 
 class _Bench:
@@ -245,3 +248,123 @@ def test_small_turns_and_those_of_one_store_are_not_shared(tmp_path: Path) -> No
     bench.run(*(bench.stage(nth, nth, _batch(b"small")) for nth in range(4)))
     bench.run(*(bench.stage(nth, 0, _batch(bytes(100_000))) for nth in range(4)))
     assert len([r for r in bench.take() if isinstance(r, Appended)]) == 8
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+
+class _Stage:
+    """A partition, and a producer whose transactions go on from each other."""
+
+    def __init__(self, room: RouterRoom) -> None:
+        self.room = room
+        room.controller.has("t", 1, 1)
+        room.follow()
+        self.place = room.place("t")
+        self.sequence = 0
+
+    def append(self, *, epoch: int = 0, leader_epoch: int = -1) -> int:
+        frame = self.room.lay_down(
+            build_batch(
+                [Record(0, NOW_MS, b"k", b"v")],
+                attributes=TRANSACTIONAL,
+                producer_id=PRODUCER_ID,
+                producer_epoch=epoch,
+                base_sequence=self.sequence,
+            )
+        )
+        at = self.room.offset_of(frame)
+        answer = self._turn(Append(1, *self.place, at, len(frame), leader_epoch=leader_epoch))
+        assert isinstance(answer, Appended | Failed)
+        self.sequence += not answer.error_code
+        return answer.error_code
+
+    def mark(
+        self,
+        *,
+        epoch: int = 0,
+        version: int = 1,
+        coordinator_epoch: int = 0,
+        only_if: tuple[int, int] | None = None,
+    ) -> int:
+        marker = WriteMarker(
+            1,
+            *self.place,
+            PRODUCER_ID,
+            epoch,
+            coordinator_epoch,
+            True,
+            version,
+            only_if=only_if,
+        )
+        answer = self._turn(marker)
+        assert isinstance(answer, Appended)
+        return answer.error_code
+
+    def end_offset(self) -> int:
+        reader = self.room.services.logs.reader(self.place[0])
+        assert reader is not None
+        return reader.status.log_end_offset(self.place[1])
+
+    def transaction_start(self) -> int:
+        described = self._turn(DescribeProducers(1, *self.place))
+        assert isinstance(described, ProducersDescribed)
+        return described.producers[0][-1]
+
+    def _turn(self, request: Append | WriteMarker | DescribeProducers) -> object:
+        router = RouterState(self.room.arena)
+        self.room.turns.run([(router, request)], NOW_MS)
+        (answer,) = router.replies
+        return answer
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[_Stage]:
+    room = RouterRoom(tmp_path)
+    yield _Stage(room)
+    room.close()
+
+
+def test_what_was_meant_for_the_leader_of_another_epoch_is_refused(stage: _Stage) -> None:
+    assert stage.append(leader_epoch=1) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert stage.append(leader_epoch=0) == ErrorCode.NONE
+
+
+def test_a_marker_that_comes_twice_is_written_once_in_version_2(stage: _Stage) -> None:
+    stage.append()
+    assert stage.mark(epoch=1, version=2) == ErrorCode.NONE
+    end_offset = stage.end_offset()
+    assert stage.mark(epoch=1, version=2) == ErrorCode.NONE
+    assert stage.end_offset() == end_offset
+
+
+def test_a_marker_meant_for_one_transaction_ends_no_other(stage: _Stage) -> None:
+    stage.append()
+    for start, timestamp, epoch in ((1, NOW_MS, 0), (0, NOW_MS - 1, 0), (0, NOW_MS, 1)):
+        refused = stage.mark(epoch=epoch, only_if=(start, timestamp))
+        assert refused == ErrorCode.INVALID_TXN_STATE
+    assert (stage.transaction_start(), stage.end_offset()) == (0, 1)
+    assert stage.mark(only_if=(0, NOW_MS)) == ErrorCode.NONE
+    assert stage.transaction_start() == -1
+    assert stage.mark(only_if=(0, NOW_MS)) == ErrorCode.INVALID_TXN_STATE
+    assert stage.end_offset() == 2
+
+
+def test_a_straggling_marker_does_not_end_the_next_transaction(stage: _Stage) -> None:
+    stage.append()
+    stage.mark(epoch=1, version=2)
+    stage.sequence = 0
+    assert stage.append(epoch=1) == ErrorCode.NONE
+    begun = stage.transaction_start()
+    assert begun == 2
+    assert stage.mark(epoch=1, version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert stage.transaction_start() == begun
+    assert stage.mark(epoch=2, version=2) == ErrorCode.NONE
+    assert stage.transaction_start() == -1
+
+
+def test_a_former_coordinator_is_fenced(stage: _Stage) -> None:
+    stage.append()
+    assert stage.mark(coordinator_epoch=4) == ErrorCode.NONE
+    fenced = stage.mark(coordinator_epoch=3)
+    assert fenced == ErrorCode.TRANSACTION_COORDINATOR_FENCED

@@ -1,0 +1,257 @@
+"""What a group does, and why: everything the coordinator knows of it, as ExplainGroup tells it.
+
+Members with what each of them is at, what it owns and how long it took; commits with their times;
+what happened lately. Nothing is changed here, and nothing is judged: findings are made of this and
+of what the partitions' leaders know (node/cli/findings.py). Of kinds of groups that are neither
+classic nor consumer groups only what all families tell is told. Called by `shard`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from coordinator.group.assigning import ConsumerStep
+from coordinator.group.classic import ClassicGroup, GroupState
+from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.consumer import LEFT_FOR_A_WHILE, ConsumerGroup
+from coordinator.group.consumer_groups import ConsumerGroups
+from coordinator.group.consumer_records import MemberState, PartitionEpochs
+from coordinator.group.directory import Directory
+from coordinator.group.events import GroupEvent
+from coordinator.group.family import Family
+from coordinator.group.offsets import Offsets
+from coordinator.group.pending_offsets import PendingOffsets
+from coordinator.group.requests import ExplainAllGroups, ExplainGroup
+from coordinator.group.roster import Member
+from coordinator.group.topics import TopicCatalog
+from protocol.embedded import decode_assignment
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.insight import (
+    ExplainedCommit,
+    ExplainedCommits,
+    ExplainedEvent,
+    ExplainedGroup,
+    ExplainedMember,
+    ExplainedTopic,
+)
+
+JOINED: Final = "joined"
+MISSING: Final = "has not joined"
+SYNCED: Final = "has its assignment"
+NOT_SYNCED: Final = "has not asked for its assignment"
+ANNOUNCED: Final = "has an id and has not joined"
+STABLE: Final = "stable"
+GIVING_UP: Final = "has to give up partitions"
+WAITING: Final = "waits for partitions of others"
+BEHIND: Final = "has not heard of the newest assignment"
+AWAY: Final = "left for a while"
+
+MORE_MEMBERS: Final = "for more members to come, as group.initial.rebalance.delay.ms says"
+TO_JOIN: Final = "for its members to join"
+TO_SYNC: Final = "for its members to ask for their assignments"
+
+
+class Explainer:
+    """See the module's docstring."""
+
+    __slots__ = (
+        "_classic",
+        "_consumers",
+        "_directory",
+        "_families",
+        "_offsets",
+        "_pending_offsets",
+    )
+
+    def __init__(
+        self,
+        directory: Directory,
+        classic: ClassicGroups,
+        consumers: ConsumerGroups,
+        families: tuple[Family, ...],
+        offsets: Offsets,
+        pending_offsets: PendingOffsets,
+    ) -> None:
+        self._directory = directory
+        self._classic = classic
+        self._consumers = consumers
+        self._families = families
+        self._offsets = offsets
+        self._pending_offsets = pending_offsets
+
+    def answer(self, request: object, step: ConsumerStep) -> object:
+        """What ExplainGroup and ExplainAllGroups are answered."""
+        if isinstance(request, ExplainGroup):
+            return self.explain(request.group_id, step, with_events=request.with_events)
+        assert isinstance(request, ExplainAllGroups)
+        return [
+            self.explain(group_id, step, with_events=request.with_events)
+            for group_id in sorted(self._directory.group_ids())
+        ]
+
+    def explain(self, group_id: str, step: ConsumerStep, *, with_events: bool) -> ExplainedGroup:
+        """The group; with GROUP_ID_NOT_FOUND if there is none."""
+        explained = ExplainedGroup(group_id=group_id)
+        ttl_ms = step.settings.rules.ttl_ms(group_id)
+        explained.ttl_ms = -1 if ttl_ms is None else ttl_ms
+        explained.commits = self._commits(group_id, step.topics)
+        consumers = self._consumers.get(group_id)
+        if consumers is not None:
+            _fill_consumers(explained, consumers, self._consumers, step)
+            events = self._consumers.events.of(group_id) if with_events else ()
+        else:
+            family = next((family for family in self._families if group_id in family), None)
+            group = self._classic.group(group_id)
+            events = ()
+            if family is not None:
+                listed = family.listed(group_id)
+                explained.group_type, explained.group_state = listed.group_type, listed.group_state
+                explained.topics = sorted(family.topic_names(group_id))
+            elif group is not None:
+                _fill_classic(explained, group)
+                events = group.events.newest() if with_events else ()
+            elif explained.commits:
+                explained.group_type, explained.group_state = GROUP_TYPE_CLASSIC, GroupState.EMPTY
+            else:
+                explained.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+                explained.error_message = f"Group {group_id} not found."
+        explained.events = [_event(event) for event in events]
+        return explained
+
+    def _commits(self, group_id: str, topics: TopicCatalog) -> list[ExplainedCommits]:
+        """Offsets on topics that have been deleted are left out."""
+        named: dict[str, ExplainedCommits] = {}
+        pending = {(topic, index) for _, topic, index in self._pending_offsets.keys_of(group_id)}
+        known = dict(self._offsets.items(group_id))
+        for name, index in sorted({*known, *pending}):
+            committed = known.get((name, index))
+            commits = named.setdefault(name, ExplainedCommits(name=name))
+            commits.partitions.append(
+                ExplainedCommit(
+                    partition_index=index,
+                    committed_offset=-1 if committed is None else committed.offset,
+                    committed_at=-1 if committed is None else committed.commit_timestamp_ms,
+                    is_unstable=(name, index) in pending,
+                )
+            )
+        return list(named.values())
+
+
+def _event(event: GroupEvent) -> ExplainedEvent:
+    return ExplainedEvent(
+        at=event.at_ms, kind=event.kind, member_id=event.member_id, reason=event.reason
+    )
+
+
+# -- classic groups -------------------------------------------------------------------------------
+
+
+def _fill_classic(explained: ExplainedGroup, group: ClassicGroup) -> None:
+    explained.group_type = GROUP_TYPE_CLASSIC
+    explained.group_state = group.state
+    explained.protocol = group.protocol_name or ""
+    explained.epoch = explained.target_epoch = group.generation_id
+    explained.topics = sorted(group.subscribed_topics() or ())
+    is_rebalancing = group.state in (
+        GroupState.PREPARING_REBALANCE,
+        GroupState.COMPLETING_REBALANCE,
+    )
+    if is_rebalancing:
+        explained.since = group.rebalance_started_ms
+        explained.deadline = group.deadline_ms
+        explained.wait = TO_SYNC
+        if group.state is GroupState.PREPARING_REBALANCE:
+            explained.wait = MORE_MEMBERS if group.is_delayed else TO_JOIN
+    explained.members = [_classic_member(member, group) for member in group.roster]
+    explained.members += (
+        ExplainedMember(member_id=member_id, state=ANNOUNCED) for member_id in sorted(group.pending)
+    )
+
+
+def _classic_member(member: Member, group: ClassicGroup) -> ExplainedMember:
+    match group.state:
+        case GroupState.PREPARING_REBALANCE:
+            state = JOINED if member.is_joining else MISSING
+        case _:
+            state = NOT_SYNCED if member.member_id in group.pending_sync else SYNCED
+    is_late = state in (MISSING, NOT_SYNCED)
+    return ExplainedMember(
+        member_id=member.member_id,
+        instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        epoch=group.generation_id,
+        state=state,
+        deadline=group.deadline_ms if is_late else -1,
+        join_ms=_took(group.rebalance_started_ms, member.joined_at_ms),
+        sync_ms=_took(group.state_timestamp_ms, member.synced_at_ms),
+        owned=_owned_by_classic(member) if group.state is GroupState.STABLE else [],
+    )
+
+
+def _took(since_ms: int, at_ms: int) -> int:
+    """How long something took that may belong to an earlier rebalance."""
+    return at_ms - since_ms if 0 <= since_ms <= at_ms else -1
+
+
+def _owned_by_classic(member: Member) -> list[ExplainedTopic]:
+    if not member.assignment:
+        return []
+    try:
+        partitions = decode_assignment(member.assignment).assigned_partitions
+    except ProtocolError:
+        return []  # of a protocol that is not consumers': nobody here can read it
+    return [
+        ExplainedTopic(name=topic.topic, partitions=sorted(topic.partitions))
+        for topic in partitions
+        if topic.partitions
+    ]
+
+
+# -- consumer groups ------------------------------------------------------------------------------
+
+
+def _fill_consumers(
+    explained: ExplainedGroup, group: ConsumerGroup, groups: ConsumerGroups, step: ConsumerStep
+) -> None:
+    explained.group_type = groups.group_type
+    explained.group_state = group.state
+    explained.protocol = groups.assignor_of(group, step)
+    explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
+    explained.topics = sorted(group.topic_names())
+    timings = groups.events.timings(group.group_id)
+    explained.since = timings.started_ms if group.state not in ("Stable", "Empty") else -1
+    for member_id, member in group.members():
+        current = group.current(member_id)
+        state, deadline = STABLE, -1
+        if current.member_epoch == LEFT_FOR_A_WHILE:
+            state = AWAY
+        elif current.state is MemberState.UNREVOKED_PARTITIONS:
+            state = GIVING_UP
+            since_ms = timings.revoking.get(member_id, -1)
+            deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
+        elif current.state is MemberState.UNRELEASED_PARTITIONS:
+            state = WAITING
+        elif current.member_epoch < group.target_epoch:
+            state = BEHIND
+        explained.members.append(
+            ExplainedMember(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                epoch=current.member_epoch,
+                state=state,
+                deadline=deadline,
+                join_ms=timings.settled_ms.get(member_id, -1),
+                revoke_ms=timings.revoked_ms.get(member_id, -1),
+                owned=list(_named(current.assigned, step.topics)),
+                to_give_up=list(_named(current.pending_revocation, step.topics)),
+            )
+        )
+
+
+def _named(partitions: PartitionEpochs, topics: TopicCatalog) -> Iterator[ExplainedTopic]:
+    for topic_id, epochs in partitions.items():
+        name = topics.name_of(topic_id)
+        if name is not None and epochs:
+            yield ExplainedTopic(name=name, partitions=sorted(epochs))

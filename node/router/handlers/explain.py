@@ -1,0 +1,181 @@
+"""ExplainGroup (20002) and ExplainTopic (20003), both version 0: what a group does, and how the
+partitions that it reads stand.
+
+APIs of our own (protocol/messages/insight.py). Coordinators know members and commits, leaders know
+logs and open transactions, and every node knows who fetches from it; whoever asks puts the three
+together (node/cli/findings.py).
+"""
+
+from cluster.metadata.image import PartitionImage, TopicImage
+from cluster.metadata.settings import topic_settings
+from coordinator.group.requests import ExplainAllGroups, ExplainGroup
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.insight import (
+    ExplainedGroup,
+    ExplainedPartition,
+    ExplainedReader,
+    ExplainedTopicPartitions,
+    ExplainGroupRequest,
+    ExplainGroupResponse,
+    ExplainTopicRequest,
+    ExplainTopicRequestTopic,
+    ExplainTopicResponse,
+)
+from storage.environment import StorageError
+from storage.reader import StoreReader
+
+
+async def handle_explain_group(
+    request: ExplainGroupRequest, context: RequestContext, services: Services
+) -> ExplainGroupResponse:
+    """Groups of which this node is the coordinator. Needs DESCRIBE on each."""
+    response = ExplainGroupResponse(now=services.coordinators.now_ms())
+    if request.group_ids is None:
+        await _explain_all(response, request, context, services)
+        return response
+    for group_id in dict.fromkeys(request.group_ids):
+        explained = ExplainedGroup(group_id=group_id)
+        if not _may_see(group_id, context, services):
+            explained.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        else:
+            question = ExplainGroup(group_id, with_events=request.include_events)
+            try:
+                answer = await services.coordinators.call(group_id, question, context)
+            except ApiError as error:
+                explained.error_code = error.code
+            else:
+                assert isinstance(answer, ExplainedGroup)
+                explained = answer
+        response.groups.append(explained)
+    return response
+
+
+async def _explain_all(
+    response: ExplainGroupResponse,
+    request: ExplainGroupRequest,
+    context: RequestContext,
+    services: Services,
+) -> None:
+    coordinators = services.coordinators
+    question = ExplainAllGroups(with_events=request.include_events)
+    waiting = [
+        coordinators.call_shard(shard, question, context) for shard in coordinators.hosted_shards()
+    ]
+    for reply in waiting:
+        try:
+            groups = await reply
+        except ApiError as error:
+            # A shard that has just moved away is explained by its new host.
+            if error.code is not ErrorCode.NOT_COORDINATOR:
+                response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+            continue
+        assert isinstance(groups, list)
+        response.groups += (g for g in groups if _may_see(g.group_id, context, services))
+
+
+def _may_see(group_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+
+
+# -- ExplainTopic ---------------------------------------------------------------------------------
+
+
+async def handle_explain_topic(
+    request: ExplainTopicRequest, context: RequestContext, services: Services
+) -> ExplainTopicResponse:
+    """What this node knows of the partitions of which it has a replica. Needs DESCRIBE."""
+    return ExplainTopicResponse(
+        topics=[_topic(asked, context, services) for asked in request.topics]
+    )
+
+
+def _topic(
+    asked: ExplainTopicRequestTopic, context: RequestContext, services: Services
+) -> ExplainedTopicPartitions:
+    explained = ExplainedTopicPartitions(name=asked.name)
+    topic = services.image.topics_by_name.get(asked.name)
+    if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, asked.name):
+        explained.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    elif topic is None:
+        explained.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    else:
+        known = range(len(topic.partitions))
+        indexes = known if asked.partitions is None else asked.partitions
+        explained.partitions = [
+            _partition(topic, index, services)
+            if index in known
+            else ExplainedPartition(
+                partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
+            for index in indexes
+        ]
+    return explained
+
+
+def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPartition:
+    state = topic.partitions[index]
+    explained = _as_the_metadata_say(topic, index, state, services)
+    if services.node_id not in state.replicas:
+        explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return explained
+    explained.readers = [
+        ExplainedReader(
+            client_id=reading.client_id,
+            client_host="/" + reading.client_host,
+            idle_ms=reading.idle_ms,
+            fetch_idle_ms=reading.fetch_idle_ms,
+            offset=reading.offset,
+            is_read_committed=reading.is_read_committed,
+            error_code=reading.error_code,
+        )
+        for reading in services.readers.of(topic.name, topic.topic_id, index, services.now_ms())
+    ]
+    if state.leader == services.node_id:
+        place = services.logs.locate(topic.topic_id, index)
+        reader = services.logs.reader(place[0]) if place is not None else None
+        if place is None or reader is None:
+            explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return explained
+        try:
+            _fill_from_log(explained, reader, place[1], services.now_ms())
+        except StorageError:
+            explained.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+    return explained
+
+
+def _as_the_metadata_say(
+    topic: TopicImage, index: int, state: PartitionImage, services: Services
+) -> ExplainedPartition:
+    settings = topic_settings(services.image, services.node_id, services.static_configs, topic.name)
+    return ExplainedPartition(
+        partition_index=index,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        replicas=list(state.replicas),
+        in_sync_replicas=list(state.in_sync_replicas),
+        min_in_sync_replicas=min(settings.min_insync_replicas, len(state.replicas)),
+    )
+
+
+def _fill_from_log(
+    explained: ExplainedPartition, reader: StoreReader, number: int, now_ms: int
+) -> None:
+    status = reader.status
+    explained.log_start_offset = status.log_start_offset(number)
+    explained.log_end_offset = status.log_end_offset(number)
+    explained.high_watermark = status.high_watermark(number)
+    explained.last_stable_offset = status.last_stable_offset(number)
+    if explained.last_stable_offset >= explained.high_watermark:
+        return
+    # Only now is it worth to read what the log says of its producers.
+    holding = min(
+        (found for found in reader.producers(number) if found.transaction_start_offset >= 0),
+        key=lambda found: found.transaction_start_offset,
+        default=None,
+    )
+    if holding is not None:
+        explained.open_producer_id = holding.producer_id
+        explained.open_since_offset = holding.transaction_start_offset
+        explained.open_silent_ms = max(now_ms - holding.last_timestamp, 0)

@@ -1,0 +1,108 @@
+"""Who fetches what from this node: for every connection its latest fetch of each partition.
+
+Nothing else knows it: a fetch leaves no trace, and sessions exist only for some clients. It is what
+tells a consumer that is paused, or whose application does not poll, from one that has nothing to
+read. A note costs a dictionary's entry per partition and fetch; a connection that goes takes its
+notes along. Called by handlers/fetch.py; read by handlers/explain.py.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from node.router.fetch_sessions import SessionPartition, TopicKey
+
+PARTITIONS_MAX: Final = 20_000
+"""Of one connection; when it has fetched more of them, what was noted is forgotten."""
+
+
+class Reading(NamedTuple):
+    """A connection's latest fetch of one partition."""
+
+    client_id: str
+    client_host: str
+    idle_ms: int
+    """Since it fetched this partition."""
+    fetch_idle_ms: int
+    """Since it fetched anything."""
+    offset: int
+    is_read_committed: bool
+    error_code: int
+
+
+class _Reader:
+    """One connection."""
+
+    __slots__ = ("client_host", "client_id", "errors", "fetched", "is_read_committed", "last_ms")
+
+    def __init__(self) -> None:
+        self.client_id = self.client_host = ""
+        self.last_ms = 0
+        self.is_read_committed = False
+        self.fetched: dict[tuple[TopicKey, int], tuple[int, int]] = {}
+        """(when, offset)"""
+        self.errors: dict[tuple[TopicKey, int], int] = {}
+
+
+class Readers:
+    """All connections of one router."""
+
+    __slots__ = ("_readers",)
+
+    def __init__(self) -> None:
+        self._readers: dict[int, _Reader] = {}
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def note(
+        self,
+        connection_id: int,
+        client_id: str,
+        client_host: str,
+        partitions: Iterable[SessionPartition],
+        *,
+        is_read_committed: bool,
+        now_ms: int,
+    ) -> None:
+        """The connection fetches these partitions."""
+        reader = self._readers.get(connection_id)
+        if reader is None:
+            reader = self._readers[connection_id] = _Reader()
+        reader.client_id, reader.client_host = client_id, client_host
+        reader.is_read_committed = is_read_committed
+        reader.last_ms = now_ms
+        fetched = reader.fetched
+        if len(fetched) > PARTITIONS_MAX:
+            fetched.clear()
+        for wanted in partitions:
+            fetched[wanted.topic, wanted.partition] = (now_ms, wanted.fetch_offset)
+        if reader.errors:
+            reader.errors.clear()
+
+    def note_error(
+        self, connection_id: int, topic: TopicKey, partition: int, error_code: int
+    ) -> None:
+        """The connection's latest fetch of the partition was refused."""
+        reader = self._readers.get(connection_id)
+        if reader is not None:
+            reader.errors[topic, partition] = error_code
+
+    def forget(self, connection_id: int) -> None:
+        """The connection has gone."""
+        self._readers.pop(connection_id, None)
+
+    def of(self, name: str, topic_id: bytes, partition: int, now_ms: int) -> Iterator[Reading]:
+        """Who fetches the partition; clients ask for it by name or by id."""
+        for reader in self._readers.values():
+            for key in ((name, partition), (topic_id, partition)):
+                noted = reader.fetched.get(key)
+                if noted is not None:
+                    yield Reading(
+                        reader.client_id,
+                        reader.client_host,
+                        max(now_ms - noted[0], 0),
+                        max(now_ms - reader.last_ms, 0),
+                        noted[1],
+                        reader.is_read_committed,
+                        reader.errors.get(key, 0),
+                    )

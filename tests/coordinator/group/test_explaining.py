@@ -1,0 +1,198 @@
+"""What a group does, and why: who is waited for, how long members took, what they own."""
+
+from coordinator.group import explaining
+from coordinator.group.requests import CommitInTransaction, ExplainAllGroups
+from coordinator.group.rules import OwnRules, Rules
+from coordinator.group.settings import GroupSettings
+from protocol.embedded import (
+    ConsumerProtocolAssignment,
+    TopicPartitions,
+    encode_assignment,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.groups import MemberIdentity
+from protocol.messages.insight import ExplainedGroup, ExplainedMember, ExplainedTopic
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.support.consumer_playbook import Consumer, Stage
+from tests.support.group_playbook import NO_DELAY, Playbook
+
+
+def members(group: ExplainedGroup) -> dict[str, ExplainedMember]:
+    return {member.member_id: member for member in group.members}
+
+
+def test_a_group_that_never_was_is_an_error() -> None:
+    group = Playbook().explained()
+    assert group.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert group.error_message == "Group g not found."
+
+
+def test_the_first_rebalance_waits_for_more_members_and_says_how_long() -> None:
+    play = Playbook(GroupSettings(initial_rebalance_delay_ms=3_000))
+    play.join(play.give_id())
+    group = play.explained()
+    assert (group.group_type, group.group_state) == ("classic", "PreparingRebalance")
+    assert group.wait == explaining.MORE_MEMBERS
+    assert (group.since, group.deadline) == (play.now_ms, play.now_ms + 3_000)
+
+
+def test_who_has_not_joined_a_rebalance_is_named_with_the_time_it_has_left() -> None:
+    play = Playbook()
+    first, second = play.stable(2)
+    play.tick(100)
+    play.join(second, protocols=[("range", b"other")])
+    began_ms = play.now_ms
+    play.tick(50)
+    group = play.explained()
+    assert group.wait == explaining.TO_JOIN
+    assert group.since == began_ms
+    told = members(group)
+    assert told[first].state == explaining.MISSING
+    assert told[first].deadline == group.deadline == began_ms + 60_000
+    assert (told[second].state, told[second].join_ms, told[second].deadline) == (
+        explaining.JOINED,
+        0,
+        -1,
+    )
+
+
+def test_how_long_each_member_took_is_kept() -> None:
+    play = Playbook()
+    first, second = play.stable(2)
+    play.join(second, protocols=[("range", b"other")])
+    play.tick(700)
+    play.join(first)
+    play.tick(20)
+    play.sync(second, 3, {second: b""})
+    late = members(play.explained())[first]
+    assert (late.state, late.join_ms, late.sync_ms) == (explaining.NOT_SYNCED, 700, -1)
+    play.tick(300)
+    play.sync(first, 3, {first: b""})
+    told = members(play.explained())
+    assert (told[first].join_ms, told[first].sync_ms) == (700, 320)
+    assert (told[second].join_ms, told[second].sync_ms) == (0, 20)
+
+
+def test_an_announced_member_is_seen() -> None:
+    play = Playbook()
+    play.stable()
+    announced = play.give_id()
+    assert members(play.explained())[announced].state == explaining.ANNOUNCED
+
+
+def test_what_classic_members_own_is_read_from_their_assignments() -> None:
+    play = Playbook()
+    member = play.give_id()
+    play.join(member)
+    mine = ConsumerProtocolAssignment(
+        assigned_partitions=[TopicPartitions(topic="t", partitions=[2, 1])]
+    )
+    play.sync(member, 1, {member: encode_assignment(mine, 0)})
+    assert members(play.explained())[member].owned == [ExplainedTopic(name="t", partitions=[1, 2])]
+    strange = Playbook()
+    [stranger] = strange.stable(protocol_type="connect")
+    assert members(strange.explained())[stranger].owned == []
+
+
+def test_commits_are_told_with_their_time() -> None:
+    play = Playbook()
+    play.commit({("t", 1): 5})
+    committed_ms = play.now_ms
+    play.tick(1_000)
+    group = play.explained()
+    assert (group.group_type, group.group_state) == ("classic", "Empty")
+    [topic] = group.commits
+    [commit] = topic.partitions
+    assert (topic.name, commit.partition_index, commit.committed_offset) == ("t", 1, 5)
+    assert (commit.committed_at, commit.is_unstable) == (committed_ms, False)
+
+
+def test_offsets_that_a_transaction_may_change_are_marked() -> None:
+    play = Playbook()
+    partition = TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=3, committed_metadata=""
+    )
+    request = TxnOffsetCommitRequest(
+        transactional_id="x",
+        group_id="g",
+        producer_id=7,
+        producer_epoch=0,
+        topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
+    )
+    play.ask(CommitInTransaction(request, is_verified=True), version=5)
+    [topic] = play.explained().commits
+    assert topic.partitions[0].is_unstable
+    assert topic.partitions[0].committed_offset == -1
+
+
+def test_an_ephemeral_group_says_so() -> None:
+    rules = Rules(own={"g": OwnRules(is_ephemeral=True, ttl_ms=9)})
+    play = Playbook(GroupSettings(initial_rebalance_delay_ms=0, rules=rules))
+    play.stable()
+    assert play.explained().ttl_ms == 9
+    assert Playbook().explained().ttl_ms == -1
+
+
+def test_who_has_to_give_partitions_up_for_whom_is_told() -> None:
+    stage = Stage({"a": 2})
+    first, second = Consumer(stage, "first"), Consumer(stage, "second")
+    first.beat()
+    first.beat()
+    second.beat()
+    asked_ms = stage.now_ms
+    first.beat()
+    stage.tick(250)
+    group = stage.explained()
+    assert (group.group_type, group.group_state) == ("consumer", "Reconciling")
+    assert group.protocol == "uniform"
+    told = members(group)
+    assert told["first"].state == explaining.GIVING_UP
+    assert told["first"].deadline == asked_ms + 30_000
+    [given_up] = told["first"].to_give_up
+    assert given_up.name == "a"
+    assert told["second"].state == explaining.WAITING
+    first.beat()
+    stage.tick(50)
+    second.beat()
+    second.beat()
+    group = stage.explained()
+    assert group.group_state == "Stable"
+    told = members(group)
+    assert told["first"].revoke_ms == 250
+    assert told["second"].join_ms == 300
+    assert {state.state for state in told.values()} == {explaining.STABLE}
+    assert told["second"].owned == [given_up]
+
+
+def test_a_static_consumer_that_is_away_is_told_so() -> None:
+    stage = Stage({"a": 2})
+    stage.beat("m", instance="i")
+    stage.beat("m", -2, instance="i")
+    assert members(stage.explained())["m"].state == explaining.AWAY
+
+
+def test_all_groups_are_told_at_once_without_events() -> None:
+    play = Stage({"a": 2}, NO_DELAY)
+    play.stable(group="classic")
+    play.beat("m", group="consumer")
+    play.commit({("t", 0): 1}, group="simple")
+    groups: list[ExplainedGroup] = play.ask(ExplainAllGroups()).response(list)
+    assert {group.group_id: group.group_type for group in groups} == {
+        "classic": "classic",
+        "consumer": "consumer",
+        "simple": "classic",
+    }
+    assert all(group.events == [] for group in groups)
+
+
+def test_a_group_that_was_left_is_told_after_its_coordinator_has_moved() -> None:
+    play = Playbook()
+    [member] = play.stable()
+    play.leave(MemberIdentity(member_id=member))
+    play.reload()
+    group = play.explained()
+    assert (group.error_code, group.group_state, group.epoch) == (0, "Empty", 2)

@@ -1,0 +1,152 @@
+"""ExplainGroup and ExplainTopic: what coordinators, leaders and whoever serves fetches know."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from node.router.authorizer import Operation, ResourceType
+from node.router.handlers.explain import handle_explain_group, handle_explain_topic
+from node.router.handlers.fetch import handle_fetch
+from node.router.handlers.group_offsets import handle_offset_commit
+from node.router.handlers.groups import handle_find_coordinator
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.insight import (
+    ExplainedPartition,
+    ExplainGroupRequest,
+    ExplainGroupResponse,
+    ExplainTopicRequest,
+    ExplainTopicRequestTopic,
+)
+from protocol.records import TRANSACTIONAL
+from tests.support.group_room import GroupRoom
+from tests.support.router_room import RouterRoom
+from tests.support.stores import batch_of
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[RouterRoom]:
+    room = RouterRoom(tmp_path)
+    room.controller.has("t", 1, 2)
+    room.follow()
+    yield room
+    room.close()
+
+
+def explain(room: RouterRoom, index: int = 0) -> ExplainedPartition:
+    asked = ExplainTopicRequestTopic(name="t", partitions=[index])
+    [topic] = room.call(handle_explain_topic, ExplainTopicRequest(topics=[asked])).topics
+    [partition] = topic.partitions
+    assert (topic.error_code, partition.partition_index) == (0, index)
+    return partition
+
+
+def test_a_partition_is_told_as_metadata_and_log_have_it(room: RouterRoom) -> None:
+    room.append("t", batch_of(3))
+    found = explain(room)
+    assert (found.error_code, found.leader_id, found.in_sync_replicas) == (0, 0, [0])
+    assert found.min_in_sync_replicas == 1
+    assert (found.log_start_offset, found.last_stable_offset) == (0, 3)
+    assert (found.high_watermark, found.log_end_offset) == (3, 3)
+    assert (found.open_producer_id, found.open_silent_ms) == (-1, -1)
+    assert found.readers == []
+
+
+def test_the_oldest_open_transaction_is_named(room: RouterRoom) -> None:
+    now_ms = room.services.now_ms()
+    for producer_id in (8, 7):
+        batch = batch_of(
+            timestamp=now_ms - 500,
+            producer_id=producer_id,
+            producer_epoch=0,
+            base_sequence=0,
+            attributes=TRANSACTIONAL,
+        )
+        room.append("t", batch_of(), batch)
+    found = explain(room)
+    assert (found.last_stable_offset, found.high_watermark) == (1, 4)
+    assert (found.open_producer_id, found.open_since_offset) == (8, 1)
+    assert found.open_silent_ms == 500
+
+
+def test_who_fetches_and_where_is_told(room: RouterRoom) -> None:
+    room.append("t", batch_of(3))
+    topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=2)])
+    room.call(handle_fetch, FetchRequest(topics=[topic], max_bytes=1 << 20, isolation_level=1), 11)
+    [reader] = explain(room).readers
+    assert (reader.offset, reader.is_read_committed, reader.error_code) == (2, True, 0)
+    assert reader.client_host.startswith("/")
+    assert explain(room, 1).readers == []
+
+
+def test_a_fetch_that_is_refused_is_told_with_its_error(room: RouterRoom) -> None:
+    topic = FetchTopic(topic="t", partitions=[FetchPartition(partition=0, fetch_offset=99)])
+    room.call(handle_fetch, FetchRequest(topics=[topic], max_bytes=1 << 20), 11)
+    [reader] = explain(room).readers
+    assert reader.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_topics_and_partitions_that_are_not_here_are_errors_of_their_own(room: RouterRoom) -> None:
+    request = ExplainTopicRequest(
+        topics=[
+            ExplainTopicRequestTopic(name="no"),
+            ExplainTopicRequestTopic(name="t", partitions=[9]),
+            ExplainTopicRequestTopic(name="t"),
+        ]
+    )
+    unknown, beyond, whole = room.call(handle_explain_topic, request).topics
+    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [p.error_code for p in beyond.partitions] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [p.partition_index for p in whole.partitions] == [0, 1]
+    room.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
+    [denied] = room.call(
+        handle_explain_topic, ExplainTopicRequest(topics=[ExplainTopicRequestTopic(name="t")])
+    ).topics
+    assert (denied.error_code, denied.partitions) == (29, [])
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def groups(tmp_path: Path) -> Iterator[GroupRoom]:
+    with GroupRoom(tmp_path) as room:
+        room.call(handle_find_coordinator, FindCoordinatorRequest(key="g"), 0)
+        room.have_topic("t", 1)
+        for group in ("g", "h"):
+            partition = OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=5, committed_metadata=""
+            )
+            topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
+            request = OffsetCommitRequest(group_id=group, topics=[topic])
+            room.call(handle_offset_commit, request, 9)
+        yield room
+
+
+def ask(room: GroupRoom, *names: str) -> ExplainGroupResponse:
+    return room.call(handle_explain_group, ExplainGroupRequest(group_ids=list(names) or None))
+
+
+def test_groups_are_explained_by_name_or_all_of_them(groups: GroupRoom) -> None:
+    named = ask(groups, "g", "no")
+    assert [(group.group_id, group.error_code) for group in named.groups] == [
+        ("g", ErrorCode.NONE),
+        ("no", ErrorCode.GROUP_ID_NOT_FOUND),
+    ]
+    [topic] = named.groups[0].commits
+    assert (topic.name, topic.partitions[0].committed_offset) == ("t", 5)
+    assert 0 <= named.now - topic.partitions[0].committed_at < 60_000
+    assert sorted(group.group_id for group in ask(groups).groups) == ["g", "h"]
+
+
+def test_groups_that_one_may_not_see_are_not_shown(groups: GroupRoom) -> None:
+    groups.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
+    assert [group.error_code for group in ask(groups, "g").groups] == [30]
+    assert [group.group_id for group in ask(groups).groups] == ["h"]

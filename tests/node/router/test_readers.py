@@ -1,0 +1,62 @@
+"""Who fetches what: the latest fetch of each partition, until its connection goes."""
+
+from node.router.fetch_sessions import SessionPartition
+from node.router.readers import PARTITIONS_MAX, Readers, Reading
+
+TOPIC_ID = bytes(range(16))
+
+
+def wanted(topic: str | bytes, partition: int, offset: int) -> SessionPartition:
+    return SessionPartition(topic, partition, offset, 1)
+
+
+def fetch(
+    readers: Readers, *partitions: SessionPartition, connection: int = 1, now_ms: int = 0
+) -> None:
+    readers.note(connection, "client", "host", partitions, is_read_committed=False, now_ms=now_ms)
+
+
+def of(readers: Readers, partition: int = 0, now_ms: int = 0) -> list[Reading]:
+    return list(readers.of("t", TOPIC_ID, partition, now_ms))
+
+
+def test_a_partition_that_is_left_out_of_fetches_grows_idle_while_its_client_is_not() -> None:
+    readers = Readers()
+    fetch(readers, wanted("t", 0, 5), wanted("t", 1, 7), now_ms=100)
+    fetch(readers, wanted("t", 1, 8), now_ms=900)
+    assert of(readers, 0, 1_000) == [Reading("client", "host", 900, 100, 5, False, 0)]
+    assert of(readers, 1, 1_000) == [Reading("client", "host", 100, 100, 8, False, 0)]
+
+
+def test_clients_that_name_topics_by_id_are_found_too() -> None:
+    readers = Readers()
+    fetch(readers, wanted(TOPIC_ID, 0, 5))
+    fetch(readers, wanted("t", 0, 6), connection=2)
+    assert sorted(reading.offset for reading in of(readers)) == [5, 6]
+
+
+def test_what_a_fetch_was_refused_with_counts_until_the_next_one() -> None:
+    readers = Readers()
+    fetch(readers, wanted("t", 0, 5))
+    readers.note_error(1, "t", 0, 29)
+    readers.note_error(9, "t", 0, 29)
+    assert of(readers)[0].error_code == 29
+    fetch(readers, wanted("t", 0, 5))
+    assert of(readers)[0].error_code == 0
+
+
+def test_a_connection_that_goes_takes_its_notes_along() -> None:
+    readers = Readers()
+    fetch(readers, wanted("t", 0, 5))
+    readers.forget(1)
+    readers.forget(1)
+    assert of(readers) == []
+    assert len(readers) == 0
+
+
+def test_notes_of_a_connection_have_a_bound() -> None:
+    readers = Readers()
+    fetch(readers, *(wanted("t", index, 0) for index in range(PARTITIONS_MAX + 1)))
+    fetch(readers, wanted("t", 0, 1))
+    assert of(readers, PARTITIONS_MAX) == []
+    assert of(readers, 0) != []
