@@ -67,12 +67,20 @@ class TurningFanout:
         self.marker_count = 0
 
     def append_bytes(
-        self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        leader_epoch: int = -1,
+        timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
         return self._ask(
-            AppendBytes(self._next_id, store, number, batches, False, leader_epoch, acks)
+            AppendBytes(self._next_id, store, number, batches, is_client, leader_epoch, acks)
         )
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
