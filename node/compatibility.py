@@ -39,9 +39,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "Share groups (KIP-932) are not served yet.": (
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ),
     "Streams groups (KIP-1071) are not served yet; Kafka Streams runs on classic groups.": (
         ApiKey.STREAMS_GROUP_HEARTBEAT,

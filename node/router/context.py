@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
     from node.router.controller_link import ControllerLink
     from node.router.coordinators import Coordinators
+    from node.router.end_offsets import EndOffsets
     from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
@@ -104,5 +105,6 @@ class Services:
     """Of what share groups durably know of partitions, as far as it is hosted here."""
     share_states: "ShareStates" = field(init=False)
     """The same, wherever it is hosted."""
+    end_offsets: "EndOffsets" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"
