@@ -40,9 +40,7 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
         ApiKey.SHARE_FETCH,
         ApiKey.SHARE_ACKNOWLEDGE,
     ),
-    "Streams groups (KIP-1071) are not served yet; Kafka Streams runs on classic groups.": (
-        ApiKey.STREAMS_GROUP_HEARTBEAT,
-        ApiKey.STREAMS_GROUP_DESCRIBE,
+    "Descriptions of topologies (KIP-1331) have no plugin here that would take them.": (
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
     ),
     "Groups are not rewound while they consume yet.": (ApiKey.REWIND_GROUP,),

@@ -16,6 +16,7 @@ GROUP_VERSION: Final = "group.version"
 SHARE_VERSION: Final = "share.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+STREAMS_VERSION: Final = "streams.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED_FEATURES: Final = (
@@ -27,6 +28,8 @@ SUPPORTED_FEATURES: Final = (
     FeatureRange(METADATA_VERSION, 7, 30),
     # 1 switches on share groups (KIP-932).
     FeatureRange(SHARE_VERSION, 0, 1),
+    # 1 switches on the streams group protocol (KIP-1071).
+    FeatureRange(STREAMS_VERSION, 0, 1),
     # 1: records that remember changes of producer id; 2: an epoch for each transaction (KIP-890).
     FeatureRange(TRANSACTION_VERSION, 0, 2),
 )

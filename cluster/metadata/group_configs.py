@@ -2,8 +2,7 @@
 few that a group may have of its own (resource type GROUP).
 
 A group's own value must lie between the broker's min and max of that key. What share groups can be
-told is in share_group_configs; the keys of streams groups come with them, and till then are refused
-as unknown.
+told is in `share_group_configs`, what streams groups can be told in `streams_configs`.
 """
 
 from typing import Final
@@ -23,6 +22,7 @@ from cluster.metadata.config_definitions import (
 )
 from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
 from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
+from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
 _COORDINATOR: Final = "coordinator.group.heartbeats"
@@ -140,6 +140,7 @@ GROUP_CONFIGS: Final[Definitions] = table(
             limit=at_least(1),
             synonyms=("group.consumer.session.timeout.ms",),
         ),
+        *STREAMS_GROUP_CONFIGS,
         *RULE_GROUP_CONFIGS.values(),
         *SHARE_GROUP_CONFIGS,
     ]

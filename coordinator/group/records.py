@@ -47,6 +47,12 @@ from coordinator.group.share_records import (
     decode_share_record,
     encode_share_record,
 )
+from coordinator.group.streams_records import (
+    STREAMS_RECORD_KINDS,
+    StreamsGroupRecord,
+    decode_streams_record,
+    encode_streams_record,
+)
 from coordinator.outcome import InTransaction, Marker
 from protocol.errors import ProtocolError
 from protocol.types import ZERO_UUID, Uuid
@@ -111,7 +117,9 @@ class GroupStored(msgspec.Struct, frozen=True):
     metadata: GroupMetadata | None
 
 
-OwnRecord: TypeAlias = OffsetCommitted | GroupStored | ConsumerGroupRecord | ShareGroupRecord
+OwnRecord: TypeAlias = (
+    OffsetCommitted | GroupStored | ConsumerGroupRecord | ShareGroupRecord | StreamsGroupRecord
+)
 GroupRecord: TypeAlias = OwnRecord | InTransaction[OffsetCommitted] | Marker
 """What a shard of groups writes. Offsets inside a transaction and its end are told apart by their
 batches; `encode` and `decode` know its own alone."""
@@ -161,11 +169,13 @@ def decode(key: bytes, value: bytes | None) -> OwnRecord | None:
 _ENCODE: Final[Mapping[type, Callable[[Any], tuple[bytes, bytes | None]]]] = {
     **dict.fromkeys(get_args(ConsumerGroupRecord), encode_consumer_record),
     **dict.fromkeys(get_args(ShareGroupRecord), encode_share_record),
+    **dict.fromkeys(get_args(StreamsGroupRecord), encode_streams_record),
 }
 """How the records of the newer kinds of groups are written; by class, so their types end here."""
 _DECODE: Final[Mapping[int, Callable[[int, FieldReader, bytes | None], OwnRecord | None]]] = {
     **dict.fromkeys(CONSUMER_RECORD_KINDS, decode_consumer_record),
     **dict.fromkeys(SHARE_RECORD_KINDS, decode_share_record),
+    **dict.fromkeys(STREAMS_RECORD_KINDS, decode_streams_record),
 }
 """How they are read: by the type that their key begins with."""
 

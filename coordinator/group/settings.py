@@ -39,6 +39,19 @@ class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
     heartbeat_interval_ms: int | None = None
 
 
+class StreamsSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What holds for streams groups, or for one of them (KIP-1071)."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    is_interval_fixed: bool = False
+    """Whether the interval was set for this group: then it is kept to while nothing happens."""
+    size_max: int = 2_147_483_647
+    standby_count: int = 0
+    initial_rebalance_delay_ms: int = 3_000
+    assignment_interval_ms: int = 100
+
+
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka's keys: group.*, offset.metadata.max.bytes, offsets.retention.*, and groups' own."""
 
@@ -61,6 +74,9 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_overrides: Mapping[str, ConsumerGroupOverrides] = {}
     """By group id."""
+    streams: StreamsSettings = StreamsSettings()
+    streams_overrides: Mapping[str, StreamsSettings] = {}
+    """By group id: all settings of a group that has some of its own."""
     rules: Rules = NO_RULES
     """Of groups of all kinds."""
 
@@ -70,6 +86,10 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     share_assignment_interval_ms: int = 100
     share_overrides: Mapping[str, ConsumerGroupOverrides] = {}
     """By group id."""
+
+    def streams_of(self, group_id: str) -> StreamsSettings:
+        """What holds for the streams group."""
+        return self.streams_overrides.get(group_id, self.streams)
 
     def consumer_session_of(self, group_id: str) -> int:
         """After how long a silence a member of the consumer group is taken for gone."""

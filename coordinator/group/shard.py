@@ -53,6 +53,7 @@ from coordinator.group.requests import (
 )
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
+from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
     Command,
@@ -99,7 +100,8 @@ class GroupShard:
         self.offsets = Offsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
         self.shares = ShareGroups(self.timeline, self.occupant)
-        self.families: tuple[Family, ...] = (self.consumers, self.shares)
+        self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
+        self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from node.asker import Asker, NotABroker
-from node.cli import offsets
+from node.cli import offsets, streams_group
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
 from node.cli.offsets import Place
@@ -18,6 +18,7 @@ from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import (
         AdminClient,
         ConsumerGroupDescription,
@@ -86,9 +87,17 @@ def describe(
 ) -> None:
     """Show state, members, committed offsets and lag."""
     admin = connection.admin()
-    futures = admin.describe_consumer_groups(list(names), request_timeout=connection.timeout_s)
-    answers, refusals = settle(futures)
-    documents = [_document(admin, found, connection) for found in answers.values()]
+    streams = streams_group.applications(admin, names, connection)
+    documents = [
+        streams_group.document(admin, found, node, committed_offsets(admin, name, connection))
+        for name, (node, found) in streams.items()
+    ]
+    others = [name for name in names if name not in streams]
+    refusals: dict[str, KafkaError] = {}
+    if others:
+        futures = admin.describe_consumer_groups(others, request_timeout=connection.timeout_s)
+        answers, refusals = settle(futures)
+        documents += [_document(admin, found, connection) for found in answers.values()]
     if output.is_json:
         output.document(documents)
     for document in documents if not output.is_json else []:

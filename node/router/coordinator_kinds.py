@@ -17,7 +17,12 @@ from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
 from coordinator.group.rules import OwnRules, Rules
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
+from coordinator.group.settings import (
+    ConsumerGroupOverrides,
+    GroupSettings,
+    MigrationPolicy,
+    StreamsSettings,
+)
 from coordinator.group.shard import GroupShard
 from coordinator.group.topics import TopicCatalog, changed_names
 from coordinator.runtime import Shard
@@ -30,6 +35,7 @@ from node.router.share_groups import StateKeeper
 from protocol.errors import ApiError
 from protocol.messages.groups import JoinGroupRequest
 from protocol.messages.share import ShareGroupHeartbeatRequest
+from protocol.messages.streams import StreamsGroupHeartbeatRequest
 from protocol.types import ZERO_UUID, Uuid
 
 log = logging.getLogger(__name__)
@@ -172,8 +178,8 @@ class GroupKind:
         return found
 
     def changes_members(self, request: object) -> bool:
-        """A member of a consumer group or share group joins or leaves."""
-        if type(request) is ShareGroupHeartbeatRequest:
+        """A member of a consumer, share or streams group joins or leaves."""
+        if isinstance(request, ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest):
             return request.member_epoch <= 0
         return type(request) is Heartbeat and request.request.member_epoch <= 0
 
@@ -181,7 +187,8 @@ class GroupKind:
         """All shards ask their members to come as often as all of them together may."""
         groups = [shard for shard in shards if isinstance(shard, GroupShard)]
         count = 1 + sum(
-            shard.consumers.member_count + shard.shares.member_count for shard in groups
+            shard.consumers.member_count + shard.shares.member_count + shard.streams.member_count
+            for shard in groups
         )
         for shard in groups:
             shard.crowd_count = count
@@ -331,6 +338,12 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
         share_size_max=settings.group_share_max_size,
         share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
         share_overrides=_overrides("share", image),
+        streams=streams_settings(settings, {}),
+        streams_overrides={
+            resource.name: streams_settings(settings, configs)
+            for resource, configs in image.configs.items()
+            if resource.type == ConfigResourceType.GROUP and configs
+        },
         rules=Rules(
             ephemeral_patterns=settings.group_ephemeral_patterns,
             ephemeral_ttl_ms=settings.group_ephemeral_ttl_ms,
@@ -341,6 +354,31 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
                 and (own := _own_rules(configs)) is not None
             },
         ),
+    )
+
+
+def streams_settings(settings: BrokerSettings, configs: Mapping[str, str]) -> StreamsSettings:
+    """What holds for streams groups, or for the one that has these configs of its own."""
+    interval = "streams.heartbeat.interval.ms"
+    return StreamsSettings(
+        session_timeout_ms=int(
+            configs.get("streams.session.timeout.ms", settings.group_streams_session_timeout_ms)
+        ),
+        heartbeat_interval_ms=int(
+            configs.get(interval, settings.group_streams_heartbeat_interval_ms)
+        ),
+        is_interval_fixed=interval in configs,
+        size_max=settings.group_streams_max_size,
+        standby_count=int(
+            configs.get("streams.num.standby.replicas", settings.group_streams_num_standby_replicas)
+        ),
+        initial_rebalance_delay_ms=int(
+            configs.get(
+                "streams.initial.rebalance.delay.ms",
+                settings.group_streams_initial_rebalance_delay_ms,
+            )
+        ),
+        assignment_interval_ms=settings.group_streams_assignment_interval_ms,
     )
 
 
