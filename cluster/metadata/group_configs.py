@@ -1,8 +1,8 @@
 """The keys of consumer groups (KIP-848): a broker's, with Kafka's names and limits (4.3), and the
 few that a group may have of its own (resource type GROUP).
 
-A group's own value must lie between the broker's min and max of that key. What share groups can be
-told is in `share_group_configs`, what streams groups can be told in `streams_configs`.
+A group's own value must lie between the broker's min and max of that key. What streams groups can
+be told is in `streams_configs`, what share groups can be told in `share_group_configs`.
 """
 
 from typing import Final

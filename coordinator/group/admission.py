@@ -44,14 +44,6 @@ def _refused_heartbeat(_command: Command, message: str) -> object:
     return ConsumerGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
 
 
-def _joined_by_share_heartbeat(request: ShareGroupHeartbeatRequest) -> str | None:
-    return request.group_id if request.member_epoch == 0 else None
-
-
-def _refused_share_heartbeat(_command: Command, message: str) -> object:
-    return ShareGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
-
-
 def _joined_streams(request: StreamsGroupHeartbeatRequest) -> str | None:
     return request.group_id if request.member_epoch == 0 else None
 
@@ -60,13 +52,21 @@ def _refused_streams(_command: Command, message: str) -> object:
     return StreamsAnswer(StreamsGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message))
 
 
+def _joined_by_share_heartbeat(request: ShareGroupHeartbeatRequest) -> str | None:
+    return request.group_id if request.member_epoch == 0 else None
+
+
+def _refused_share_heartbeat(_command: Command, message: str) -> object:
+    return ShareGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
+
+
 JOINING: Final[Mapping[type, Joining]] = {
     JoinGroupRequest: Joining("classic", lambda request: request.group_id, _refused_join),
     Heartbeat: Joining("consumer", _joined_by_heartbeat, _refused_heartbeat),
+    StreamsGroupHeartbeatRequest: Joining("streams", _joined_streams, _refused_streams),
     ShareGroupHeartbeatRequest: Joining(
         "share", _joined_by_share_heartbeat, _refused_share_heartbeat
     ),
-    StreamsGroupHeartbeatRequest: Joining("streams", _joined_streams, _refused_streams),
 }
 
 

@@ -129,8 +129,8 @@ FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),
     "group.consumer.assignment.interval.ms": ("INT", "100"),
-    "group.share.assignment.interval.ms": ("INT", "100"),
     "group.streams.assignment.interval.ms": ("INT", "100"),
+    "group.share.assignment.interval.ms": ("INT", "100"),
 }
 """Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead; and 1000, so that
 members who join one after another wait for a second."""

@@ -54,15 +54,6 @@ def test_a_consumer_that_is_in_is_not_asked_again() -> None:
     assert play.beat("m", -1).error_code == ErrorCode.NONE
 
 
-def test_share_members_are_refused_with_a_sentence() -> None:
-    own = {"s": OwnRules(protocols=frozenset({"consumer"}))}
-    play = ShareStage(settings=GroupSettings(rules=Rules(own=own)))
-    refused = play.share("m")
-    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert "This one came by share." in str(refused.error_message)
-    assert play.share("m", group="other").error_code == ErrorCode.NONE
-
-
 def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
     own = {"g": OwnRules(protocols=frozenset({"consumer"}))}
     play = StreamsStage(settings=GroupSettings(streams=AT_ONCE, rules=Rules(own=own)))
@@ -70,3 +61,12 @@ def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert "This one came by streams." in str(refused.error_message)
     assert play.streams_beat("m", group="other").error_code == ErrorCode.NONE
+
+
+def test_share_members_are_refused_with_a_sentence() -> None:
+    own = {"s": OwnRules(protocols=frozenset({"consumer"}))}
+    play = ShareStage(settings=GroupSettings(rules=Rules(own=own)))
+    refused = play.share("m")
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "This one came by share." in str(refused.error_message)
+    assert play.share("m", group="other").error_code == ErrorCode.NONE
