@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from node.router.controller_link import ControllerLink
     from node.router.coordinators import Coordinators
     from node.router.dead_letters import DeadLetters
+    from node.router.end_offsets import EndOffsets
     from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
@@ -111,5 +112,6 @@ class Services:
     share_partitions: "SharePartitions" = field(init=False)
     """Of the partitions that this node leads."""
     dead_letters: "DeadLetters" = field(init=False)
+    end_offsets: "EndOffsets" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"
