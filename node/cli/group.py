@@ -13,6 +13,7 @@ from node.cli.completion import complete_group
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
+from node.cli.rewind import rewind, snapshot, undo
 from protocol.errors import ProtocolError
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -31,6 +32,11 @@ NO_OFFSET = -1001  # librdkafka's "nothing committed"
 @click.group()
 def group() -> None:
     """List, describe, rewind and delete consumer groups."""
+
+
+group.add_command(rewind)
+group.add_command(undo)
+group.add_command(snapshot)
 
 
 @group.command("list")

@@ -42,6 +42,7 @@ from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
+from node.router.log_positions import LogPositions
 from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
@@ -131,6 +132,7 @@ class RouterProcess:
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             address_of=lambda node_id: relay_address(services.image, node_id),
         )
+        services.positions = LogPositions(services, self._neighbours)
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
         self._groups = GroupKind(services.patterns)

@@ -24,6 +24,7 @@ from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
+from node.router.log_positions import LogPositions
 from node.router.markers import MarkerWriter
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
@@ -181,6 +182,7 @@ class GroupRoom(RouterRoom):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.fanout = cast("Fanout", self.bus)
         self._heard = self.image
+        self.services.positions = LogPositions(self.services, NoNeighbours())
         self.services.markers = MarkerWriter(self.services, NoNeighbours())
         self.services.enlistment = Enlistment(self.services, NoNeighbours(), self.loop)
         self._host()
