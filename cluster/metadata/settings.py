@@ -98,6 +98,25 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_assignment_interval_ms: int
+    group_share_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_max_session_timeout_ms: int
+    group_share_max_size: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_session_timeout_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_session_timeout_ms: int
     leader_imbalance_check_interval_seconds: int
     leader_replication_throttled_rate: int
     listeners: tuple[str, ...] | None

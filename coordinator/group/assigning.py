@@ -204,10 +204,15 @@ def start_epoch(group: ConsumerGroup, membership: Membership, step: ConsumerStep
 
 def is_due(group: ConsumerGroup, step: ConsumerStep) -> bool:
     """Whether the last target assignment is long enough ago for another one."""
-    age_ms = step.now_ms - group.assigned_at_ms
+    assigned_at_ms = group.assigned_at_ms if group.has_target_epoch else None
     interval_ms = step.settings.consumer_assignment_interval_ms
+    return is_pause_over(assigned_at_ms, interval_ms, step.now_ms)
+
+
+def is_pause_over(assigned_at_ms: int | None, interval_ms: int, now_ms: int) -> bool:
+    """Whether a group that was assigned to then (None: never) may be assigned to again."""
     # A clock that was set back must not put it off.
-    return not group.has_target_epoch or not 0 <= age_ms < interval_ms
+    return assigned_at_ms is None or not 0 <= now_ms - assigned_at_ms < interval_ms
 
 
 def assign_if_due(

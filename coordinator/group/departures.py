@@ -67,7 +67,7 @@ class Departures:
         if has_more or self._pending_offsets.has_any(group_id):
             return
         if family is not None:
-            if family.is_empty(group_id):
+            if family.is_empty(group_id) and not family.is_kept_empty:
                 step.records += self._rewinds.tombstones(group_id)
                 step.records += family.tombstones(group_id)
         elif group is None or (group.is_empty and not group.pending):

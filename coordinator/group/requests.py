@@ -11,10 +11,12 @@ from typing import Final
 import msgspec
 
 from coordinator.group.rewind_records import Move, Rewind, Snapshot, UndoPoint
+from coordinator.group.streams_records import InternalTopic
 from coordinator.outcome import Marker
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequestTopics
 from protocol.messages.groups import ConsumerGroupHeartbeatRequest
+from protocol.messages.streams import StreamsGroupHeartbeatResponse
 from protocol.messages.transactions import TxnOffsetCommitRequest
 from protocol.types import Uuid
 
@@ -46,6 +48,20 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 class DescribeConsumerGroup(msgspec.Struct, frozen=True):
     """One group of ConsumerGroupDescribe. Answered with a ConsumerGroupDescribedGroup."""
+
+    group_id: str
+
+
+class StreamsAnswer(msgspec.Struct, frozen=True):
+    """What StreamsGroupHeartbeat is answered with. The topics of `missing` are to be made, if the
+    member may: it will be told that they are missing until they are there."""
+
+    response: StreamsGroupHeartbeatResponse
+    missing: tuple[InternalTopic, ...] = ()
+
+
+class DescribeStreamsGroup(msgspec.Struct, frozen=True):
+    """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
 
     group_id: str
 

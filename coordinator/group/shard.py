@@ -20,7 +20,7 @@ from coordinator.group.answers import (
     refused_commit,
 )
 from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import ClassicGroup, Step, join_error
+from coordinator.group.classic import ClassicGroup, join_error
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.departures import EXPIRY_KEY, Departures
@@ -55,6 +55,8 @@ from coordinator.group.requests import (
 from coordinator.group.rewinding import Rewinding
 from coordinator.group.rewinds import Rewinds
 from coordinator.group.settings import GroupSettings
+from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
+from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
     Command,
@@ -96,7 +98,9 @@ class GroupShard:
         self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
-        self.families: tuple[Family, ...] = (self.consumers,)
+        self.shares = ShareGroups(self.timeline, self.occupant)
+        self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
+        self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1
@@ -314,7 +318,10 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif family is not None and consumers is None and not family.is_empty(group_id):
+        elif family is self.shares or (
+            family is not None and consumers is None and not family.is_empty(group_id)
+        ):
+            # What an Empty share group has read is no offset that another kind could go on from.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif (
             request.member_id
@@ -456,7 +463,8 @@ class GroupShard:
         # Classic groups do not check who asks.
         group_id = request.group_id
         family = self.family_of(group_id)
-        if family is not None:
+        # Whoever asks for a share group's offsets is told that there are none, as in Kafka.
+        if family is not None and family is not self.shares:
             error = family.fetch_error(group_id, request.member_id, request.member_epoch)
             if error is not ErrorCode.NONE:
                 refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
@@ -501,7 +509,8 @@ class GroupShard:
         request = command.request
         assert isinstance(request, OffsetDeleteRequest)
         group = self.group(request.group_id)
-        if not request.group_id or not self._directory.exists(request.group_id):
+        is_share_group = request.group_id in self.shares
+        if is_share_group or not request.group_id or not self._directory.exists(request.group_id):
             is_named = bool(request.group_id)
             error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
             return answer(command, OffsetDeleteResponse(error_code=error))
@@ -524,6 +533,7 @@ class GroupShard:
         for group_id in list(self.offsets.group_ids()):
             for name, topic_id in request.topics:
                 records += self.offsets.tombstones_of_topic(group_id, name, topic_id)
+        records += self.shares.forget_topics([topic_id for _, topic_id in request.topics])
         reply = Reply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
 
@@ -563,6 +573,9 @@ class GroupShard:
         ):
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
+        if error is ErrorCode.NONE and family is self.shares and self.shares.has_states(group_id):
+            self.shares.delete(command, request, step)
+            return step.seal()
         if error is ErrorCode.NONE:
             self._departures.end(group_id, step)
         message = None if error is ErrorCode.NONE else error.message
@@ -572,7 +585,7 @@ class GroupShard:
         )
         return step.seal(is_atomic=False)
 
-    def _end_if_left(self, key: TimerKey, step: Step) -> None:
+    def _end_if_left(self, key: TimerKey, step: ConsumerStep) -> None:
         """An ephemeral group may have come to its end."""
         rules = self.settings.rules
         timer = self._ephemerals.next_look(key, rules, step.now_ms)
@@ -580,6 +593,9 @@ class GroupShard:
             step.timers.append(timer)
             return
         group_id = key[1]
+        if self.shares.forgets_first(group_id, step):
+            step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
+            return
         self._departures.end(group_id, step)
         step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 

@@ -4,14 +4,11 @@ Each leader is asked by ListOffsets, this node without a way round; all of them 
 cannot be asked is an error of its partitions. Called by handlers.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from cluster.metadata.image import NO_LEADER
+from cluster.metadata.image import NO_LEADER, MetadataImage
 from node.bus.reply import Reply
-from node.router.context import Services, context_of_cluster
-from node.router.handlers.offsets import EARLIEST, LATEST, handle_list_offsets
-from protocol.apis import APIS, ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -22,8 +19,19 @@ from protocol.messages.offsets import (
 
 Partition: TypeAlias = tuple[str, int]
 """Topic and index."""
-_VERSION: Final = APIS[ApiKey.LIST_OFFSETS].max_version
+EARLIEST: Final = -2
+LATEST: Final = -1
 _NO_RECORD: Final = -1
+
+Here: TypeAlias = Callable[[ListOffsetsRequest], Awaitable[ListOffsetsResponse]]
+"""Has this node answer."""
+
+
+class Surroundings(Protocol):
+    """What is needed of the router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
 
 
 class Neighbours(Protocol):
@@ -43,9 +51,10 @@ class Bounds(NamedTuple):
 class LogPositions:
     """See the module's docstring."""
 
-    def __init__(self, services: Services, neighbours: Neighbours) -> None:
+    def __init__(self, services: Surroundings, neighbours: Neighbours, here: Here) -> None:
         self._services = services
         self._neighbours = neighbours
+        self._here = here
 
     async def bounds(
         self, partitions: Collection[Partition], isolation_level: int
@@ -100,8 +109,7 @@ class LogPositions:
                 waiting.append((asked, self._neighbours.ask(leader, request)))
         if node_id in by_leader:
             request = _request(by_leader[node_id], isolation_level)
-            context = context_of_cluster(ApiKey.LIST_OFFSETS, _VERSION)
-            _read(await handle_list_offsets(request, context, self._services), found)
+            _read(await self._here(request), found)
         for asked, reply in waiting:
             try:
                 response = await reply

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -42,11 +43,13 @@ from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
+from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
 from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
@@ -132,10 +135,12 @@ class RouterProcess:
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             address_of=lambda node_id: relay_address(services.image, node_id),
         )
-        services.positions = LogPositions(services, self._neighbours)
+        services.positions = LogPositions(
+            services, self._neighbours, partial(list_offsets_here, services=services)
+        )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        self._groups = GroupKind(services.patterns)
+        self._groups = GroupKind(services.patterns, StateKeeper(services))
         services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))

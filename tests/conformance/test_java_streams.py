@@ -105,3 +105,29 @@ def test_exactly_once_survives_a_kill_in_the_middle(cluster: Cluster, tmp_path: 
         second.close()
     counts.close()
     assert counts.seen == {word: list(range(1, n + 1)) for word, n in expected.items()}
+
+
+def test_an_application_runs_on_a_streams_group(cluster: Cluster, tmp_path: Path) -> None:
+    source, target = cluster.new_topic(2), cluster.new_topic(1)
+    application = unique("streams")
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "application.id": application,
+        "group.protocol": "streams",
+        "num.stream.threads": "2",
+        "commit.interval.ms": "50",
+        "statestore.cache.max.bytes": "0",
+        "auto.offset.reset": "earliest",
+        "replication.factor": "1",
+    }
+    write(cluster, source, LINES)
+    counts = Counts(cluster, target)
+    with StreamsApplication(
+        tmp_path / "one", source=source, target=target, settings=settings
+    ) as running:
+        running.wait_until_running()
+        expected = words_of(LINES)
+        counts.wait_for(expected)
+        running.close()
+    counts.close()
+    assert counts.seen == {word: list(range(1, n + 1)) for word, n in expected.items()}

@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -24,8 +25,10 @@ from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
+from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
 from node.router.markers import MarkerWriter
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.worker.turns import RouterState, Turns
@@ -182,15 +185,16 @@ class GroupRoom(RouterRoom):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.fanout = cast("Fanout", self.bus)
         self._heard = self.image
-        self.services.positions = LogPositions(self.services, NoNeighbours())
+        self.services.positions = LogPositions(
+            self.services, NoNeighbours(), partial(list_offsets_here, services=self.services)
+        )
         self.services.markers = MarkerWriter(self.services, NoNeighbours())
         self.services.enlistment = Enlistment(self.services, NoNeighbours(), self.loop)
         self._host()
 
     def _host(self) -> None:
-        self.coordinators = Coordinators(
-            self.services, self.loop, GroupKind(self.services.patterns)
-        )
+        groups = GroupKind(self.services.patterns, StateKeeper(self.services))
+        self.coordinators = Coordinators(self.services, self.loop, groups)
         self.services.coordinators = self.coordinators
         kind = TransactionKind(self.services.markers)
         self.transactions = Coordinators(self.services, self.loop, kind)

@@ -12,6 +12,7 @@ from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
 from node.router.coordinator_kinds import GroupKind, group_settings, transaction_settings
 from node.router.patterns import Patterns
+from node.router.share_groups import StateKeeper
 from tests.support.group_room import GroupRoom
 from tests.support.transaction_room import TransactionRoom
 
@@ -85,8 +86,8 @@ def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> No
 
 
 def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
-    kind = GroupKind(Patterns())
     with GroupRoom(tmp_path) as room:
+        kind = GroupKind(Patterns(), StateKeeper(room.services))
         kind.configure(broker_settings(room.image, 0, {}), room.image)
         shard = kind.new_shard()
         for ttl_ms, is_news in (("9", True), ("9", False), ("8", True)):

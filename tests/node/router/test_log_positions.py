@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
 from node.bus.reply import Reply
+from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import Bounds, LogPositions
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
@@ -66,6 +68,10 @@ def room(tmp_path: Path) -> Iterator[RouterRoom]:
     room.close()
 
 
+def positions_of(room: RouterRoom, there: Elsewhere) -> LogPositions:
+    return LogPositions(room.services, there, partial(list_offsets_here, services=room.services))
+
+
 def run(question: Coroutine[object, object, T]) -> T:
     async def ask() -> T:
         return await question
@@ -75,7 +81,7 @@ def run(question: Coroutine[object, object, T]) -> T:
 
 def test_the_ends_are_asked_of_whoever_leads(room: RouterRoom) -> None:
     there = Elsewhere()
-    positions = LogPositions(room.services, there)
+    positions = positions_of(room, there)
     bounds = run(positions.bounds([HERE, THERE], 1))
     assert bounds == {HERE: Bounds(0, 5), THERE: Bounds(10, 20)}
     assert [(node_id, asked.isolation_level) for node_id, asked in there.asked] == [
@@ -85,7 +91,7 @@ def test_the_ends_are_asked_of_whoever_leads(room: RouterRoom) -> None:
 
 
 def test_times_are_looked_up_where_the_records_are(room: RouterRoom) -> None:
-    positions = LogPositions(room.services, Elsewhere())
+    positions = positions_of(room, Elsewhere())
     found = run(positions.at_times({HERE: 2**60, THERE: 7}, 0))
     assert found == {HERE: None, THERE: 100}
     assert run(positions.at_times({HERE: -2}, 0)) == {HERE: 0}
@@ -94,7 +100,7 @@ def test_times_are_looked_up_where_the_records_are(room: RouterRoom) -> None:
 def test_who_cannot_be_asked_is_an_error_of_its_partitions(room: RouterRoom) -> None:
     there = Elsewhere()
     there.is_away = True
-    positions = LogPositions(room.services, there)
+    positions = positions_of(room, there)
     bounds = run(positions.bounds([HERE, THERE, ("u", 9), ("x", 0)], 0))
     assert bounds == {
         HERE: Bounds(0, 5),
@@ -106,5 +112,5 @@ def test_who_cannot_be_asked_is_an_error_of_its_partitions(room: RouterRoom) -> 
 
 def test_a_partition_without_a_leader_has_no_ends_just_now(room: RouterRoom) -> None:
     room.lead("u", 6, -1)
-    bounds = run(LogPositions(room.services, Elsewhere()).bounds([THERE], 0))
+    bounds = run(positions_of(room, Elsewhere()).bounds([THERE], 0))
     assert bounds == {THERE: ErrorCode.LEADER_NOT_AVAILABLE}
