@@ -39,7 +39,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "Descriptions of topologies (KIP-1331) have no plugin here that would take them.": (
         ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
     ),
-    "Groups are not rewound while they consume yet.": (ApiKey.REWIND_GROUP,),
     "Metrics of clients (KIP-714) have no receiver here, so clients are not asked for them.": (
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,

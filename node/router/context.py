@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
+    from node.router.log_positions import LogPositions
     from node.router.logs import Logs
     from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
@@ -104,6 +105,7 @@ class Services:
     transactions: "Coordinators" = field(init=False)
     enlistment: "Enlistment" = field(init=False)
     markers: "MarkerWriter" = field(init=False)
+    positions: "LogPositions" = field(init=False)
     share_coordinators: "Coordinators" = field(init=False)
     """Of what share groups durably know of partitions, as far as it is hosted here."""
     share_states: "ShareStates" = field(init=False)

@@ -29,6 +29,7 @@ from node.router.handlers import (
     offsets,
     produce,
     producers,
+    rewinding,
     share_acknowledge,
     share_fetch,
     share_group_offsets,
@@ -127,6 +128,9 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.EXPLAIN_GROUP: explain.handle_explain_group,
     ApiKey.EXPLAIN_TOPIC: explain.handle_explain_topic,
     ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
+    ApiKey.REWIND_GROUP: rewinding.handle_rewind_group,
+    ApiKey.DESCRIBE_REWINDS: rewinding.handle_describe_rewinds,
+    ApiKey.ALTER_SNAPSHOT: rewinding.handle_alter_snapshot,
 }
 
 

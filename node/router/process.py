@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -44,6 +45,8 @@ from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
+from node.router.handlers.offsets import list_offsets_here
+from node.router.log_positions import LogPositions
 from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
@@ -135,6 +138,9 @@ class RouterProcess:
             identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             address_of=lambda node_id: relay_address(services.image, node_id),
+        )
+        services.positions = LogPositions(
+            services, self._neighbours, partial(list_offsets_here, services=services)
         )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
