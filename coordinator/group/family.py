@@ -34,6 +34,9 @@ class Family(Protocol):
     """The classes of the records that `replay` takes."""
     timer_kinds: frozenset[str]
     """The first parts of the keys of its timers; no other family has them."""
+    is_kept_empty: bool
+    """Whether an Empty group stays until somebody deletes it: what it has read is not in offsets
+    that expire."""
     handlers: Mapping[type, FamilyHandler]
     """The requests that are for this kind of group alone."""
 

@@ -7,22 +7,23 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from coordinator.group import records as formats
+from coordinator.group import rewinding_commits
 from coordinator.group import transactional_commits as transactional
 from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
-    expiry_of,
     is_wanted,
     read,
     refused_commit,
 )
 from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import ClassicGroup, Step, join_error
+from coordinator.group.classic import ClassicGroup, join_error
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
+from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
 from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
 from coordinator.group.explaining import Explainer
@@ -51,6 +52,8 @@ from coordinator.group.requests import (
     ForgetTopics,
     Heartbeat,
 )
+from coordinator.group.rewinding import Rewinding
+from coordinator.group.rewinds import Rewinds
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
 from coordinator.group.streams_groups import StreamsGroups
@@ -83,10 +86,6 @@ from protocol.messages.groups import (
     SyncGroupRequest,
 )
 
-_EXPIRY_KEY: Final[TimerKey] = ("expiry",)
-_EXPIRY_SLICE_COUNT: Final = 2_000
-"""Offsets looked at in one go; about a millisecond."""
-
 _Handler = Callable[[Command, int], Outcome[GroupRecord]]
 
 
@@ -107,6 +106,16 @@ class GroupShard:
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
+        self.rewinds = Rewinds(self.timeline)
+        self._rewinding = Rewinding(
+            self.rewinds,
+            self.classic,
+            self.consumers,
+            self.offsets,
+            self.pending_offsets,
+            self.occupant,
+            self._is_empty,
+        )
         self._explainer = Explainer(
             self._directory,
             self.classic,
@@ -116,7 +125,14 @@ class GroupShard:
             self.pending_offsets,
         )
         self._ephemerals = Ephemerals(self.classic, self.families)
-        self._to_check: list[str] = []
+        self._departures = Departures(
+            self._directory,
+            self.classic,
+            self.families,
+            self.offsets,
+            self.pending_offsets,
+            self.rewinds,
+        )
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             OffsetCommitRequest: self._commit,
@@ -142,9 +158,12 @@ class GroupShard:
             OffsetCommitted: self._replay_offset,
             InTransaction: self.pending_offsets.add,
             Marker: self._replay_marker,
+            **dict.fromkeys(self.rewinds.record_types, self.rewinds.replay),
         }
-        self._family_of_timer: dict[str, Family] = {}
-        self._family_handlers: dict[type, FamilyHandler] = {}
+        self._family_of_timer: dict[str, Family | Rewinding] = dict.fromkeys(
+            self._rewinding.timer_kinds, self._rewinding
+        )
+        self._family_handlers: dict[type, FamilyHandler] = dict(self._rewinding.handlers)
         for family in self.families:
             self._replay |= dict.fromkeys(family.record_types, family.replay)
             self._family_of_timer |= dict.fromkeys(family.timer_kinds, family)
@@ -172,10 +191,16 @@ class GroupShard:
         kind = type(command.request)
         decide = self._family_handlers.get(kind)
         if decide is None:
-            return self._handlers[kind](command, now_ms)
+            return self._followed(self._handlers[kind](command, now_ms), now_ms)
         step = self._step(now_ms)
         decide(command, step)
-        return step.seal()
+        return self._followed(step.seal(), now_ms)
+
+    def _followed(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
+        """The outcome, with what it means for groups that are being rewound."""
+        if not self.rewinds.has_pending or not outcome.records:
+            return outcome
+        return self._rewinding.follow(outcome, self._step(now_ms))
 
     def replay(self, record: GroupRecord) -> None:
         """Change the tables as the record says."""
@@ -195,7 +220,8 @@ class GroupShard:
         self.classic.on_loaded(step)
         for family in self.families:
             family.on_loaded(step)
-        step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
+        self._rewinding.on_loaded(step)
+        step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         if self.settings.rules.has_ephemeral:
             step.timers += self._looks(self._directory.group_ids(), now_ms)
         return step.seal()
@@ -203,8 +229,8 @@ class GroupShard:
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
         """A member's, a group's or the shard's time has come."""
         step = self._step(now_ms)
-        if key == _EXPIRY_KEY:
-            self._expire(step)
+        if key == EXPIRY_KEY:
+            self._departures.expire(step)
             return step.seal(is_atomic=False)
         if key[0] in EPHEMERAL_TIMERS:
             self._end_if_left(key, step)
@@ -214,7 +240,8 @@ class GroupShard:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        return self._ephemerals.watched(step.seal(), self.settings.rules, now_ms)
+        outcome = self._followed(step.seal(), now_ms)
+        return self._ephemerals.watched(outcome, self.settings.rules, now_ms)
 
     def on_append_failed(
         self, records: tuple[GroupRecord, ...], now_ms: int
@@ -228,6 +255,7 @@ class GroupShard:
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
         for family in self.families:
             family.on_append_failed(group_ids, step)
+        self._rewinding.on_append_failed(records, step)
         step.timers += self._looks(group_ids, now_ms)
         return step.seal()
 
@@ -262,8 +290,15 @@ class GroupShard:
             return family.group_type
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
+    def _is_empty(self, group_id: str) -> bool:
+        """Whether the group has no members, of whatever kind it is."""
+        group = self.classic.objects.get(group_id)
+        family = self.family_of(group_id)
+        return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
+
     def _step(self, now_ms: int) -> ConsumerStep:
-        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count)
+        withheld = self._rewinding.withheld
+        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count, withheld)
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -313,6 +348,9 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
+        elif self.rewinds.has_pending:
+            self.classic.sync(command, self._rewinding.before_sync(request, step), step)
+            self._rewinding.after_sync(request.group_id, step)
         else:
             self.classic.sync(command, request, step)
         return step.seal()
@@ -397,6 +435,16 @@ class GroupShard:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         else:
             error = ErrorCode.ILLEGAL_GENERATION
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and rewinding_commits.is_rewind(
+            request, self.settings
+        ):
+            step = self._step(now_ms)
+            self._rewinding.by_commit(command, request, step)
+            return step.seal()
+        if family is self.consumers and error is ErrorCode.NONE:
+            error = self._rewinding.commit_error(
+                request.group_id, member_id, generation_id, rewinding_commits.partitions_of(request)
+            )
         if error is not ErrorCode.NONE:
             return answer(command, refused_commit(request, error))
         records, response = self.offsets.commit(request, now_ms, self.settings)
@@ -436,6 +484,10 @@ class GroupShard:
         else:
             member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
             error = family.fetch_error(request.group_id, member_id, epoch)
+        if family is self.consumers and error is ErrorCode.NONE:
+            error = self._rewinding.commit_error(
+                request.group_id, request.member_id, epoch, rewinding_commits.partitions_of(request)
+            )
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
@@ -485,39 +537,6 @@ class GroupShard:
         reply = Reply(command.request_id, None)
         return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
 
-    def _expire(self, step: Step) -> None:
-        """Look at some groups; the rest follows at once, or the next round after a while."""
-        if not self._to_check:
-            self._to_check = list(self._directory.group_ids())
-        budget = _EXPIRY_SLICE_COUNT
-        while self._to_check and budget > 0:
-            group_id = self._to_check.pop()
-            budget -= 1 + self.offsets.count(group_id)
-            self._expire_group(group_id, step)
-        pause_ms = 1 if self._to_check else self.settings.retention_check_interval_ms
-        step.set_timer(_EXPIRY_KEY, step.now_ms + pause_ms)
-
-    def _expire_group(self, group_id: str, step: Step) -> None:
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
-        read_topics = None if family is None else family.topic_names(group_id)
-        expiry = expiry_of(group, self.generations.get(group_id), read_topics)
-        expired = self.offsets.expired(
-            group_id, expiry, step.now_ms, self.settings.offsets_retention_ms
-        )
-        step.records += expired
-        self.offsets.drop_blank(group_id)
-        is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
-            group_id
-        )
-        if family is not None:
-            # An Empty share group knows what it has read for as long as nobody deletes it.
-            if is_bare and family.is_empty(group_id) and family is not self.shares:
-                step.records += family.tombstones(group_id)
-            return
-        if is_bare and (group is None or (group.is_empty and not group.pending)):
-            self.classic.bury(group_id, step)
-
     # -- administration ---------------------------------------------------------------------------
 
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
@@ -558,29 +577,13 @@ class GroupShard:
             self.shares.delete(command, request, step)
             return step.seal()
         if error is ErrorCode.NONE:
-            self._end(group_id, step)
+            self._departures.end(group_id, step)
         message = None if error is ErrorCode.NONE else error.message
         step.reply(
             command.request_id,
             DeletableGroupResult(group_id=group_id, error_code=error, error_message=message),
         )
         return step.seal(is_atomic=False)
-
-    def _end(self, group_id: str, step: Step) -> None:
-        """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
-        a part of this is written, there still is a group to be deleted."""
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
-        step.records += self.offsets.tombstones(group_id)
-        step.records += (
-            OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
-        )
-        if family is not None:
-            step.records += family.tombstones(group_id)
-        if group is not None:
-            for member_id in list(group.pending):
-                group.forget_pending(member_id, step)
-        self.classic.bury(group_id, step)
 
     def _end_if_left(self, key: TimerKey, step: ConsumerStep) -> None:
         """An ephemeral group may have come to its end."""
@@ -593,7 +596,7 @@ class GroupShard:
         if self.shares.forgets_first(group_id, step):
             step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
             return
-        self._end(group_id, step)
+        self._departures.end(group_id, step)
         step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:

@@ -91,6 +91,7 @@ class ShareGroups:
     """See the module's docstring. A Family; `occupant` tells what kind of group has an id."""
 
     group_type = GROUP_TYPE_SHARE
+    is_kept_empty = True
     record_types = get_args(ShareGroupRecord)
     timer_kinds = frozenset({"share-session", "share-assignment", "share-states"})
 
