@@ -98,7 +98,7 @@ def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None
 def test_ephemeral_groups_that_are_gone_are_told_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    errand = Errand(0, lambda: True, lambda _request: Reply())
+    errand = Errand(0, lambda: True, lambda _request: Reply(), 0)
     with GroupRoom(tmp_path) as room, caplog.at_level("INFO"):
         kind = GroupKind(Patterns(), StateKeeper(room.services))
         kind.carry_out(GroupVanished("ci-7", 5_000), errand)
