@@ -48,7 +48,6 @@ _KEYS: Final = {
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
-        ApiKey.LIST_OFFSETS,
     )
 }
 """What routers ask each other, in the newest version."""
