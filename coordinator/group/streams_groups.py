@@ -25,6 +25,7 @@ from coordinator.group.requests import DescribeStreamsGroup, FollowTopics, Strea
 from coordinator.group.streams import StreamsGroup
 from coordinator.group.streams_answers import DescriptionStatus, described, heartbeat_response
 from coordinator.group.streams_assigning import (
+    Knowledge,
     Roll,
     assign_if_due,
     assign_now,
@@ -42,8 +43,9 @@ from coordinator.group.streams_records import (
     StreamsTargetStored,
     TopologyStored,
 )
-from coordinator.group.streams_soft import SoftState
+from coordinator.group.streams_soft import OFFSET_INTERVAL_MS, SoftState
 from coordinator.group.streams_topology import check_description, topic_names
+from coordinator.group.streams_warmups import ACCEPTABLE_LAG
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
@@ -176,9 +178,9 @@ class StreamsGroups:
             group_type=self.group_type,
         )
 
-    def _delayed_until_ms(self, group_id: str) -> int:
+    def _known(self, group_id: str) -> Knowledge:
         soft = self._soft.get(group_id)
-        return 0 if soft is None else soft.delayed_until_ms
+        return Knowledge() if soft is None else soft.knowledge()
 
     # -- members ----------------------------------------------------------------------------------
 
@@ -208,7 +210,14 @@ class StreamsGroups:
         if group.is_empty:
             delay_ms = step.settings.streams_of(group_id).initial_rebalance_delay_ms
             soft.start(step.now_ms + delay_ms)
-        done = heartbeats.beat(group, command, request, soft.delayed_until_ms, step)
+        if request.member_epoch == JOIN or group.member(request.member_id) is not None:
+            soft.hear_offsets(request)
+        try:
+            done = heartbeats.beat(group, command, request, soft.knowledge(), step)
+        except ApiError:
+            if group.member(request.member_id) is None:
+                soft.forget(request.member_id)
+            raise
         soft.hear(request, done)
         self._soft[group_id] = soft
         if not group.exists and self._classic.group(group_id) is not None:
@@ -216,6 +225,8 @@ class StreamsGroups:
         response = heartbeat_response(group, request, done, soft, step)
         if command.api_version >= _DESCRIPTIONS_SINCE:
             response.topology_description_required = soft.asks_for_description(done, step.now_ms)
+            response.acceptable_recovery_lag = ACCEPTABLE_LAG
+            response.task_offset_interval_ms = OFFSET_INTERVAL_MS
         return StreamsAnswer(response, () if done.trouble is None else done.configured.missing)
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
@@ -256,7 +267,7 @@ class StreamsGroups:
         )
 
     def _remove(self, group: StreamsGroup, member_id: str, step: ConsumerStep) -> None:
-        heartbeats.remove(group, [member_id], self._delayed_until_ms(group.group_id), step)
+        heartbeats.remove(group, [member_id], self._known(group.group_id), step)
         soft = self._soft.get(group.group_id)
         if soft is not None:
             soft.forget(member_id)
@@ -274,7 +285,8 @@ class StreamsGroups:
             topology = group.topology
             if topology is not None and group.epoch > group.target_epoch and not group.is_empty:
                 configured = group.configured(topology, step.topics)
-                assign_now(group, group.stored_epoch, configured, Roll(group), step)
+                known = self._known(group.group_id)
+                assign_now(group, group.stored_epoch, configured, Roll(group), known, step)
             return
         member_id = key[2]
         if group.member(member_id) is None:
@@ -306,8 +318,8 @@ class StreamsGroups:
                 # anything for that. A topic that has really gone is told of by name.
                 continue
             epoch = start_epoch(group, topology, configured, step)
-            delayed_until_ms = self._delayed_until_ms(group.group_id)
-            assign_if_due(group, epoch, configured, Roll(group), delayed_until_ms, step)
+            known = self._known(group.group_id)
+            assign_if_due(group, epoch, configured, Roll(group), known, step)
 
     # -- offsets and administration ---------------------------------------------------------------
 
