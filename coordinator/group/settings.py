@@ -77,6 +77,8 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     streams: StreamsSettings = StreamsSettings()
     streams_overrides: Mapping[str, StreamsSettings] = {}
     """By group id: all settings of a group that has some of its own."""
+    rewound_by_commit: frozenset[str] = frozenset()
+    """Groups with group.rewind.by.commit.enable: who commits without being a member rewinds."""
     rules: Rules = NO_RULES
     """Of groups of all kinds."""
 

@@ -65,6 +65,7 @@ class StreamsGroups:
     """See the module's docstring. A Family; an Empty classic group may become one of these."""
 
     group_type = GROUP_TYPE_STREAMS
+    is_kept_empty = False
     record_types = get_args(StreamsGroupRecord)
     timer_kinds = frozenset({"streams-assignment", "streams-revocation", "streams-session"})
 

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from node.router.controller_link import ControllerLink
     from node.router.coordinators import Coordinators
     from node.router.dead_letters import DeadLetters
+    from node.router.end_offsets import EndOffsets
     from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
+    from node.router.log_positions import LogPositions
     from node.router.logs import Logs
     from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
@@ -103,6 +105,7 @@ class Services:
     transactions: "Coordinators" = field(init=False)
     enlistment: "Enlistment" = field(init=False)
     markers: "MarkerWriter" = field(init=False)
+    positions: "LogPositions" = field(init=False)
     share_coordinators: "Coordinators" = field(init=False)
     """Of what share groups durably know of partitions, as far as it is hosted here."""
     share_states: "ShareStates" = field(init=False)
@@ -111,5 +114,6 @@ class Services:
     share_partitions: "SharePartitions" = field(init=False)
     """Of the partitions that this node leads."""
     dead_letters: "DeadLetters" = field(init=False)
+    end_offsets: "EndOffsets" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

@@ -38,6 +38,7 @@ _KEYS: Final = {
     APIS[key].request: key
     for key in (
         ApiKey.PRODUCE,
+        ApiKey.LIST_OFFSETS,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,

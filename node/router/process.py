@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -39,10 +40,13 @@ from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
 from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS, Dispatcher
+from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
+from node.router.handlers.offsets import list_offsets_here
+from node.router.log_positions import LogPositions
 from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
@@ -135,6 +139,9 @@ class RouterProcess:
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             address_of=lambda node_id: relay_address(services.image, node_id),
         )
+        services.positions = LogPositions(
+            services, self._neighbours, partial(list_offsets_here, services=services)
+        )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
         self._groups = GroupKind(services.patterns, StateKeeper(services))
@@ -147,6 +154,7 @@ class RouterProcess:
         )
         services.share_partitions = SharePartitions(services, loop)
         services.dead_letters = DeadLetters(services, self._neighbours, loop)
+        services.end_offsets = EndOffsets(services, self._neighbours)
         self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
