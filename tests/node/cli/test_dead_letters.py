@@ -10,7 +10,7 @@ from tests.node.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e
 
-Headers = list[tuple[str, bytes | None]]
+Headers = list[tuple[str, str | bytes | None]]
 
 
 @pytest.fixture
