@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -25,6 +26,8 @@ from node.router.coordinators import Coordinators
 from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
+from node.router.handlers.offsets import list_offsets_here
+from node.router.log_positions import LogPositions
 from node.router.markers import MarkerWriter
 from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
@@ -69,12 +72,20 @@ class TurningFanout:
         self.marker_count = 0
 
     def append_bytes(
-        self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        leader_epoch: int = -1,
+        timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
         return self._ask(
-            AppendBytes(self._next_id, store, number, batches, False, leader_epoch, acks)
+            AppendBytes(self._next_id, store, number, batches, is_client, leader_epoch, acks)
         )
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
@@ -184,6 +195,9 @@ class GroupRoom(RouterRoom):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.fanout = cast("Fanout", self.bus)
         self._heard = self.image
+        self.services.positions = LogPositions(
+            self.services, NoNeighbours(), partial(list_offsets_here, services=self.services)
+        )
         self.services.markers = MarkerWriter(self.services, NoNeighbours())
         self.services.enlistment = Enlistment(self.services, NoNeighbours(), self.loop)
         self._host()
