@@ -2,23 +2,39 @@
 
 Everything a share group is stands in its log, and what its shard has had done elsewhere is done
 once more: whoever was a member goes on being it, every member gets its partitions, and the share
-state of each partition is there.
+state of each partition is there. On several nodes a group stands in one place, what it knows of
+partitions in others and the partitions themselves in yet others.
 """
 
 import time
+from pathlib import Path
+from typing import TypeVar
 
 from node.embedded import EmbeddedBroker
 from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.groups import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from protocol.messages.share import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from tests.conformance.dialogue import batch_of, produce
+from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report, StartNode
+from tests.support.waiting import wait_until
 from tests.support.wire import ClosedByPeer, WireClient
+
+Answer = TypeVar("Answer")
 
 TOPIC = "orders"
 GROUP = "packers"
@@ -119,3 +135,51 @@ def test_members_of_a_share_group_stay_members_when_processes_are_killed(
     took.append(f"node {settle(members):.2f}")
     assert states(node) == dict.fromkeys(range(PARTITIONS), ErrorCode.NONE)
     report(f"seconds until all partitions were read after a kill: {', '.join(took)}")
+
+
+def ask(nodes: Cluster, request: object, version: int, response: type[Answer]) -> Answer:
+    """The answer of the group's coordinator."""
+
+    def found() -> Coordinator | None:
+        where = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
+        with WireClient(nodes[0].bootstrap_servers) as wire:
+            [coordinator] = wire.ask(where, 4, FindCoordinatorResponse).coordinators
+        return None if coordinator.error_code else coordinator
+
+    coordinator = wait_until(found, timeout_s=WAIT_S, what="the group has a coordinator")
+    assert coordinator is not None
+    with WireClient(f"{coordinator.host}:{coordinator.port}") as wire:
+        return wire.ask(request, version, response)
+
+
+def test_a_group_stands_on_one_node_and_its_states_and_partitions_on_others(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as nodes:
+        nodes.create_at(TOPIC, [[0], [1], [2]])
+        for index in range(3):
+            with WireClient(nodes[index].bootstrap_servers) as wire:
+                batch = batch_of(*[b"v"] * (index + 1))
+                assert produce(wire, TOPIC, batch, partition=index).error_code == ErrorCode.NONE
+        offsets = [
+            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=index)
+            for index in range(3)
+        ]
+        topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=offsets)
+        request = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
+
+        def are_set() -> bool:
+            answer = ask(nodes, request, 0, AlterShareGroupOffsetsResponse)
+            assert answer.error_code in (ErrorCode.NONE, *MOVING)
+            return not answer.error_code and not any(
+                partition.error_code for partition in answer.responses[0].partitions
+            )
+
+        wait_until(are_set, timeout_s=WAIT_S, what="the offsets are set")
+        asked = DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
+        describe = DescribeShareGroupOffsetsRequest(groups=[asked])
+        [group] = ask(nodes, describe, 1, DescribeShareGroupOffsetsResponse).groups
+        [told] = group.topics
+        # One record each is left, whoever leads the partition.
+        assert {
+            (each.partition_index, each.start_offset, each.lag, each.error_code)
+            for each in told.partitions
+        } == {(index, index, 1, ErrorCode.NONE) for index in range(3)}
