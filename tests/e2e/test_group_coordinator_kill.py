@@ -89,7 +89,7 @@ class Follower:
     def ask(self, request: object, version: int, response: type[Answer]) -> Answer:
         """The first answer of a coordinator that is one."""
         answer = wait_until(
-            partial(self._try, request, version, response),
+            lambda: self._try(request, version, response),
             timeout_s=WAIT_S,
             what=f"{type(request).__name__} of {self._group} is answered",
         )
