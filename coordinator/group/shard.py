@@ -13,6 +13,7 @@ from coordinator.group import records as formats
 from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
+    deleted_group,
     is_wanted,
     read,
 )
@@ -22,7 +23,7 @@ from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
-from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
 from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
@@ -49,7 +50,7 @@ from coordinator.group.requests import (
 from coordinator.group.rewinding import Rewinding
 from coordinator.group.rewinds import Rewinds
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
+from coordinator.group.share_groups import ShareGroups
 from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
@@ -64,7 +65,6 @@ from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
-    DeletableGroupResult,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -111,7 +111,6 @@ class GroupShard:
             self.offsets,
             self.pending_offsets,
         )
-        self._ephemerals = Ephemerals(self.classic, self.families)
         self._offset_commands = OffsetCommands(
             self._directory,
             self.classic,
@@ -128,6 +127,7 @@ class GroupShard:
             self.pending_offsets,
             self.rewinds,
         )
+        self._ephemerals = Ephemerals(self.classic, self.families, self.shares, self._departures)
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
             JoinGroupRequest: self._join,
@@ -225,7 +225,7 @@ class GroupShard:
             self._departures.expire(step)
             return step.seal(is_atomic=False)
         if key[0] in EPHEMERAL_TIMERS:
-            self._end_if_left(key, step)
+            self._ephemerals.fire(key, step)
             return step.seal(is_atomic=False)
         family = self._family_of_timer.get(key[0])
         if family is not None:
@@ -441,26 +441,8 @@ class GroupShard:
             return step.seal()
         if error is ErrorCode.NONE:
             self._departures.end(group_id, step)
-        message = None if error is ErrorCode.NONE else error.message
-        step.reply(
-            command.request_id,
-            DeletableGroupResult(group_id=group_id, error_code=error, error_message=message),
-        )
+        step.reply(command.request_id, deleted_group(group_id, error))
         return step.seal(is_atomic=False)
-
-    def _end_if_left(self, key: TimerKey, step: ConsumerStep) -> None:
-        """An ephemeral group may have come to its end."""
-        rules = self.settings.rules
-        timer = self._ephemerals.next_look(key, rules, step.now_ms)
-        if timer is not None:
-            step.timers.append(timer)
-            return
-        group_id = key[1]
-        if self.shares.forgets_first(group_id, step):
-            step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
-            return
-        self._departures.end(group_id, step)
-        step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

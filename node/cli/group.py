@@ -14,7 +14,7 @@ from node.cli.completion import complete_group
 from node.cli.group_admin import create, delete_groups, show_groups
 from node.cli.group_explain import explain
 from node.cli.group_facts import serves_ours
-from node.cli.group_lag import lag, wait
+from node.cli.group_lag import add_lag, lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
@@ -130,6 +130,7 @@ def describe(
         futures = admin.describe_consumer_groups(others, request_timeout=connection.timeout_s)
         answers, refusals = settle(futures)
         documents += [_document(admin, found, connection) for found in answers.values()]
+    has_more = add_lag(connection, documents)
     if output.is_json:
         output.document(documents)
     for document in documents if not output.is_json else []:
@@ -148,7 +149,11 @@ def describe(
         else:
             output.rows(
                 lag,
-                ["topic", "partition", "committed", "end_offset", "lag", "client", "host"],
+                [
+                    *("topic", "partition", "committed", "end_offset", "lag"),
+                    *(("bytes", "seconds") if has_more else ()),
+                    *("client", "host"),
+                ],
                 empty="Nothing committed and nothing assigned.",
             )
     fail_with(refusals)

@@ -234,7 +234,7 @@ class GroupKind:
             return
         self.vanished_count += 1
         log.info(
-            "group %s is ephemeral and was deleted with its offsets, %d ms after its last member",
+            "group %s is ephemeral, was Empty for %d ms and has been deleted with its offsets",
             instruction.group_id,
             instruction.ttl_ms,
         )

@@ -38,7 +38,9 @@ from node.router.context import Services, context_of_cluster
 from node.router.controller_link import ControllerLink
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
+from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS, Dispatcher
+from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
@@ -51,6 +53,8 @@ from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
 from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
+from node.router.share_partitions import SharePartitions
+from node.router.share_sessions import ShareSessions
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
 from node.wire.connection import Connection, Wire
@@ -145,6 +149,12 @@ class RouterProcess:
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))
         services.share_states = ShareStates(services, self._neighbours, loop)
+        services.share_sessions = ShareSessions(
+            lambda: self._settings().group_share_max_share_sessions
+        )
+        services.share_partitions = SharePartitions(services, loop)
+        services.dead_letters = DeadLetters(services, self._neighbours, loop)
+        services.end_offsets = EndOffsets(services, self._neighbours)
         self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
@@ -158,6 +168,8 @@ class RouterProcess:
         self._register_metrics(dispatcher)
 
     def _on_disconnected(self, connection: Connection) -> None:
+        # Before its fetches end: what they would still acquire is nobody's.
+        self._services.share_partitions.on_disconnected(connection.id)
         self._services.fetch_waits.abandon(connection.id)
         self._services.readers.forget(connection.id)
 
@@ -186,6 +198,7 @@ class RouterProcess:
         self._watchdog.close()
         self._services.coordinators.close()
         self._services.transactions.close()
+        self._services.share_partitions.close()
         self._services.share_states.close()
         self._services.share_coordinators.close()
         self._neighbours.close()
@@ -209,6 +222,15 @@ class RouterProcess:
             "Ephemeral groups that were deleted because their last member had gone",
             lambda: self._groups.vanished_count,
         )
+        metrics.counter(
+            "odradek_dead_letters",
+            "Records of share groups that were given up, told to a dead-letter topic or not",
+            lambda: {
+                "told": services.dead_letters.told_count,
+                "lost": services.dead_letters.lost_count,
+            },
+            label="fate",
+        )
         for name, text, reading in (
             ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
             ("odradek_parked_fetches", "Long polls now", lambda: services.fetch_waits.parked_count),
@@ -219,6 +241,12 @@ class RouterProcess:
                 lambda: services.fanout.queued_count,
             ),
             ("odradek_arena_bytes", "Client bytes in memory", lambda: self._arena.used_bytes),
+            ("odradek_share_sessions", "Share sessions now", lambda: len(services.share_sessions)),
+            (
+                "odradek_share_partitions",
+                "Partitions of share groups led here now",
+                lambda: services.share_partitions.count,
+            ),
             (
                 "odradek_hanging_transactions",
                 "Open in partitions led here, and known to no coordinator",
@@ -254,6 +282,7 @@ class RouterProcess:
         services.coordinators.on_image(old, new)
         services.transactions.on_image(old, new)
         services.share_coordinators.on_image(old, new)
+        services.share_partitions.on_image(old, new)
         self._neighbours.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()

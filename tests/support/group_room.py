@@ -23,6 +23,7 @@ from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
+from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.handlers.offsets import list_offsets_here
@@ -38,6 +39,7 @@ from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 
+T = TypeVar("T")
 Response = TypeVar("Response")
 Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
@@ -70,12 +72,20 @@ class TurningFanout:
         self.marker_count = 0
 
     def append_bytes(
-        self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        leader_epoch: int = -1,
+        timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
         return self._ask(
-            AppendBytes(self._next_id, store, number, batches, False, leader_epoch, acks)
+            AppendBytes(self._next_id, store, number, batches, is_client, leader_epoch, acks)
         )
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
@@ -202,6 +212,7 @@ class GroupRoom(RouterRoom):
         self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
         self.services.share_coordinators = self.shares
         self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
+        self.services.end_offsets = EndOffsets(self.services, NoNeighbours())
 
     def follow(self) -> None:
         super().follow()
@@ -279,6 +290,13 @@ class GroupRoom(RouterRoom):
     ) -> Response:
         assert listener == "PLAINTEXT"
         return self.wait(self.begin(handler, request, version))
+
+    def result(self, reply: Reply[T]) -> T:
+        """What comes, or the ApiError that is raised."""
+        arrived: asyncio.Future[None] = self.loop.create_future()
+        reply.on_done(lambda: arrived.set_result(None))
+        self.wait(arrived)
+        return reply.result()
 
     def turn_loop(self, seconds: float = 0.0) -> None:
         """Let the loop turn once, or for a while."""
