@@ -355,7 +355,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         10_080,
         "How long the offsets of a group without members are kept.",
-        enforced_by="coordinator.group.shard",
+        enforced_by="coordinator.group.departures",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
