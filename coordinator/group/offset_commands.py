@@ -7,7 +7,6 @@ group at the time. Called by `shard`, which has the tables.
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from coordinator.group import rewinding_commits
 from coordinator.group import transactional_commits as transactional
 from coordinator.group.answers import answer, read, refused_commit
 from coordinator.group.assigning import ConsumerStep
@@ -24,6 +23,7 @@ from coordinator.group.requests import (
     ForgetTopics,
 )
 from coordinator.group.rewinding import Rewinding
+from coordinator.group.rewinding_commits import is_rewind, partitions_of
 from coordinator.group.share_groups import ShareGroups
 from coordinator.outcome import Command, Outcome, Reply, Timer
 from protocol.errors import ErrorCode
@@ -89,14 +89,12 @@ class OffsetCommands:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         else:
             error = ErrorCode.ILLEGAL_GENERATION
-        if error is ErrorCode.UNKNOWN_MEMBER_ID and rewinding_commits.is_rewind(
-            request, step.settings
-        ):
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and is_rewind(request, step.settings):
             self._rewinding.by_commit(command, request, step)
             return step.seal()
         if family is self._consumers and error is ErrorCode.NONE:
             error = self._rewinding.commit_error(
-                request.group_id, member_id, generation_id, rewinding_commits.partitions_of(request)
+                request.group_id, member_id, generation_id, partitions_of(request)
             )
         if error is not ErrorCode.NONE:
             return answer(command, refused_commit(request, error))
@@ -137,12 +135,10 @@ class OffsetCommands:
         if family is None:
             error = transactional.membership_error(self._classic.group(request.group_id), request)
         else:
-            member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
-            error = family.fetch_error(request.group_id, member_id, epoch)
+            error = transactional.family_error(family, request)
         if family is self._consumers and error is ErrorCode.NONE:
-            error = self._rewinding.commit_error(
-                request.group_id, request.member_id, epoch, rewinding_commits.partitions_of(request)
-            )
+            epoch, places = request.generation_id_or_member_epoch, partitions_of(request)
+            error = self._rewinding.commit_error(request.group_id, request.member_id, epoch, places)
         if len(request.group_id) > TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:

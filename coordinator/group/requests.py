@@ -187,9 +187,11 @@ class DescribeRewinds(msgspec.Struct, frozen=True):
 
 
 class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Undo points by number and snapshots by name, and the rewind that is under way."""
+    """Undo points by number, snapshots by name, and the rewind that is under way. `known_ids` are
+    that rewind's and the last one's."""
 
     pending: Rewind | None
+    known_ids: frozenset[Uuid]
     undo_points: Mapping[int, UndoPoint]
     snapshots: Mapping[str, Snapshot]
 

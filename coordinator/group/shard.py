@@ -13,6 +13,7 @@ from coordinator.group import records as formats
 from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
+    deleted_group,
     is_wanted,
     read,
 )
@@ -64,7 +65,6 @@ from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
-    DeletableGroupResult,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -441,11 +441,7 @@ class GroupShard:
             return step.seal()
         if error is ErrorCode.NONE:
             self._departures.end(group_id, step)
-        message = None if error is ErrorCode.NONE else error.message
-        step.reply(
-            command.request_id,
-            DeletableGroupResult(group_id=group_id, error_code=error, error_message=message),
-        )
+        step.reply(command.request_id, deleted_group(group_id, error))
         return step.seal(is_atomic=False)
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:

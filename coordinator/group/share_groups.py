@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, get_args
 
 from coordinator.group import partition_states as changes
+from coordinator.group.answers import deleted_group
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.heartbeats import JOIN, LEAVE
@@ -507,11 +508,7 @@ class ShareGroups:
         if error is ErrorCode.NONE and group.exists:
             step.records += self.tombstones(group.group_id)
             step.cancel_timer(states_key(group.group_id))
-        return DeletableGroupResult(
-            group_id=group.group_id,
-            error_code=error,
-            error_message=None if error is ErrorCode.NONE else error.message,
-        )
+        return deleted_group(group.group_id, error)
 
     def _describe(self, command: Command, step: ConsumerStep) -> None:
         request = command.request

@@ -36,6 +36,7 @@ from coordinator.share.acquisition import (
     is_last_attempt,
     suspects_max,
 )
+from coordinator.share.batches import StateBatch
 from coordinator.share.runs import NOBODY, TERMINAL, RecordState, Run, Runs, Target
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
@@ -50,16 +51,6 @@ class Taken(NamedTuple):
 
     error_code: ErrorCode
     write_id: int = NOTHING_TO_WRITE
-
-
-@dataclass(frozen=True, slots=True)
-class StateBatch:
-    """Offsets [first_offset, last_offset], both included as on the wire, in one durable state."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +454,7 @@ class SharePartition:
             self._mark(run)
 
     def _give_up(self, run: Run, *, is_rejected: bool, terms: Terms) -> None:
-        if terms.has_dead_letters:
+        if terms.dead_letter_topic:
             run.state = RecordState.ARCHIVING
             run.member_id = NOBODY
             run.due_ms = 0
@@ -563,7 +554,7 @@ def _is_free(run: Run, now_ms: int) -> bool:
 
 
 def _given_up(terms: Terms) -> RecordState:
-    return RecordState.ARCHIVING if terms.has_dead_letters else RecordState.ARCHIVED
+    return RecordState.ARCHIVING if terms.dead_letter_topic else RecordState.ARCHIVED
 
 
 def _rested(run: Run, now_ms: int, terms: Terms) -> int:

@@ -18,6 +18,7 @@ from node.cli.group_lag import add_lag, lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
+from node.cli.rewind import rewind, snapshot, undo
 from protocol.errors import ProtocolError
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -39,6 +40,9 @@ def group() -> None:
     """List, describe, rewind and delete consumer groups."""
 
 
+group.add_command(rewind)
+group.add_command(undo)
+group.add_command(snapshot)
 group.add_command(create)
 group.add_command(explain)
 group.add_command(lag)

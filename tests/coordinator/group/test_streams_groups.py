@@ -4,9 +4,16 @@ import random
 
 import pytest
 
+from coordinator.group.requests import CommitInTransaction
 from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.messages.groups import MemberIdentity
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from tests.support.streams_playbook import (
     REBALANCE_TIMEOUT_MS,
     STANDBY,
@@ -154,6 +161,38 @@ def test_a_commit_of_an_older_epoch_counts_for_tasks_held_since() -> None:
     assert commit(stage, "a", first, "in", kept) == ErrorCode.NONE
     assert commit(stage, "a", first, "in", gone) == ErrorCode.STALE_MEMBER_EPOCH
     assert commit(stage, "a", first, "elsewhere", kept) == ErrorCode.STALE_MEMBER_EPOCH
+
+
+def test_commits_in_transactions_are_fenced_likewise() -> None:
+    stage = StreamsStage()
+    a = Thread(stage, "a")
+    settle_threads(a)
+    first = a.epoch
+    b = Thread(stage, "b")
+    settle_threads(a, b)
+    [kept] = [index for name, index in a.active if name == "0"][:1]
+    [gone] = [index for name, index in b.active if name == "0"][:1]
+
+    def commit_in_transaction(member_id: str, epoch: int, index: int) -> int:
+        partition = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=5)
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=7,
+            producer_epoch=0,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="in", partitions=[partition])],
+        )
+        call = stage.ask(CommitInTransaction(request, is_verified=True), version=3)
+        return call.response(TxnOffsetCommitResponse).topics[0].partitions[0].error_code
+
+    assert commit_in_transaction("a", a.epoch, kept) == ErrorCode.NONE
+    assert commit_in_transaction("a", first, kept) == ErrorCode.NONE
+    assert commit_in_transaction("a", first, gone) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit_in_transaction("a", a.epoch + 1, kept) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit_in_transaction("x", a.epoch, kept) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit_in_transaction("", -1, kept) == ErrorCode.NONE
 
 
 def test_fetches_are_fenced_but_for_administrators() -> None:

@@ -77,6 +77,17 @@ def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
     )
 
 
+def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> None:
+    group = ConfigResourceType.GROUP
+    with GroupRoom(tmp_path) as room:
+        room.controller.set_config(group, "a", group_rewind_by_commit_enable="TRUE")
+        room.controller.set_config(group, "b", group_rewind_by_commit_enable="false")
+        room.controller.set_config(group, "c", group_ttl_ms="7")
+        room.follow()
+        settings = group_settings(broker_settings(room.image, 0, {}), room.image)
+    assert settings.rewound_by_commit == {"a"}
+
+
 def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
     with GroupRoom(tmp_path) as room:
         kind = GroupKind(Patterns(), StateKeeper(room.services))
