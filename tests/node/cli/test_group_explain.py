@@ -147,6 +147,7 @@ def test_a_group_at_rest_has_nothing_to_explain(
 def test_a_share_group_says_who_holds_its_records(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
+    assert kafka("group", "explain", group_name).exit_code == 1, "but now there are coordinators"
     with WireClient(bootstrap) as wire:
         member = "m" * 22
         configured = kafka("config", "set", "group", group_name, "share.auto.offset.reset=earliest")
