@@ -11,6 +11,7 @@ from node.asker import Asker, NotABroker
 from node.cli import offsets, share_group, streams_group
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
+from node.cli.dead_letters import dead_letters
 from node.cli.group_admin import create, delete_groups, show_groups
 from node.cli.group_explain import explain
 from node.cli.group_facts import serves_ours
@@ -47,6 +48,7 @@ group.add_command(create)
 group.add_command(explain)
 group.add_command(lag)
 group.add_command(wait)
+group.add_command(dead_letters)
 
 
 @group.command("list")

@@ -1,185 +1,226 @@
-"""Processes are killed while members of a share group (KIP-932) come in.
+"""SIGKILL of the router that leads a share group's partition, while acknowledgements are under way.
 
-Everything a share group is stands in its log, and what its shard has had done elsewhere is done
-once more: whoever was a member goes on being it, every member gets its partitions, and the share
-state of each partition is there. On several nodes a group stands in one place, what it knows of
-partitions in others and the partitions themselves in yet others.
+A member acknowledges what it holds, and the router is killed before it has answered: what was
+answered stays, what was not comes again, and nothing stands still. Over the wire, so that it is
+known what was answered.
 """
 
 import time
-from pathlib import Path
-from typing import TypeVar
+
+import pytest
 
 from node.embedded import EmbeddedBroker
 from protocol.errors import ErrorCode
-from protocol.messages.groups import (
-    Coordinator,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
 )
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.share import (
-    AlterShareGroupOffsetsRequest,
-    AlterShareGroupOffsetsRequestPartition,
-    AlterShareGroupOffsetsRequestTopic,
-    AlterShareGroupOffsetsResponse,
-    DescribeShareGroupOffsetsRequest,
-    DescribeShareGroupOffsetsRequestGroup,
-    DescribeShareGroupOffsetsResponse,
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
+from protocol.types import Uuid
 from tests.conformance.dialogue import batch_of, produce
-from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report, StartNode
 from tests.support.waiting import wait_until
 from tests.support.wire import ClosedByPeer, WireClient
 
-Answer = TypeVar("Answer")
+pytestmark = pytest.mark.slow
 
-TOPIC = "orders"
-GROUP = "packers"
-PARTITIONS = 6
+TOPIC, GROUP, MEMBER = "orders", "shippers", "AAAAAAAAAAAAAAAAAAAAAQ"
+COUNT = 600
+AT_ONCE = 20
 WAIT_S = 60.0
-PAUSE_S = 0.02
-MOVING = (
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+RETRIED = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
 )
 
 
 class Member:
-    """A member that beats until it is answered, as client libraries do."""
+    """One member over one connection after another. `done` are the offsets of which the broker has
+    said that they are acknowledged."""
 
-    def __init__(self, node: EmbeddedBroker, name: str) -> None:
+    def __init__(self, node: EmbeddedBroker, topic_id: Uuid) -> None:
         self._node = node
-        self.name = name
-        self.epoch = 0
-        self.owned: set[int] = set()
+        self._topic_id = topic_id
+        self._wire: WireClient | None = None
+        self._epoch = 0
+        self.done: set[int] = set()
+        self.doubtful: set[int] = set()
+        """Acknowledged without an answer: they may come again, or not."""
+        self.deliveries: dict[int, int] = {}
 
-    def beat(self) -> None:
-        request = ShareGroupHeartbeatRequest(
-            group_id=GROUP,
-            member_id=self.name,
-            member_epoch=self.epoch,
-            subscribed_topic_names=[TOPIC] if self.epoch == 0 else None,
-        )
-        started = time.monotonic()
-        while True:
-            assert time.monotonic() < started + WAIT_S, f"{self.name} is not answered"
+    def connection(self) -> WireClient:
+        if self._wire is None:
+            self._wire = WireClient(self._node.bootstrap_servers)
+            self._epoch = 0
+        return self._wire
+
+    def lose(self) -> None:
+        """The connection is gone, and its session with it."""
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
+
+    def join(self) -> None:
+        """Be a member, so that the group's state is initialised; until that is so."""
+
+        def is_in() -> bool:
+            request = ShareGroupHeartbeatRequest(
+                group_id=GROUP, member_id=MEMBER, subscribed_topic_names=[TOPIC]
+            )
+            find = FindCoordinatorRequest(coordinator_keys=[GROUP])
             try:
-                with WireClient(self._node.bootstrap_servers) as wire:
-                    wire.ask(FindCoordinatorRequest(key=GROUP), 3, FindCoordinatorResponse)
-                    response = wire.ask(request, 1, ShareGroupHeartbeatResponse)
-            except (OSError, ClosedByPeer):
-                time.sleep(PAUSE_S)
-                continue
-            if response.error_code not in MOVING:
-                break
-            time.sleep(PAUSE_S)
-        # Above all not UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH.
-        assert response.error_code == ErrorCode.NONE, (self.name, response)
-        self.epoch = response.member_epoch
-        if response.assignment is not None:
-            self.owned = {
-                index
-                for topic in response.assignment.topic_partitions
-                for index in topic.partitions
-            }
+                # Asked for the first time, it has the topic made in which groups stand.
+                self.connection().ask(find, 4, FindCoordinatorResponse)
+                answer = self.connection().ask(request, 1, ShareGroupHeartbeatResponse)
+            except (ClosedByPeer, OSError):
+                self.lose()
+                return False
+            assert answer.error_code in RETRIED | {ErrorCode.NONE}, answer
+            return answer.error_code == ErrorCode.NONE
+
+        wait_until(is_in, timeout_s=WAIT_S, what="the member is in the group")
+
+    def acquire(self) -> list[AcknowledgementBatch]:
+        """What is held now, as acceptance of all of it."""
+        request = ShareFetchRequest(
+            group_id=GROUP,
+            member_id=MEMBER,
+            share_session_epoch=self._epoch,
+            max_wait_ms=200,
+            min_bytes=1,
+            max_records=AT_ONCE,
+            batch_size=AT_ONCE,
+            share_acquire_mode=1,
+            topics=[
+                FetchTopic(topic_id=self._topic_id, partitions=[FetchPartition(partition_index=0)])
+            ]
+            if self._epoch == 0
+            else [],
+        )
+        answer = self.connection().ask(request, 2, ShareFetchResponse)
+        assert answer.error_code == ErrorCode.NONE, answer
+        self._epoch += 1
+        held = []
+        for topic in answer.responses:
+            for data in topic.partitions:
+                # Right after a restart a router may not know its partitions yet.
+                assert data.error_code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER), data
+                for found in data.acquired_records:
+                    offsets = range(found.first_offset, found.last_offset + 1)
+                    again = self.done.intersection(offsets)
+                    assert not again, f"acknowledged, and delivered again: {sorted(again)}"
+                    for offset in offsets:
+                        self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
+                    held.append(
+                        AcknowledgementBatch(
+                            first_offset=found.first_offset,
+                            last_offset=found.last_offset,
+                            acknowledge_types=[1],
+                        )
+                    )
+        return held
+
+    def post(self, held: list[AcknowledgementBatch]) -> None:
+        """Acknowledge, without waiting for the answer."""
+        request = ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id=MEMBER,
+            share_session_epoch=self._epoch,
+            topics=[
+                AcknowledgeTopic(
+                    topic_id=self._topic_id,
+                    partitions=[AcknowledgePartition(acknowledgement_batches=held)],
+                )
+            ],
+        )
+        self._epoch += 1
+        self.connection().post(request, 2)
+
+    def receive(self, held: list[AcknowledgementBatch]) -> None:
+        """The answer, if it comes."""
+        offsets = {
+            offset for batch in held for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+        try:
+            answer = self.connection().receive(ShareAcknowledgeResponse)
+        except (ClosedByPeer, OSError):
+            self.doubtful |= offsets
+            raise
+        assert answer.error_code == ErrorCode.NONE, answer
+        [[data]] = [topic.partitions for topic in answer.responses]
+        if data.error_code == ErrorCode.NONE:
+            self.done |= offsets
 
 
-def settle(members: list[Member]) -> float:
-    """Let them beat until all partitions are read, equally; how long that took."""
-    started = time.monotonic()
-    while True:
-        sizes = [len(member.owned) for member in members]
-        read = set().union(*(member.owned for member in members))
-        if len(read) == PARTITIONS == sum(sizes) and max(sizes) - min(sizes) <= 1:
-            return time.monotonic() - started
-        assert time.monotonic() < started + WAIT_S, [member.owned for member in members]
-        for member in members:
-            member.beat()
-        time.sleep(PAUSE_S)
-
-
-def states(node: EmbeddedBroker) -> dict[int, int]:
-    """The error code of each partition's share state."""
-    asked = DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
-    request = DescribeShareGroupOffsetsRequest(groups=[asked])
-    with WireClient(node.bootstrap_servers) as wire:
-        [group] = wire.ask(request, 1, DescribeShareGroupOffsetsResponse).groups
-    return {
-        partition.partition_index: partition.error_code
-        for topic in group.topics
-        for partition in topic.partitions
-    }
-
-
-def test_members_of_a_share_group_stay_members_when_processes_are_killed(
+@pytest.mark.slow
+def test_no_acknowledged_record_comes_again_and_none_is_lost_when_the_router_is_killed(
     start_node: StartNode, report: Report
 ) -> None:
     node = start_node()
-    node.create_topic(TOPIC, partitions=PARTITIONS)
-    members = [Member(node, "m0")]
-    # The group's first member: the states of all partitions are on the way.
-    members[0].beat()
-    took = []
-    for name in ("router-0", "worker-0"):
-        node.kill_process(name)
-        node.wait_until_ready()
-        took.append(f"{name} {settle(members):.2f}")
-        members.append(Member(node, f"m{len(members)}"))
-        members[-1].beat()
-    node.kill()
-    node.start()
-    took.append(f"node {settle(members):.2f}")
-    assert states(node) == dict.fromkeys(range(PARTITIONS), ErrorCode.NONE)
-    report(f"seconds until all partitions were read after a kill: {', '.join(took)}")
-
-
-def ask(nodes: Cluster, request: object, version: int, response: type[Answer]) -> Answer:
-    """The answer of the group's coordinator."""
-
-    def found() -> Coordinator | None:
-        where = FindCoordinatorRequest(key_type=0, coordinator_keys=[GROUP])
-        with WireClient(nodes[0].bootstrap_servers) as wire:
-            [coordinator] = wire.ask(where, 4, FindCoordinatorResponse).coordinators
-        return None if coordinator.error_code else coordinator
-
-    coordinator = wait_until(found, timeout_s=WAIT_S, what="the group has a coordinator")
-    assert coordinator is not None
-    with WireClient(f"{coordinator.host}:{coordinator.port}") as wire:
-        return wire.ask(request, version, response)
-
-
-def test_a_group_stands_on_one_node_and_its_states_and_partitions_on_others(tmp_path: Path) -> None:
-    with running_cluster(tmp_path) as nodes:
-        nodes.create_at(TOPIC, [[0], [1], [2]])
-        for index in range(3):
-            with WireClient(nodes[index].bootstrap_servers) as wire:
-                batch = batch_of(*[b"v"] * (index + 1))
-                assert produce(wire, TOPIC, batch, partition=index).error_code == ErrorCode.NONE
-        offsets = [
-            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=index)
-            for index in range(3)
-        ]
-        topic = AlterShareGroupOffsetsRequestTopic(topic_name=TOPIC, partitions=offsets)
-        request = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[topic])
-
-        def are_set() -> bool:
-            answer = ask(nodes, request, 0, AlterShareGroupOffsetsResponse)
-            assert answer.error_code in (ErrorCode.NONE, *MOVING)
-            return not answer.error_code and not any(
-                partition.error_code for partition in answer.responses[0].partitions
-            )
-
-        wait_until(are_set, timeout_s=WAIT_S, what="the offsets are set")
-        asked = DescribeShareGroupOffsetsRequestGroup(group_id=GROUP, topics=None)
-        describe = DescribeShareGroupOffsetsRequest(groups=[asked])
-        [group] = ask(nodes, describe, 1, DescribeShareGroupOffsetsResponse).groups
-        [told] = group.topics
-        # One record each is left, whoever leads the partition.
-        assert {
-            (each.partition_index, each.start_offset, each.lag, each.error_code)
-            for each in told.partitions
-        } == {(index, index, 1, ErrorCode.NONE) for index in range(3)}
+    node.create_topic(TOPIC, partitions=1)
+    with WireClient(node.bootstrap_servers) as wire:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+        [topic] = wire.ask(asked, 12, MetadataResponse).topics
+        earliest = IncrementalAlterableConfig(name="share.auto.offset.reset", value="earliest")
+        changed = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsResource(
+                    resource_type=32, resource_name=GROUP, configs=[earliest]
+                )
+            ]
+        )
+        wire.ask(changed, 1, IncrementalAlterConfigsResponse)
+        for _ in range(COUNT // 50):
+            assert produce(wire, TOPIC, batch_of(*[b"v"] * 50)).error_code == ErrorCode.NONE
+    member = Member(node, topic.topic_id)
+    member.join()
+    kills = [COUNT // 3, 2 * COUNT // 3]
+    took: list[str] = []
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        assert time.monotonic() < deadline, f"stuck after {len(member.done)} of {COUNT}"
+        try:
+            held = member.acquire()
+            if not held:
+                if len(member.done | member.doubtful) == COUNT:
+                    break
+                continue
+            member.post(held)
+            if kills and len(member.done) >= kills[0]:
+                kills.pop(0)
+                began = time.monotonic()
+                node.kill_process("router-0")
+                member.receive(held)
+            else:
+                began = 0.0
+                member.receive(held)
+        except (ClosedByPeer, OSError):
+            member.lose()
+            node.wait_until_ready()
+            member.join()
+            took.append(f"{time.monotonic() - began:.2f}")
+    assert kills == []
+    assert member.done | member.doubtful == set(range(COUNT))
+    # What was not answered was not always lost: then it does not come again, and counts.
+    assert member.acquire() == []
+    member.lose()
+    report(f"seconds from the kill until the member was back: {', '.join(took)}")
