@@ -6,7 +6,7 @@ of them:
 | Timer | Set | When it is due |
 |---|---|---|
 | share-session | with every heartbeat | the member is removed |
-| share-assignment | when a target assignment is put off | it is made |
+| share-assignment | when a target assignment is put off | it is made, if all topics are known |
 | share-states | when states could not be made or deleted | they are asked for again |
 
 States of partitions are made and deleted elsewhere (`share_requests`). Who waits for that (offsets
@@ -269,7 +269,9 @@ class ShareGroups:
         if group is None:
             return
         if key[0] == "share-assignment":
-            if group.epoch > group.target_epoch:
+            if is_behind(group, step.topics):
+                step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
+            elif group.epoch > group.target_epoch:
                 assign_now(ShareMembership(group), group.epoch, step)
         elif key[0] == "share-states":
             self._ask_again(group, step)
@@ -411,6 +413,10 @@ class ShareGroups:
                 group = ShareGroup(group_id, Timeline())
             else:
                 group = self._group_at_rest(group_id)
+                if group.states.deleting:
+                    # What is set now would be deleted with what was there before.
+                    message = "Offsets of the group are being deleted."
+                    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         except ApiError as error:
             response = AlterShareGroupOffsetsResponse(
                 error_code=error.code, error_message=error.message
@@ -503,7 +509,8 @@ class ShareGroups:
         self, group: ShareGroup, outcomes: Outcomes, step: ConsumerStep
     ) -> DeletableGroupResult:
         error = changes.first_error(outcomes)
-        if error is ErrorCode.NONE and not group.is_empty:
+        has_begun_anew = bool(group.states.initializing or group.states.initialized)
+        if error is ErrorCode.NONE and (has_begun_anew or not group.is_empty):
             error = ErrorCode.NON_EMPTY_GROUP
         if error is ErrorCode.NONE and group.exists:
             step.records += self.tombstones(group.group_id)

@@ -3,6 +3,7 @@
 import pytest
 
 from coordinator.group.requests import CommitInTransaction
+from coordinator.group.settings import GroupSettings
 from coordinator.group.share_groups import STATES_AGAIN_MS
 from coordinator.group.share_requests import (
     DeleteStates,
@@ -117,6 +118,24 @@ def test_a_catalog_that_lags_behind_takes_nothing_from_members() -> None:
     stage.reload()
     stage.catch_up()
     assert stage.shares().epoch == epoch
+
+
+def test_a_target_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> None:
+    stage = ShareStage({"a": 2}, GroupSettings(share_assignment_interval_ms=100))
+    first = Sharer(stage, "m")
+    first.beat()
+    stage.keep_states()
+    first.beat()
+    stage.share("n")
+    full, stage.image = stage.image, type(stage.image).empty()
+    stage.reload()
+    stage.tick(5 * STATES_AGAIN_MS)
+    group = stage.shares()
+    assert (group.epoch, group.target_epoch) == (3, 2)
+    stage.shard.topics = TopicCatalog(full)
+    stage.tick(STATES_AGAIN_MS)
+    assert group.target_epoch == 3
+    assert {len(group.target(name)[A]) for name in ("m", "n")} == {1}
 
 
 def test_what_is_on_the_way_waits_for_a_catalog_that_lags_behind() -> None:
@@ -314,6 +333,26 @@ def test_offsets_are_set_in_a_later_state_epoch() -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes == {("a", 0): 0, ("a", 9): unknown, ("none", 0): unknown}
     assert stage.states["s", A, 0] == (epoch + 1, 7)
+
+
+def test_offsets_are_not_set_while_others_are_being_deleted() -> None:
+    stage = resting({"a": 1, "b": 1})
+    stage.forget("b")
+    refused = stage.alter({"a": {0: 7}}).response(AlterShareGroupOffsetsResponse)
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    stage.keep_states()
+    call = stage.alter({"a": {0: 7}})
+    stage.keep_states()
+    assert call.response(AlterShareGroupOffsetsResponse).error_code == ErrorCode.NONE
+
+
+def test_a_group_that_is_deleted_twice_at_once_is_gone_once() -> None:
+    stage = resting()
+    calls = [stage.delete_call("s"), stage.delete_call("s")]
+    stage.keep_states()
+    results = [call.response(DeletableGroupResult).error_code for call in calls]
+    assert results == [ErrorCode.NONE, ErrorCode.NONE]
+    assert stage.list_groups() == {}
 
 
 def test_offsets_make_a_group_that_is_not_there() -> None:
