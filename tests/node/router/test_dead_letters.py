@@ -1,5 +1,6 @@
 """Dead letters (KIP-1191): what is told of records that were rejected or given up, and when not."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from cluster.controller.commands import CreateTopics, NewTopic
 from cluster.metadata.image import ConfigResourceType
 from coordinator.share.batches import ARCHIVING, StateBatch
 from coordinator.share.partition import DeadLetters as Letters
-from node.router.dead_letters import GATE, GIVEN_UP, REJECTED
+from node.router.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
 from node.router.share_sessions import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch, iter_batches, iter_records
@@ -23,7 +24,7 @@ from tests.support.share_fetching import (
     batch,
     ranges,
 )
-from tests.support.share_room import GROUP, TOPIC
+from tests.support.share_room import GROUP, STRANGER, TOPIC
 from tests.support.stores import batch_of
 
 DLQ = "dlq.t"
@@ -205,6 +206,21 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(room: ShareF
     wait_for(room, 1)
     [record] = told(room)
     assert headers(record)["__dlq.errors.message"] == GIVEN_UP
+
+
+def test_a_topic_that_another_node_leads_is_told_through_that_node(room: ShareFetchRoom) -> None:
+    have_dlq(room)
+    room.append(TOPIC, batch_of(3))
+    services = dataclasses.replace(room.services, node_id=STRANGER)
+    elsewhere = DeadLetters(services, room.passage, room.loop)
+
+    async def bury() -> None:
+        terms = room.led.terms(GROUP)
+        await elsewhere.bury(GROUP, room.spot(), Letters(0, 3, 1, is_rejected=True), terms)
+
+    room.loop.run_until_complete(bury())
+    assert elsewhere.told_count == 3
+    assert [headers(record)["__dlq.errors.offset"] for record in told(room)] == [b"0", b"1", b"2"]
 
 
 def test_a_dead_letter_topic_is_not_told_of_itself(room: ShareFetchRoom) -> None:
