@@ -1,8 +1,9 @@
 """Dead letters (KIP-1191): what is told of records that were rejected or given up, and when not."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from cluster.controller.commands import CreateTopics, NewTopic
 from cluster.metadata.image import ConfigResourceType
 from coordinator.share.batches import ARCHIVING, StateBatch
 from coordinator.share.partition import DeadLetters as Letters
+from node.bus.reply import Reply, drive
 from node.router.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
 from node.router.share_sessions import TopicPartition
 from protocol.errors import ErrorCode
@@ -90,6 +92,16 @@ def holder(room: ShareFetchRoom, *batches: bytes) -> ShareMember:
     member = room.member()
     member.fetch(0)
     return member
+
+
+def carry_out(room: ShareFetchRoom, work: Coroutine[Any, None, None]) -> None:
+    done: Reply[None] = Reply()
+
+    def finish(_result: None, error: BaseException | None) -> None:
+        done.resolve(None) if error is None else done.fail(error)
+
+    drive(work, finish)
+    room.result(done)
 
 
 def start_offset(room: ShareFetchRoom) -> int:
@@ -214,11 +226,8 @@ def test_a_topic_that_another_node_leads_is_told_through_that_node(room: ShareFe
     services = dataclasses.replace(room.services, node_id=STRANGER)
     elsewhere = DeadLetters(services, room.passage, room.loop)
 
-    async def bury() -> None:
-        terms = room.led.terms(GROUP)
-        await elsewhere.bury(GROUP, room.spot(), Letters(0, 3, 1, is_rejected=True), terms)
-
-    room.loop.run_until_complete(bury())
+    letters = Letters(0, 3, 1, is_rejected=True)
+    carry_out(room, elsewhere.bury(GROUP, room.spot(), letters, room.led.terms(GROUP)))
     assert elsewhere.told_count == 3
     assert [headers(record)["__dlq.errors.offset"] for record in told(room)] == [b"0", b"1", b"2"]
 
@@ -228,8 +237,6 @@ def test_a_dead_letter_topic_is_not_told_of_itself(room: ShareFetchRoom) -> None
     place = TopicPartition(topic_id(77), 0)
     terms = room.led.terms(GROUP)
 
-    async def bury() -> None:
-        await room.letters.bury(GROUP, place, Letters(0, 3, 1, is_rejected=True), terms)
-
-    room.loop.run_until_complete(bury())
+    letters = Letters(0, 3, 1, is_rejected=True)
+    carry_out(room, room.letters.bury(GROUP, place, letters, terms))
     assert (room.letters.told_count, room.letters.lost_count) == (0, 3)
