@@ -98,6 +98,7 @@ class GroupShard:
             self.rewinds,
             self.classic,
             self.consumers,
+            self.shares,
             self.offsets,
             self.pending_offsets,
             self.occupant,
