@@ -11,7 +11,7 @@ Locks are measured by the loop's clock, which nobody sets.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -135,6 +135,13 @@ class SharePartitions:
     def hosted(self, group_id: str) -> Mapping[TopicPartition, Hosted]:
         """What there is of a group; to be looked at only."""
         return self._by_group.get(group_id, {})
+
+    def at(self, place: TopicPartition) -> Iterator[tuple[str, SharePartition]]:
+        """The groups that read a partition, with their machines; to be looked at only."""
+        for group_id, places in self._by_group.items():
+            hosted = places.get(place)
+            if hosted is not None and hosted.machine is not None:
+                yield group_id, hosted.machine
 
     # -- for the handlers -------------------------------------------------------------------------
 
