@@ -7,11 +7,15 @@ command line.
 
 import asyncio
 import json
+import shutil
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -40,9 +44,12 @@ from protocol.messages.share import (
 )
 from tests.e2e.cluster import running_cluster
 from tests.e2e.conftest import Report
+from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
+JAVA = Path(__file__).parents[1] / "conformance" / "java"
+WHY_NO_JAVA = why_no_java_tools() or ("" if shutil.which("javac") else "needs javac on the PATH")
 PARTITIONS = 4
 REWOUND = (1, 2)
 NEW_POSITION = 20
@@ -398,3 +405,50 @@ def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reac
             assert {index: to for index, (_, to) in moved.items()} == dict.fromkeys(
                 range(3), offset
             )
+
+
+@pytest.mark.java
+@pytest.mark.skipif(bool(WHY_NO_JAVA), reason=WHY_NO_JAVA or "Java is there")
+def test_kafkas_own_consumers_of_every_kind_are_rewound(
+    tmp_path: Path, node: EmbeddedBroker
+) -> None:
+    """Eager, sticky, cooperative, of the consumer protocol, and sharing."""
+    kinds, count, to = ("range", "sticky", "cooperative", "consumer", "share"), 30, 12
+    producer = Producer({"bootstrap.servers": node.bootstrap_servers})
+    where = ("-b", node.bootstrap_servers)
+    for kind in kinds:
+        node.create_topic(kind, partitions=PARTITIONS)
+        for number in range(count * PARTITIONS):
+            producer.produce(kind, b"x", partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    reset = ["config", "set", "group", "share", "share.auto.offset.reset=earliest", *where]
+    assert CliRunner().invoke(cli, reset).exit_code == 0
+    expected = count * PARTITIONS + len(REWOUND) * (count - to)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(
+            run_java_tool,
+            str(JAVA / "RewoundConsumers.java"),
+            *(node.bootstrap_servers, str(expected)),
+            directory=tmp_path,
+        )
+
+        def has_read_all(kind: str) -> bool:
+            plan = odradek(node, "rewind", kind, "-t", kind, "--to", "0", "--dry-run")
+            return [before for before, _ in plan.values()] == [count] * PARTITIONS
+
+        for kind in kinds:
+            wait_until(partial(has_read_all, kind), what=f"{kind} has read all", timeout_s=60)
+            named = f"{kind}:{','.join(str(index) for index in REWOUND)}"
+            rewound = odradek(node, "rewind", kind, "-t", named, "--to", str(to))
+            assert rewound == dict.fromkeys(REWOUND, (count, to))
+        ended = run.result()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    for kind in kinds:
+        times = Counter(
+            (int(line[2]), int(line[3])) for line in lines if line[:2] == ["RECORD", kind]
+        )
+        for index in range(PARTITIONS):
+            for offset in range(count):
+                is_twice = index in REWOUND and offset >= to
+                assert times[index, offset] == 1 + is_twice, f"{kind}: {index}@{offset}"
