@@ -558,4 +558,6 @@ class Rewinding:
                 count = self._failure_counts.get(group_id, 0) + 1
                 self._failure_counts[group_id] = count
                 self._restarted_in.pop(group_id, None)
-                step.set_timer(("rewind", group_id), step.now_ms + _TRY_AGAIN_MS)
+                # A group that fails again before that would put it off for ever.
+                pause_ms = _TRY_AGAIN_MS if count < FAILURES_MAX else 0
+                step.set_timer(("rewind", group_id), step.now_ms + pause_ms)

@@ -22,7 +22,13 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 from click.testing import CliRunner
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
 
 from node.cli.main import cli
 from node.embedded import EmbeddedBroker
@@ -246,6 +252,40 @@ def test_a_group_that_consumes_is_rewound_and_brought_back(
         first, second = seen.jumps[index]
         assert (first[0] + 1, first[1]) == (rewound[index][0], NEW_POSITION)
         assert (second[0] + 1, second[1]) == (undone[index][0], rewound[index][0])
+
+
+def test_a_tool_that_sets_offsets_rewinds_a_group_that_allows_it(node: EmbeddedBroker) -> None:
+    """Any admin client's way to set offsets, which Kafka refuses while a group has members."""
+    topic = group = "by-commit"
+    node.create_topic(topic, partitions=PARTITIONS)
+    seen = Deliveries()
+    admin = AdminClient({"bootstrap.servers": node.bootstrap_servers})
+    offsets = [TopicPartition(topic, index, NEW_POSITION) for index in REWOUND]
+
+    def errors() -> set[str]:
+        [future] = admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=30
+        ).values()
+        found = future.result().topic_partitions
+        return {at.error.name() for at in found if at.error is not None}
+
+    member = confluent_of(node, topic, "consumer", seen)
+    with running(producer_of(node, topic), member):
+        wait_until(lambda: seen.have_come(RECORDS_BEFORE), what="the group consumes", timeout_s=60)
+        assert errors() == {"UNKNOWN_MEMBER_ID"}
+        enable = "group.rewind.by.commit.enable=true"
+        where = ("-b", node.bootstrap_servers)
+        told = CliRunner().invoke(cli, ["config", "set", "group", group, enable, *where])
+        assert told.exit_code == 0, told.stderr
+        wait_until(lambda: not errors(), what="the commit rewinds the group", timeout_s=30)
+        wait_until(
+            lambda: all(
+                NEW_POSITION in [other for _, other in seen.jumps[index]] for index in REWOUND
+            ),
+            what="what was rewound is read again",
+            timeout_s=60,
+        )
+        assert seen.jumps[0] == seen.jumps[3] == []
 
 
 class ShareMember:

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from coordinator.group.records import CommittedOffset, OffsetCommitted
+from coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
 from coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
@@ -14,9 +14,11 @@ from coordinator.group.requests import (
     RewindHistory,
     Rewound,
 )
+from coordinator.group.rewind_records import UndoPointStored
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share_requests import RestartStates, StatesRestarted
 from coordinator.outcome import InTransaction, Marker
+from coordinator.runtime import Batch
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitResponse
 from protocol.types import ZERO_UUID
@@ -249,6 +251,26 @@ def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> 
     scene.until_answered(call)
     scene.stage.shard.replay(Marker(1, 0, 0, is_commit=True))
     scene.read_to_the_end()
+
+
+def test_a_rewind_that_cannot_be_written_is_given_up_in_the_end(scene: Scene) -> None:
+    """Else the group would rebalance for ever."""
+    call = scene.stage.rewind_call({A1: 3})
+    rewinds = scene.stage.shard.rewinds
+    scene.stage.refuses = _ends_a_rewind
+    for _ in range(100):
+        for reader in scene.readers:
+            reader.step()
+        scene.stage.tick(300)
+    assert not rewinds.has_pending
+    assert call.refused_with is ErrorCode.NOT_COORDINATOR
+    scene.settle()
+    assert scene.stage.fetch(*A1).committed_offset == 10
+    assert not rewinds.undo_points("g")
+
+
+def _ends_a_rewind(batch: Batch[GroupRecord]) -> bool:
+    return any(isinstance(record, UndoPointStored) for record in batch.records)
 
 
 # -- without members -------------------------------------------------------------------------------
