@@ -344,9 +344,11 @@ class Rewinding:
         self, group_id: str, kind: EventKind, rewind: Rewind, step: Step, reason: str = ""
     ) -> None:
         group = self._classic.objects.get(group_id)
+        what = reason or f"{len(rewind.moves)} partitions"
         if group is not None:
-            what = reason or f"{len(rewind.moves)} partitions"
             group.events.add(step.now_ms, kind, "", what)
+        elif group_id in self._consumers:
+            self._consumers.events.mark(group_id, step.now_ms, kind, what)
 
     # -- classic groups ---------------------------------------------------------------------------
 
@@ -418,17 +420,18 @@ class Rewinding:
         """Share out what was withheld; returns the epoch in which that is."""
         return self._assign(consumers, lambda _group_id: NO_PARTITIONS, step)
 
-    @staticmethod
     def _assign(
-        consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: ConsumerStep
+        self, consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: ConsumerStep
     ) -> int:
         membership = Membership(consumers)
         # The tables still say what they said before this step.
         before, step.withheld = step.withheld, withheld
+        count = len(step.records)
         epoch = start_epoch(consumers, membership, step)
         step.cancel_timer(assignment_key(consumers.group_id))
         assign_now(consumers, epoch, membership, step)
         step.withheld = before
+        self._consumers.events.note(consumers, step.records[count:], step.now_ms, REASON)
         return epoch
 
     def commit_error(

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from coordinator.group.events import EventKind
 from coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
 from coordinator.group.requests import (
     WITHDRAW,
@@ -15,6 +16,7 @@ from coordinator.group.requests import (
     Rewound,
 )
 from coordinator.group.rewind_records import UndoPointStored
+from coordinator.group.rewinding import REASON
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share_requests import RestartStates, StatesRestarted
 from coordinator.outcome import InTransaction, Marker
@@ -251,6 +253,20 @@ def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> 
     scene.until_answered(call)
     scene.stage.shard.replay(Marker(1, 0, 0, is_commit=True))
     scene.read_to_the_end()
+
+
+def test_a_rewind_is_among_what_has_happened_to_the_group(scene: Scene) -> None:
+    scene.rewind({A1: 3})
+    group = scene.stage.shard.classic.objects.get("g")
+    events = scene.stage.shard.consumers.events.of("g") if group is None else group.events.newest()
+    told = [event for event in events if "rew" in event.kind]
+    assert [(event.kind, event.reason) for event in told] == [
+        (EventKind.REWIND_STARTED, "1 partitions"),
+        (EventKind.REWOUND, "1 partitions"),
+    ]
+    assert any(
+        event.kind is EventKind.REBALANCE_STARTED and REASON in event.reason for event in events
+    )
 
 
 def test_a_rewind_that_cannot_be_written_is_given_up_in_the_end(scene: Scene) -> None:
