@@ -434,6 +434,11 @@ class Rewinding:
         self._consumers.events.note(consumers, step.records[count:], step.now_ms, REASON)
         return epoch
 
+    def guards(self, group_id: str) -> bool:
+        """Whether commits to the group must be looked at, as those of most groups need not."""
+        state = self._rewinds.state(group_id)
+        return bool(state.fences) or state.pending is not None
+
     def commit_error(
         self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
     ) -> ErrorCode:

@@ -115,7 +115,6 @@ class GroupShard:
         self._offset_commands = OffsetCommands(
             self._directory,
             self.classic,
-            self.consumers,
             self.shares,
             self.offsets,
             self.pending_offsets,
