@@ -148,6 +148,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end_offset: int
     offset: int | None = None
     shift: int = 0
+    previous: int = -1
+    """Where a share group is, which has no committed offsets."""
     leader_epoch: int = -1
     metadata: str = ""
 
@@ -193,6 +195,7 @@ class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     pending: Rewind | None
     known_ids: frozenset[Uuid]
+    group_type: str
     undo_points: Mapping[int, UndoPoint]
     snapshots: Mapping[str, Snapshot]
 

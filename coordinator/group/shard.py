@@ -98,6 +98,7 @@ class GroupShard:
             self.rewinds,
             self.classic,
             self.consumers,
+            self.shares,
             self.offsets,
             self.pending_offsets,
             self.occupant,
@@ -114,7 +115,6 @@ class GroupShard:
         self._offset_commands = OffsetCommands(
             self._directory,
             self.classic,
-            self.consumers,
             self.shares,
             self.offsets,
             self.pending_offsets,
