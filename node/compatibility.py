@@ -36,9 +36,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "A node's controller is registered with its broker, so there is none to unregister alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),
-    "Descriptions of topologies (KIP-1331) have no plugin here that would take them.": (
-        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
-    ),
     "Metrics of clients (KIP-714) have no receiver here, so clients are not asked for them.": (
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,

@@ -64,6 +64,7 @@ class DescribeStreamsGroup(msgspec.Struct, frozen=True):
     """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
 
     group_id: str
+    with_description: bool = False
 
 
 class FollowTopics(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ of them:
 | Timer | Set | When it is due |
 |---|---|---|
 | share-session | with every heartbeat | the member is removed |
-| share-assignment | when a target assignment is put off | it is made |
+| share-assignment | when a target assignment is put off | it is made, if all topics are known |
 | share-states | when states could not be made or deleted | they are asked for again |
 
 States of partitions are made and deleted elsewhere (`share_requests`). Who waits for that (offsets
@@ -269,7 +269,9 @@ class ShareGroups:
         if group is None:
             return
         if key[0] == "share-assignment":
-            if group.epoch > group.target_epoch:
+            if is_behind(group, step.topics):
+                step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
+            elif group.epoch > group.target_epoch:
                 assign_now(ShareMembership(group), group.epoch, step)
         elif key[0] == "share-states":
             self._ask_again(group, step)

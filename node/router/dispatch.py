@@ -112,6 +112,9 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge.handle_share_acknowledge,
     ApiKey.STREAMS_GROUP_HEARTBEAT: streams.handle_streams_group_heartbeat,
     ApiKey.STREAMS_GROUP_DESCRIBE: streams.handle_streams_group_describe,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
+        streams.handle_streams_group_topology_description_update
+    ),
     ApiKey.SHARE_GROUP_HEARTBEAT: share_groups.handle_share_group_heartbeat,
     ApiKey.SHARE_GROUP_DESCRIBE: share_groups.handle_share_group_describe,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.handle_describe_share_group_offsets,

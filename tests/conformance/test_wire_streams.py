@@ -1,5 +1,6 @@
-"""StreamsGroupHeartbeat (88) and StreamsGroupDescribe (89), KIP-1071: what they answer, and with
-which error codes. The members here do what the test says, as no library would."""
+"""StreamsGroupHeartbeat (88), StreamsGroupDescribe (89) and StreamsGroupTopologyDescriptionUpdate
+(93), KIP-1071 and 1331: what they answer, and with which error codes. The members
+here do what the test says, as no library would."""
 
 from collections.abc import Sequence
 
@@ -37,7 +38,12 @@ from protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatTopology,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
     TaskIds,
+    TopologyDescription,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
 )
 from tests.conformance.dialogue import Cluster, describe_topic, unique
 from tests.conformance.members import wait_for_coordinator
@@ -306,3 +312,29 @@ def test_a_consumer_group_is_no_streams_group(
     answer = beat(wire, group, plan=topology(subtopology("0", topic)))
     assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert describe(wire, group).error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_description_is_kept_unless_it_is_too_long(
+    cluster: Cluster, wire: WireClient, group: str
+) -> None:
+    if ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE not in versions_of(cluster.bootstrap):
+        pytest.skip("the broker under test takes no descriptions of topologies")
+    settled(wire, group, topology(subtopology("0", cluster.new_topic(1))))
+
+    def push(name: str) -> int:
+        node = TopologyDescriptionNode(name=name, node_type=1)
+        part = TopologyDescriptionSubtopology(subtopology_id="0", nodes=[node])
+        request = StreamsGroupTopologyDescriptionUpdateRequest(
+            group_id=group,
+            member_id="m",
+            topology_description=TopologyDescription(subtopologies=[part]),
+        )
+        return wire.ask(request, 0, StreamsGroupTopologyDescriptionUpdateResponse).error_code
+
+    assert push("x" * (1 << 20)) == ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED
+    assert push("source") == ErrorCode.NONE
+    request = StreamsGroupDescribeRequest(group_ids=[group], include_topology_description=True)
+    [told] = wire.ask(request, 1, StreamsGroupDescribeResponse).groups
+    assert told.topology_description is not None
+    [part] = told.topology_description.subtopologies
+    assert [node.name for node in part.nodes] == ["source"]

@@ -19,6 +19,7 @@ from tests.support.streams_playbook import (
     STANDBY,
     STREAMS,
     StreamsStage,
+    Telling,
     Thread,
     settle_threads,
 )
@@ -295,7 +296,8 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
         thread = threads.get(name)
         roll = random_.random()
         if thread is None:
-            threads[name] = Thread(stage, name, process=random_.choice(["p", "q", "r"]))
+            kind = random_.choice([Thread, Telling])
+            threads[name] = kind(stage, name, process=random_.choice(["p", "q", "r"]))
             threads[name].beat()
         elif roll < 0.08:
             stage.streams_beat(name, -1)
@@ -307,6 +309,8 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
             if thread.epoch:
                 stage.streams_call(name, thread.epoch, owned=thread.tasks)
         else:
+            if isinstance(thread, Telling):
+                thread.lag = random_.choice([None, 50_000, 0])
             thread.beat()
         seen: dict[tuple[str, int], str] = {}
         held: set[tuple[str, str, int]] = set()
@@ -314,10 +318,13 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
             for task in each.active:
                 assert task not in seen, f"seed {seed}, turn {turn}: {owner} and {seen[task]}"
                 seen[task] = owner
-            for task in each.active | each.standby:
+            for task in each.active | each.standby | each.warming:
                 key = (each.process, *task)
                 assert key not in held, f"seed {seed}, turn {turn}: {key} twice in a process"
                 held.add(key)
+    for each in threads.values():
+        if isinstance(each, Telling):
+            each.lag = 0
     if threads:
         settle_threads(*threads.values(), rounds=40)
         assert len({task for each in threads.values() for task in each.active}) == 6
