@@ -592,7 +592,7 @@ class Crowd(RuleBasedStateMachine):
 
 TestCrowd = Crowd.TestCase
 TestCrowd.settings = settings(
-    max_examples=int(__import__("os").environ.get("EX","60")),
+    max_examples=int(__import__("os").environ.get("EX", "60")),
     stateful_step_count=40,
     deadline=None,
     derandomize="EX" not in __import__("os").environ,
