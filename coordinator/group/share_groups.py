@@ -413,6 +413,10 @@ class ShareGroups:
                 group = ShareGroup(group_id, Timeline())
             else:
                 group = self._group_at_rest(group_id)
+                if group.states.deleting:
+                    # What is set now would be deleted with what was there before.
+                    message = "Offsets of the group are being deleted."
+                    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         except ApiError as error:
             response = AlterShareGroupOffsetsResponse(
                 error_code=error.code, error_message=error.message
@@ -505,7 +509,8 @@ class ShareGroups:
         self, group: ShareGroup, outcomes: Outcomes, step: ConsumerStep
     ) -> DeletableGroupResult:
         error = changes.first_error(outcomes)
-        if error is ErrorCode.NONE and not group.is_empty:
+        has_begun_anew = bool(group.states.initializing or group.states.initialized)
+        if error is ErrorCode.NONE and (has_begun_anew or not group.is_empty):
             error = ErrorCode.NON_EMPTY_GROUP
         if error is ErrorCode.NONE and group.exists:
             step.records += self.tombstones(group.group_id)
