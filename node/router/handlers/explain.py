@@ -6,6 +6,7 @@ logs and open transactions, and every node knows who fetches from it; whoever as
 together (node/cli/findings.py).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from cluster.metadata.image import PartitionImage, TopicImage
@@ -15,6 +16,7 @@ from coordinator.share.partition import SharePartition
 from coordinator.share.runs import RecordState
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.readers import Reading
 from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
@@ -126,8 +128,9 @@ def _topic(
     else:
         known = range(len(topic.partitions))
         indexes = known if asked.partitions is None else asked.partitions
+        readers = services.readers.of(topic.name, topic.topic_id, services.now_ms())
         explained.partitions = [
-            _partition(topic, index, services)
+            _partition(topic, index, readers.get(index, ()), services)
             if index in known
             else ExplainedPartition(
                 partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -137,7 +140,9 @@ def _topic(
     return explained
 
 
-def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPartition:
+def _partition(
+    topic: TopicImage, index: int, readings: Sequence[Reading], services: Services
+) -> ExplainedPartition:
     state = topic.partitions[index]
     explained = _as_the_metadata_say(topic, index, state, services)
     if services.node_id not in state.replicas:
@@ -153,7 +158,7 @@ def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPa
             is_read_committed=reading.is_read_committed,
             error_code=reading.error_code,
         )
-        for reading in services.readers.of(topic.name, topic.topic_id, index, services.now_ms())
+        for reading in readings
     ]
     if state.leader == services.node_id:
         place = services.logs.locate(topic.topic_id, index)
