@@ -98,12 +98,6 @@ class ExplainGroup(msgspec.Struct, frozen=True):
     with_events: bool = True
 
 
-class ExplainAllGroups(msgspec.Struct, frozen=True):
-    """What all groups of the shard do. Answered with a list of ExplainedGroup."""
-
-    with_events: bool = False
-
-
 class ForgetTopics(msgspec.Struct, frozen=True):
     """These topics, as (name, id), have been deleted: drop what was committed on them."""
 
