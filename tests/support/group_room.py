@@ -67,13 +67,28 @@ class TurningFanout:
         self.marker_count = 0
 
     def append_bytes(
-        self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        acks: int = -1,
+        leader_epoch: int = -1,
+        base_offset: int = -1,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
-        return self._ask(
-            AppendBytes(self._next_id, store, number, batches, False, leader_epoch, acks)
+        request = AppendBytes(
+            self._next_id,
+            store,
+            number,
+            batches,
+            False,
+            leader_epoch,
+            acks,
+            base_offset=base_offset,
         )
+        return self._ask(request)
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         self._next_id += 1
