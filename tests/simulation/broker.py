@@ -15,7 +15,9 @@ import zmq
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from cluster.replication.leader import Proposal
+from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.group.shard import GroupShard
+from coordinator.group.topics import TopicCatalog, changed_names
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
 from coordinator.runtime import LogEntry, ShardRuntime
@@ -79,7 +81,7 @@ class Node(Protocol):
 
     def clock_ms(self) -> int: ...
 
-    def submit_of_worker(self, message: Submit) -> None: ...
+    def submit_of_worker(self, identity: bytes, message: Submit) -> None: ...
 
     def applied(self, process: str, offset: int) -> None: ...
 
@@ -90,6 +92,8 @@ class SimulatedWorker:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.is_ended = False
+        self.identity = f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode()
+        """Of its connections: who comes after it is not sent its answers."""
         self.image = MetadataImage.empty()
         self.store = SimulatedStore(node.own_id, node.store_disk, node.watcher)
         self._context = node.wires.context(node.own_id, self.serve)
@@ -119,7 +123,7 @@ class SimulatedWorker:
             cluster_id="simulated",
             node_id=node.own_id,
             stores_folder=_FOLDER,
-            identity=f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode(),
+            identity=self.identity,
             watch=lambda _socket: None,
             propose=self._propose,
             now_ms=now_ms,
@@ -190,7 +194,7 @@ class SimulatedWorker:
         self.proposals.send(proposals, self.image, self.node.clock_ms())
 
     def _tell_controller(self, message: Submit) -> None:
-        self.node.to_controller.put(lambda: self.node.submit_of_worker(message))
+        self.node.to_controller.put(lambda: self.node.submit_of_worker(self.identity, message))
 
     def _send_replies(self) -> None:
         replies = self._routers.replies
@@ -302,7 +306,7 @@ class _ShardLog:
             entries += entries_of(batch)
         return entries, end_offset
 
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[fanout.Answer]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -315,6 +319,7 @@ class _ShardLog:
                 acks=-1,
                 leader_epoch=leader_epoch,
                 timeout_ms=PRODUCE_TIMEOUT_MS,
+                base_offset=base_offset,
             )
         )
 
@@ -329,7 +334,10 @@ def entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
     """Keys and values of a batch."""
     view = memoryview(batch.data)
     return [
-        (None if record.key is None else bytes(record.key), bytes(record.value or b""))
+        (
+            None if record.key is None else bytes(record.key),
+            None if record.value is None else bytes(record.value),
+        )
         for start, header in iter_batches(view)
         for record in iter_records(view[start:], header)
     ]
@@ -346,6 +354,7 @@ class SimulatedRouter:
         self._of_worker: dict[int, Reply[fanout.Answer]] = {}
         self._loop = Loop(node)
         self._next_id = 0
+        self._topics = TopicCatalog(self.image)
 
     def end(self) -> None:
         """The process is gone."""
@@ -461,6 +470,11 @@ class SimulatedRouter:
                 fresh_id=f"{node.own_id}-{node.incarnation}-{key}",
             )
         )
+        if type(request) is Heartbeat and host.is_active:
+            shard_of_groups = host.runtime.shard
+            assert isinstance(shard_of_groups, GroupShard)
+            if shard_of_groups.consumers.needs_topics:
+                host.execute(Command(request=FollowTopics(None, {})))
         return reply
 
     # -- metadata ----------------------------------------------------------------------------------
@@ -469,7 +483,10 @@ class SimulatedRouter:
         """The controller has published an image; as `Coordinators.on_image`."""
         if self._loop.is_closed or image.offset <= self.image.offset:
             return
+        changed = changed_names(self.image, image)
         self.image = image
+        if changed:
+            self._tell_of_topics(changed)
         hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
         topic = self._topic()
         changes = compare(hosted, claims(topic, node_id=self.node.own_id))
@@ -491,6 +508,15 @@ class SimulatedRouter:
         node, offset = self.node, image.offset
         node.to_controller.put(lambda: node.applied("router", offset))
 
+    def _tell_of_topics(self, changed: frozenset[str]) -> None:
+        self._topics = TopicCatalog(self.image)
+        for host in self.hosts.values():
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            shard.topics = self._topics
+            if host.is_active:
+                host.execute(Command(request=FollowTopics(changed, {})))
+
     def leader_of(self, identity: Identity) -> tuple[int, int]:
         """The leader and its epoch, as this router would tell a client."""
         state = self.image.partition(*identity)
@@ -500,7 +526,7 @@ class SimulatedRouter:
         return self.image.topics_by_name.get(GROUP_TOPIC)
 
     def _new_runtime(self) -> ShardRuntime[Any]:
-        return ShardRuntime(GroupShard(self.node.settings.group))
+        return ShardRuntime(GroupShard(self.node.settings.group, self._topics))
 
     def _deliver(self, answers: Sequence[Answer]) -> None:
         for answer in answers:

@@ -8,11 +8,13 @@ later committed, read, led or cut is held against it.
 from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker, entries_of
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.ownership import Ownership
 from tests.simulation.simulation import Simulation, Violation
 from tests.simulation.store import DiskLog, Identity, StoredBatch
 
@@ -45,6 +47,7 @@ class ClusterChecker:
         self.epoch_count = 0
         self.owner_count = 0
         self.commit_count = 0
+        self.ownership = Ownership()
         self.min_insync_replicas = 2
         self._simulation = simulation
         self._nodes = nodes
@@ -159,6 +162,8 @@ class ClusterChecker:
                 for member in record.metadata.members:
                     generation = record.group_id, record.metadata.generation_id
                     self._assigned.add((*generation, member.member_id, member.assignment))
+            elif isinstance(record, MemberStored | CurrentStored):
+                self.ownership.stored(record)
 
     def _commit(self, node_id: int, log: DiskLog, batch: StoredBatch) -> None:
         """A batch is committed for the first time."""

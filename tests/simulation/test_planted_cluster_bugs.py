@@ -10,12 +10,14 @@ from tests.simulation.planted_cluster_bugs import (
     decides_on_what_is_committed,
     follows_what_is_committed,
 )
+from tests.simulation.planted_group_bugs import PLANTED_IN_GROUPS
 from tests.simulation.simulation import SimulationFailure
 
 _SEEDS_MAX = 40
+_ALL = {**PLANTED, **PLANTED_IN_GROUPS}
 
 
-@pytest.mark.parametrize("bug", PLANTED.values(), ids=list(PLANTED))
+@pytest.mark.parametrize("bug", _ALL.values(), ids=list(_ALL))
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
     monkeypatch.setattr(bug.owner, bug.name, bug.wrong)
     if bug.wrong is decides_on_what_is_committed:
