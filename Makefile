@@ -1,7 +1,7 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench bench-cluster conformance sim nemesis \
+.PHONY: check serve test lint types format-check fix docs bench bench-cluster conformance sim nemesis bank \
 	raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -54,6 +54,12 @@ nemesis: .venv/.test
 	NEMESIS_MINUTES=$(or $(MINUTES),10) $(if $(SEED),TEST_SEED=$(SEED)) \
 		NEMESIS_FAULTS=$(FAULTS) $(BIN)/python -m pytest tests/e2e/test_nemesis.py \
 		-k any_order $(ARGS)
+
+# make bank MINUTES=5: eight banks and eight auditors while processes and nodes are killed; SEED
+# for the kills of a run that failed.
+bank: .venv/.test
+	TEST_BANK_MINUTES=$(or $(MINUTES),5) $(if $(SEED),TEST_SEED=$(SEED)) \
+		$(BIN)/python -m pytest tests/e2e/test_bank.py $(ARGS)
 
 # Stock raftos and our Raft core in the same scenarios (docs/adr/0001-raft.md).
 raftos: .venv/raftos/.made

@@ -27,6 +27,7 @@ from cluster.metadata.config_definitions import (
 )
 from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
 from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
+from cluster.metadata.share_configs import SHARE_RECORD_CONFIGS
 from cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
 from cluster.metadata.share_group_configs import SHARE_GROUP_BROKER_CONFIGS
 from cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS
@@ -355,7 +356,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         10_080,
         "How long the offsets of a group without members are kept.",
-        enforced_by="coordinator.group.shard",
+        enforced_by="coordinator.group.departures",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -501,6 +502,7 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *SHARE_COORDINATOR_CONFIGS,
             *RULE_BROKER_CONFIGS,
             *TRANSACTION_CONFIGS,
+            *SHARE_RECORD_CONFIGS,
             *SHARE_GROUP_BROKER_CONFIGS,
             *_LOGS,
             *_IDENTITY,

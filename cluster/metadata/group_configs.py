@@ -21,6 +21,7 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
 from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
 from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
@@ -142,6 +143,7 @@ GROUP_CONFIGS: Final[Definitions] = table(
         ),
         *STREAMS_GROUP_CONFIGS,
         *RULE_GROUP_CONFIGS.values(),
+        *SHARE_GROUP_RECORD_CONFIGS,
         *SHARE_GROUP_CONFIGS,
     ]
 )

@@ -2,14 +2,12 @@
 when they are deleted. Called by `shard`.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from coordinator.group.answers import expiry_of
 from coordinator.group.classic import Step
 from coordinator.group.classic_groups import ClassicGroups
 from coordinator.group.directory import Directory
-from coordinator.group.family import Family
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import OffsetCommitted
@@ -28,14 +26,12 @@ class Departures:
         self,
         directory: Directory,
         classic: ClassicGroups,
-        families: Sequence[Family],
         offsets: Offsets,
         pending_offsets: PendingOffsets,
         rewinds: Rewinds,
     ) -> None:
         self._directory = directory
         self._classic = classic
-        self._families = families
         self._offsets = offsets
         self._pending_offsets = pending_offsets
         self._rewinds = rewinds
@@ -55,7 +51,7 @@ class Departures:
 
     def _expire_group(self, group_id: str, step: Step) -> None:
         group = self._classic.objects.get(group_id)
-        family = self._family_of(group_id)
+        family = self._directory.family_of(group_id)
         read_topics = None if family is None else family.topic_names(group_id)
         expiry = expiry_of(group, self._classic.generations.get(group_id), read_topics)
         expired = self._offsets.expired(
@@ -78,7 +74,7 @@ class Departures:
         """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
         a part of this is written, there still is a group to be deleted."""
         group = self._classic.objects.get(group_id)
-        family = self._family_of(group_id)
+        family = self._directory.family_of(group_id)
         step.records += self._offsets.tombstones(group_id)
         step.records += (
             OffsetCommitted(*key, None) for key in self._pending_offsets.keys_of(group_id)
@@ -90,9 +86,3 @@ class Departures:
             for member_id in list(group.pending):
                 group.forget_pending(member_id, step)
         self._classic.bury(group_id, step)
-
-    def _family_of(self, group_id: str) -> Family | None:
-        for family in self._families:
-            if group_id in family:
-                return family
-        return None

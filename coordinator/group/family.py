@@ -75,7 +75,7 @@ class Family(Protocol):
         """The records that make an end of the group, but for its offsets."""
 
     def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
-        """Whether the asker may commit these offsets to the group."""
+        """Whether the asker may commit these offsets to the group, plainly or in a transaction."""
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the asker may fetch or (in a transaction) commit offsets of the group."""
+        """Whether the asker may fetch offsets of the group."""

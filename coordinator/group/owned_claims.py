@@ -44,11 +44,14 @@ def claimants(group: ClassicGroup, keys: Keys) -> frozenset[str]:
     return frozenset(found)
 
 
-def without_partitions(request: SyncGroupRequest, keys: Keys) -> SyncGroupRequest | None:
+def without_partitions(
+    group: ClassicGroup, request: SyncGroupRequest, keys: Keys
+) -> SyncGroupRequest | None:
     """The leader's assignments with these partitions left to nobody.
 
     None if they cannot be left out: an assignment that cannot be read, or one with data of the
-    assignor's own, which may count on them (Kafka Streams').
+    assignor's own, which may count on them (Kafka Streams'). librdkafka gives members back what
+    they said of themselves; that counts on nothing.
     """
     assignments = []
     for given in request.assignments:
@@ -59,7 +62,7 @@ def without_partitions(request: SyncGroupRequest, keys: Keys) -> SyncGroupReques
             assignment = decode_assignment(given.assignment)
         except ProtocolError:
             return None
-        if assignment.user_data:
+        if assignment.user_data and assignment.user_data != _own_data(group, given.member_id):
             return None
         left = [
             TopicPartitions(
@@ -88,3 +91,15 @@ def without_partitions(request: SyncGroupRequest, keys: Keys) -> SyncGroupReques
         protocol_name=request.protocol_name,
         assignments=assignments,
     )
+
+
+def _own_data(group: ClassicGroup, member_id: str) -> bytes | None:
+    member = group.roster.get(member_id)
+    try:
+        return (
+            None
+            if member is None
+            else decode_subscription(member.metadata_for(group.protocol_name)).user_data
+        )
+    except ProtocolError:
+        return None

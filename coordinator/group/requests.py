@@ -64,6 +64,7 @@ class DescribeStreamsGroup(msgspec.Struct, frozen=True):
     """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
 
     group_id: str
+    with_description: bool = False
 
 
 class FollowTopics(msgspec.Struct, frozen=True):
@@ -187,9 +188,11 @@ class DescribeRewinds(msgspec.Struct, frozen=True):
 
 
 class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """Undo points by number and snapshots by name, and the rewind that is under way."""
+    """Undo points by number, snapshots by name, and the rewind that is under way. `known_ids` are
+    that rewind's and the last one's."""
 
     pending: Rewind | None
+    known_ids: frozenset[Uuid]
     undo_points: Mapping[int, UndoPoint]
     snapshots: Mapping[str, Snapshot]
 

@@ -404,7 +404,7 @@ class Rewinding:
             return request
         count = known.fruitless_count + 1 if claimants >= known.claimants else 0
         self._rounds[group_id] = _Rounds(claimants, count)
-        stripped = owned_claims.without_partitions(request, keys)
+        stripped = owned_claims.without_partitions(group, request, keys)
         if stripped is not None and count <= FRUITLESS_ROUNDS_MAX:
             self._stripped.add(group_id)
             return stripped

@@ -10,14 +10,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coordinator.group import records as formats
-from coordinator.group import rewinding_commits
-from coordinator.group import transactional_commits as transactional
 from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
+    deleted_group,
     is_wanted,
     read,
-    refused_commit,
 )
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic import ClassicGroup, join_error
@@ -25,10 +23,11 @@ from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
-from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
 from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
+from coordinator.group.offset_commands import OffsetCommands
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import (
@@ -40,22 +39,18 @@ from coordinator.group.records import (
     OwnRecord,
 )
 from coordinator.group.requests import (
-    CommitInTransaction,
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
-    EndProducerTransaction,
     ExplainAllGroups,
     ExplainGroup,
-    FetchOffsets,
     FollowTopics,
-    ForgetTopics,
     Heartbeat,
 )
 from coordinator.group.rewinding import Rewinding
 from coordinator.group.rewinds import Rewinds
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
+from coordinator.group.share_groups import ShareGroups
 from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
@@ -63,21 +58,13 @@ from coordinator.outcome import (
     InTransaction,
     Marker,
     Outcome,
-    Reply,
     Timer,
     TimerKey,
 )
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchResponseGroup,
-)
 from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
-    DeletableGroupResult,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -124,29 +111,31 @@ class GroupShard:
             self.offsets,
             self.pending_offsets,
         )
-        self._ephemerals = Ephemerals(self.classic, self.families)
+        self._offset_commands = OffsetCommands(
+            self._directory,
+            self.classic,
+            self.consumers,
+            self.shares,
+            self.offsets,
+            self.pending_offsets,
+            self._rewinding,
+        )
         self._departures = Departures(
             self._directory,
             self.classic,
-            self.families,
             self.offsets,
             self.pending_offsets,
             self.rewinds,
         )
+        self._ephemerals = Ephemerals(self.classic, self.families, self.shares, self._departures)
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
-            OffsetCommitRequest: self._commit,
-            FetchOffsets: self._fetch,
-            CommitInTransaction: self._commit_in_transaction,
-            EndProducerTransaction: self._end_transaction,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             LeaveGroupRequest: self._leave,
             DescribeGroup: self._describe,
             ListGroupsRequest: self._list,
             DeleteGroup: self._delete,
-            OffsetDeleteRequest: self._delete_offsets,
-            ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
             ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
@@ -189,11 +178,14 @@ class GroupShard:
 
     def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         kind = type(command.request)
-        decide = self._family_handlers.get(kind)
-        if decide is None:
-            return self._followed(self._handlers[kind](command, now_ms), now_ms)
+        handle = self._handlers.get(kind)
+        if handle is not None:
+            return self._followed(handle(command, now_ms), now_ms)
         step = self._step(now_ms)
-        decide(command, step)
+        of_offsets = self._offset_commands.handlers.get(kind)
+        if of_offsets is not None:
+            return self._followed(of_offsets(command, step), now_ms)
+        self._family_handlers[kind](command, step)
         return self._followed(step.seal(), now_ms)
 
     def _followed(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
@@ -233,7 +225,7 @@ class GroupShard:
             self._departures.expire(step)
             return step.seal(is_atomic=False)
         if key[0] in EPHEMERAL_TIMERS:
-            self._end_if_left(key, step)
+            self._ephemerals.fire(key, step)
             return step.seal(is_atomic=False)
         family = self._family_of_timer.get(key[0])
         if family is not None:
@@ -272,10 +264,7 @@ class GroupShard:
 
     def family_of(self, group_id: str) -> Family | None:
         """The family that has the group; None if it is a classic one, or none at all."""
-        for family in self.families:
-            if group_id in family:
-                return family
-        return None
+        return self._directory.family_of(group_id)
 
     def _looks(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
         return self._ephemerals.looks_at(group_ids, self.settings.rules, now_ms)
@@ -411,132 +400,6 @@ class GroupShard:
         step.reply(command.request_id, None)
         return step.seal(is_atomic=False)
 
-    # -- offsets ----------------------------------------------------------------------------------
-
-    def _commit(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, OffsetCommitRequest)
-        member_id = request.member_id
-        generation_id = request.generation_id_or_member_epoch
-        # Offsets alone make no object: a simple group is one that has nothing else.
-        group = self.group(request.group_id)
-        family = self.family_of(request.group_id)
-        if len(request.group_id) > TEXT_LETTERS_MAX:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif family is not None:
-            error = family.commit_error(request, command.api_version)
-        elif group is not None:
-            error = group.commit_error(member_id, request.group_instance_id, generation_id)
-        elif generation_id < 0:
-            error = ErrorCode.NONE
-        elif self.offsets.has_any(request.group_id):
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif command.api_version >= 9:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-        else:
-            error = ErrorCode.ILLEGAL_GENERATION
-        if error is ErrorCode.UNKNOWN_MEMBER_ID and rewinding_commits.is_rewind(
-            request, self.settings
-        ):
-            step = self._step(now_ms)
-            self._rewinding.by_commit(command, request, step)
-            return step.seal()
-        if family is self.consumers and error is ErrorCode.NONE:
-            error = self._rewinding.commit_error(
-                request.group_id, member_id, generation_id, rewinding_commits.partitions_of(request)
-            )
-        if error is not ErrorCode.NONE:
-            return answer(command, refused_commit(request, error))
-        records, response = self.offsets.commit(request, now_ms, self.settings)
-        timers: tuple[Timer, ...] = ()
-        member = None if group is None else group.roster.get(member_id)
-        if member is not None:
-            key = ("session", request.group_id, member_id)
-            timers = (Timer(key, now_ms + member.session_timeout_ms),)
-        return Outcome(
-            records=records, replies=(Reply(command.request_id, response),), timers=timers
-        )
-
-    def _fetch(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, FetchOffsets)
-        # Classic groups do not check who asks.
-        group_id = request.group_id
-        family = self.family_of(group_id)
-        # Whoever asks for a share group's offsets is told that there are none, as in Kafka.
-        if family is not None and family is not self.shares:
-            error = family.fetch_error(group_id, request.member_id, request.member_epoch)
-            if error is not ErrorCode.NONE:
-                refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-                return answer(command, refused)
-        if not request.require_stable:
-            return read(command, self.offsets.fetch(group_id, request.topics))
-        is_unstable = self.pending_offsets.is_unstable
-        return read(command, self.offsets.fetch(group_id, request.topics, is_unstable))
-
-    def _commit_in_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        asked = command.request
-        assert isinstance(asked, CommitInTransaction)
-        request = asked.request
-        family = self.family_of(request.group_id)
-        if family is None:
-            error = transactional.membership_error(self.group(request.group_id), request)
-        else:
-            member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
-            error = family.fetch_error(request.group_id, member_id, epoch)
-        if family is self.consumers and error is ErrorCode.NONE:
-            error = self._rewinding.commit_error(
-                request.group_id, request.member_id, epoch, rewinding_commits.partitions_of(request)
-            )
-        if len(request.group_id) > TEXT_LETTERS_MAX:
-            error = ErrorCode.INVALID_GROUP_ID
-        if error is not ErrorCode.NONE:
-            return transactional.refused(command, request, error)
-        pending = self.pending_offsets
-        is_open = pending.is_open(request.producer_id, request.producer_epoch)
-        ended_count = pending.ended_count(request.producer_id)
-        if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
-            return transactional.unverified(command, ended_count)
-        return transactional.commit(command, request, now_ms, self.settings)
-
-    def _end_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, EndProducerTransaction)
-        reply = Reply(command.request_id, ErrorCode.NONE)
-        return Outcome(records=(request.marker,), replies=(reply,))
-
-    def _delete_offsets(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, OffsetDeleteRequest)
-        group = self.group(request.group_id)
-        is_share_group = request.group_id in self.shares
-        if is_share_group or not request.group_id or not self._directory.exists(request.group_id):
-            is_named = bool(request.group_id)
-            error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
-            return answer(command, OffsetDeleteResponse(error_code=error))
-        subscribed: frozenset[str] | None = frozenset()
-        family = self.family_of(request.group_id)
-        if family is not None:
-            subscribed = family.topic_names(request.group_id)
-        if group is not None and not group.is_empty:
-            if not group.uses_consumer_protocol:
-                error = ErrorCode.NON_EMPTY_GROUP
-                return answer(command, OffsetDeleteResponse(error_code=error))
-            subscribed = group.subscribed_topics()
-        records, response = self.offsets.delete(request, subscribed)
-        return Outcome(records=records, replies=(Reply(command.request_id, response),))
-
-    def _forget_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ForgetTopics)
-        records: list[GroupRecord] = []
-        for group_id in list(self.offsets.group_ids()):
-            for name, topic_id in request.topics:
-                records += self.offsets.tombstones_of_topic(group_id, name, topic_id)
-        records += self.shares.forget_topics([topic_id for _, topic_id in request.topics])
-        reply = Reply(command.request_id, None)
-        return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
-
     # -- administration ---------------------------------------------------------------------------
 
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
@@ -578,26 +441,8 @@ class GroupShard:
             return step.seal()
         if error is ErrorCode.NONE:
             self._departures.end(group_id, step)
-        message = None if error is ErrorCode.NONE else error.message
-        step.reply(
-            command.request_id,
-            DeletableGroupResult(group_id=group_id, error_code=error, error_message=message),
-        )
+        step.reply(command.request_id, deleted_group(group_id, error))
         return step.seal(is_atomic=False)
-
-    def _end_if_left(self, key: TimerKey, step: ConsumerStep) -> None:
-        """An ephemeral group may have come to its end."""
-        rules = self.settings.rules
-        timer = self._ephemerals.next_look(key, rules, step.now_ms)
-        if timer is not None:
-            step.timers.append(timer)
-            return
-        group_id = key[1]
-        if self.shares.forgets_first(group_id, step):
-            step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
-            return
-        self._departures.end(group_id, step)
-        step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

@@ -27,12 +27,9 @@ from coordinator.group.share_records import (
     ShareTargetStored,
     TopicStates,
 )
-from coordinator.group.share_requests import InitializeStates
+from coordinator.group.share_requests import UNKNOWN_OFFSET, InitializeStates
 from coordinator.group.topics import TopicCatalog, TopicDigest, metadata_hash
 from coordinator.outcome import NO_REQUEST, TimerKey
-
-UNKNOWN_OFFSET = -1
-"""The start offset of a state whose first reader is to find it (share.auto.offset.reset)."""
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:

@@ -6,7 +6,7 @@ of them:
 | Timer | Set | When it is due |
 |---|---|---|
 | share-session | with every heartbeat | the member is removed |
-| share-assignment | when a target assignment is put off | it is made |
+| share-assignment | when a target assignment is put off | it is made, if all topics are known |
 | share-states | when states could not be made or deleted | they are asked for again |
 
 States of partitions are made and deleted elsewhere (`share_requests`). Who waits for that (offsets
@@ -21,6 +21,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, get_args
 
 from coordinator.group import partition_states as changes
+from coordinator.group.answers import deleted_group
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.heartbeats import JOIN, LEAVE
@@ -268,7 +269,9 @@ class ShareGroups:
         if group is None:
             return
         if key[0] == "share-assignment":
-            if group.epoch > group.target_epoch:
+            if is_behind(group, step.topics):
+                step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
+            elif group.epoch > group.target_epoch:
                 assign_now(ShareMembership(group), group.epoch, step)
         elif key[0] == "share-states":
             self._ask_again(group, step)
@@ -507,11 +510,7 @@ class ShareGroups:
         if error is ErrorCode.NONE and group.exists:
             step.records += self.tombstones(group.group_id)
             step.cancel_timer(states_key(group.group_id))
-        return DeletableGroupResult(
-            group_id=group.group_id,
-            error_code=error,
-            error_message=None if error is ErrorCode.NONE else error.message,
-        )
+        return deleted_group(group.group_id, error)
 
     def _describe(self, command: Command, step: ConsumerStep) -> None:
         request = command.request

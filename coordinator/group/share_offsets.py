@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from coordinator.group.share_records import PartitionStates
-from coordinator.group.share_requests import Outcomes
+from coordinator.group.share_requests import UNKNOWN_OFFSET, Outcomes
 from coordinator.group.topics import TopicCatalog
 from protocol.errors import ErrorCode
 from protocol.messages.share import (
@@ -40,7 +40,8 @@ class Alteration(NamedTuple):
             digest = topics.topic(topic.topic_name)
             for partition in () if digest is None else topic.partitions:
                 assert digest is not None
-                if 0 <= partition.partition_index < digest.partition_count:
+                is_there = 0 <= partition.partition_index < digest.partition_count
+                if is_there and partition.start_offset >= UNKNOWN_OFFSET:
                     found = offsets.setdefault(digest.topic_id, {})
                     found[partition.partition_index] = partition.start_offset
         return cls(offsets)
@@ -64,7 +65,9 @@ def altered(
         for partition in topic.partitions:
             index = partition.partition_index
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if index in planned:
+            if partition.start_offset < UNKNOWN_OFFSET:
+                code = ErrorCode.INVALID_REQUEST
+            elif index in planned:
                 code = done.get(index, _NOT_DONE)
             answered.partitions.append(
                 AlterShareGroupOffsetsResponsePartition(

@@ -8,7 +8,7 @@ understood by `share_groups`.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,8 @@ from coordinator.outcome import NO_REQUEST
 from protocol.errors import ErrorCode
 from protocol.types import Uuid
 
+UNKNOWN_OFFSET: Final = -1
+"""The start offset of a state whose first reader is to find it (share.auto.offset.reset)."""
 Outcomes: TypeAlias = Mapping[Uuid, Mapping[int, ErrorCode]]
 """How it went, by topic and partition."""
 

@@ -4,6 +4,7 @@ Nothing is decided here. Called by `streams_groups`.
 """
 
 from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
 from typing import Final
 
 from coordinator.group.assigning import ConsumerStep
@@ -37,6 +38,15 @@ from protocol.messages.streams import (
 
 ASSIGNOR_NAME: Final = "sticky"
 """The only one, with Kafka's name."""
+
+
+class DescriptionStatus(IntEnum):
+    """What has become of the description of a topology, with the numbers of the wire."""
+
+    NOT_REQUESTED = 0
+    NOT_STORED = 1
+    ERROR = 2
+    AVAILABLE = 3
 
 
 def heartbeat_response(

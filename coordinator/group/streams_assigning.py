@@ -11,7 +11,7 @@ Called by `streams_heartbeats` and `streams_groups`.
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.consumer_records import TargetEpoch
@@ -32,6 +32,7 @@ from coordinator.group.streams_records import (
     Topology,
 )
 from coordinator.group.streams_topology import Configured
+from coordinator.group.streams_warmups import NO_LAGS, Lags, hold_back
 from coordinator.outcome import TimerKey
 
 _STANDBY_KEY: Final = "num.standby.replicas"
@@ -50,6 +51,14 @@ def revocation_key(group_id: str, member_id: str) -> TimerKey:
 def assignment_key(group_id: str) -> TimerKey:
     """The timer of a target assignment that was put off."""
     return ("streams-assignment", group_id)
+
+
+class Knowledge(NamedTuple):
+    """What a coordinator knows besides the log: how long a new group waits for its other members,
+    and how far tasks are behind."""
+
+    delayed_until_ms: int = 0
+    lags: Lags = NO_LAGS
 
 
 class Roll:
@@ -102,12 +111,12 @@ def assign_if_due(
     epoch: StreamsEpoch,
     configured: Configured,
     roll: Roll,
-    delayed_until_ms: int,
+    known: Knowledge,
     step: ConsumerStep,
 ) -> Mapping[str, TaskSets] | None:
     """The new targets of all members, written; None if they will be made later."""
     settings = step.settings.streams_of(group.group_id)
-    due_ms = delayed_until_ms
+    due_ms = known.delayed_until_ms
     # A clock that was set back must not put it off.
     if group.has_target_epoch and group.assigned_at_ms <= step.now_ms:
         due_ms = max(due_ms, group.assigned_at_ms + settings.assignment_interval_ms)
@@ -115,7 +124,7 @@ def assign_if_due(
         step.set_timer(assignment_key(group.group_id), due_ms)
         return None
     step.cancel_timer(assignment_key(group.group_id))
-    return assign_now(group, epoch, configured, roll, step)
+    return assign_now(group, epoch, configured, roll, known, step)
 
 
 def assign_now(
@@ -123,6 +132,7 @@ def assign_now(
     epoch: StreamsEpoch,
     configured: Configured,
     roll: Roll,
+    known: Knowledge,
     step: ConsumerStep,
 ) -> Mapping[str, TaskSets]:
     """Make the target assignment of the epoch, and write what differs."""
@@ -133,7 +143,9 @@ def assign_now(
             for member_id, member in roll.members.items()
         ]
         standby_count = int(dict(epoch.assignment_configs).get(_STANDBY_KEY, "0"))
-        targets = assign(candidates, configured.task_counts, configured.stateful, standby_count)
+        stateful = configured.stateful
+        targets = assign(candidates, configured.task_counts, stateful, standby_count)
+        targets = hold_back(targets, candidates, stateful, known.lags)
     for member_id, target in targets.items():
         if target != roll.target(member_id) or not group.has_target(member_id):
             step.records.append(StreamsTargetStored(group.group_id, member_id, target))

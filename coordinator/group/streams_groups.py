@@ -23,8 +23,9 @@ from coordinator.group.heartbeats import JOIN, LEAVE
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
 from coordinator.group.streams import StreamsGroup
-from coordinator.group.streams_answers import described, heartbeat_response
+from coordinator.group.streams_answers import DescriptionStatus, described, heartbeat_response
 from coordinator.group.streams_assigning import (
+    Knowledge,
     Roll,
     assign_if_due,
     assign_now,
@@ -42,8 +43,9 @@ from coordinator.group.streams_records import (
     StreamsTargetStored,
     TopologyStored,
 )
-from coordinator.group.streams_soft import SoftState
-from coordinator.group.streams_topology import topic_names
+from coordinator.group.streams_soft import OFFSET_INTERVAL_MS, SoftState
+from coordinator.group.streams_topology import check_description, topic_names
+from coordinator.group.streams_warmups import ACCEPTABLE_LAG
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
@@ -53,11 +55,14 @@ from protocol.messages.streams import (
     DescribedGroup,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
 GROUP_TYPE_STREAMS: Final = "streams"
 PROTOCOL_TYPE_STREAMS: Final = "streams"
 _COMMITS_SINCE: Final = 9
+_DESCRIPTIONS_SINCE: Final = 1
 _MEMBERS: Final = "members"
 
 
@@ -79,6 +84,7 @@ class StreamsGroups:
         self.handlers: Mapping[type, FamilyHandler] = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
             DescribeStreamsGroup: self._describe,
+            StreamsGroupTopologyDescriptionUpdateRequest: self._take_description,
         }
 
     # -- the log ----------------------------------------------------------------------------------
@@ -172,9 +178,9 @@ class StreamsGroups:
             group_type=self.group_type,
         )
 
-    def _delayed_until_ms(self, group_id: str) -> int:
+    def _known(self, group_id: str) -> Knowledge:
         soft = self._soft.get(group_id)
-        return 0 if soft is None else soft.delayed_until_ms
+        return Knowledge() if soft is None else soft.knowledge()
 
     # -- members ----------------------------------------------------------------------------------
 
@@ -204,12 +210,23 @@ class StreamsGroups:
         if group.is_empty:
             delay_ms = step.settings.streams_of(group_id).initial_rebalance_delay_ms
             soft.start(step.now_ms + delay_ms)
-        done = heartbeats.beat(group, command, request, soft.delayed_until_ms, step)
+        if request.member_epoch == JOIN or group.member(request.member_id) is not None:
+            soft.hear_offsets(request)
+        try:
+            done = heartbeats.beat(group, command, request, soft.knowledge(), step)
+        except ApiError:
+            if group.member(request.member_id) is None:
+                soft.forget(request.member_id)
+            raise
         soft.hear(request, done)
         self._soft[group_id] = soft
         if not group.exists and self._classic.group(group_id) is not None:
             self._classic.end(group_id, step)
         response = heartbeat_response(group, request, done, soft, step)
+        if command.api_version >= _DESCRIPTIONS_SINCE:
+            response.topology_description_required = soft.asks_for_description(done, step.now_ms)
+            response.acceptable_recovery_lag = ACCEPTABLE_LAG
+            response.task_offset_interval_ms = OFFSET_INTERVAL_MS
         return StreamsAnswer(response, () if done.trouble is None else done.configured.missing)
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
@@ -250,7 +267,7 @@ class StreamsGroups:
         )
 
     def _remove(self, group: StreamsGroup, member_id: str, step: ConsumerStep) -> None:
-        heartbeats.remove(group, [member_id], self._delayed_until_ms(group.group_id), step)
+        heartbeats.remove(group, [member_id], self._known(group.group_id), step)
         soft = self._soft.get(group.group_id)
         if soft is not None:
             soft.forget(member_id)
@@ -268,7 +285,8 @@ class StreamsGroups:
             topology = group.topology
             if topology is not None and group.epoch > group.target_epoch and not group.is_empty:
                 configured = group.configured(topology, step.topics)
-                assign_now(group, group.stored_epoch, configured, Roll(group), step)
+                known = self._known(group.group_id)
+                assign_now(group, group.stored_epoch, configured, Roll(group), known, step)
             return
         member_id = key[2]
         if group.member(member_id) is None:
@@ -300,8 +318,8 @@ class StreamsGroups:
                 # anything for that. A topic that has really gone is told of by name.
                 continue
             epoch = start_epoch(group, topology, configured, step)
-            delayed_until_ms = self._delayed_until_ms(group.group_id)
-            assign_if_due(group, epoch, configured, Roll(group), delayed_until_ms, step)
+            known = self._known(group.group_id)
+            assign_if_due(group, epoch, configured, Roll(group), known, step)
 
     # -- offsets and administration ---------------------------------------------------------------
 
@@ -362,4 +380,43 @@ class StreamsGroups:
             )
         else:
             answer = described(group, self._soft.get(request.group_id) or SoftState(), step)
+            if request.with_description:
+                self._add_description(group, answer)
         step.reply(command.request_id, answer)
+
+    def _add_description(self, group: StreamsGroup, answer: DescribedGroup) -> None:
+        soft, topology = self._soft.get(group.group_id), group.topology
+        if soft is not None and topology is not None:
+            answer.topology_description = soft.description(topology.epoch)
+        is_there = answer.topology_description is not None
+        answer.topology_description_status = (
+            DescriptionStatus.AVAILABLE if is_there else DescriptionStatus.NOT_STORED
+        )
+
+    def _take_description(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, StreamsGroupTopologyDescriptionUpdateRequest)
+        response = StreamsGroupTopologyDescriptionUpdateResponse()
+        try:
+            self._keep_description(request)
+        except ApiError as error:
+            response.error_code, response.error_message = error.code, error.message
+        step.reply(command.request_id, response)
+
+    def _keep_description(self, request: StreamsGroupTopologyDescriptionUpdateRequest) -> None:
+        group_id = request.group_id
+        group = self.get(group_id)
+        if group is None:
+            raise self._no_group(group_id)
+        if group.member(request.member_id) is None:
+            raise heartbeats.unknown_member(group, request.member_id)
+        epoch = -1 if group.topology is None else group.topology.epoch
+        if request.topology_epoch != epoch:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"Topology epoch {request.topology_epoch} does not match the group's current"
+                f" topology epoch {epoch}.",
+            )
+        check_description(request.topology_description)
+        soft = self._soft.setdefault(group_id, SoftState())
+        soft.keep_description(epoch, request.topology_description)

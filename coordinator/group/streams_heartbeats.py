@@ -45,6 +45,7 @@ from coordinator.group.reconciliation import MustBeFenced
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.streams import StreamsGroup, StreamsGroupState, tasks_by_role, tasks_of
 from coordinator.group.streams_assigning import (
+    Knowledge,
     Roll,
     assign_if_due,
     assignment_configs,
@@ -71,6 +72,7 @@ from coordinator.group.streams_records import (
     TopologyStored,
 )
 from coordinator.group.streams_topology import Configured, StatusCode, topology_of
+from coordinator.group.streams_warmups import has_caught_up
 from coordinator.outcome import Command
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
@@ -177,13 +179,10 @@ def beat(
     group: StreamsGroup,
     command: Command,
     request: StreamsGroupHeartbeatRequest,
-    delayed_until_ms: int,
+    known: Knowledge,
     step: ConsumerStep,
 ) -> StreamsBeat:
-    """A heartbeat of a member that joins or is there. ApiError if it is refused.
-
-    Until `delayed_until_ms` no target is made: a new group waits for its other members.
-    """
+    """A heartbeat of a member that joins or is there. ApiError if it is refused."""
     owned = _owned(request)
     found = _find(group, request, owned, step)
     brought = None if request.topology is None else topology_of(request.topology)
@@ -198,6 +197,9 @@ def beat(
     stored = group.stored_epoch
     # Topics that were in order are looked at when they are said to have changed, and no sooner:
     # a node that is still reading its metadata does not see all of them yet.
+    is_warm = has_caught_up(group.target(found.member_id).warmup, found.member_id, known.lags)
+    if is_warm and stored.epoch == group.target_epoch:
+        is_news = True
     if is_news or _has_changed(group, topology, configured, step):
         stored = start_epoch(group, topology, configured, step)
     goal = group.target_epoch, group.target(found.replaced_id or found.member_id)
@@ -205,7 +207,7 @@ def beat(
     if stored.epoch > group.target_epoch:
         roll = Roll(group)
         roll.put(found.member_id, member, found.replaced_id)
-        targets = assign_if_due(group, stored, configured, roll, delayed_until_ms, step)
+        targets = assign_if_due(group, stored, configured, roll, known, step)
         is_delayed = targets is None
         if targets is not None:
             goal = stored.epoch, targets[found.member_id]
@@ -473,7 +475,7 @@ def step_out(group: StreamsGroup, member_id: str, step: ConsumerStep) -> None:
 
 
 def remove(
-    group: StreamsGroup, member_ids: Collection[str], delayed_until_ms: int, step: ConsumerStep
+    group: StreamsGroup, member_ids: Collection[str], known: Knowledge, step: ConsumerStep
 ) -> None:
     """Members are gone, whatever the reason: the others share what they had."""
     roll = Roll(group)
@@ -481,11 +483,11 @@ def remove(
         roll.remove(member_id)
         forget_member(group.group_id, member_id, step)
     topology = group.topology
-    known = group.stored_epoch
-    epoch = msgspec.structs.replace(known, epoch=known.epoch + 1)
+    stored = group.stored_epoch
+    epoch = msgspec.structs.replace(stored, epoch=stored.epoch + 1)
     step.records.append(StreamsEpochStored(group.group_id, epoch))
     if roll.members and topology is not None:
         configured = group.configured(topology, step.topics)
-        assign_if_due(group, epoch, configured, roll, delayed_until_ms, step)
+        assign_if_due(group, epoch, configured, roll, known, step)
     else:
         step.cancel_timer(assignment_key(group.group_id))

@@ -27,10 +27,18 @@ from coordinator.group.streams_records import (
 )
 from coordinator.group.topics import TopicCatalog, metadata_hash
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import StreamsGroupHeartbeatTopology, TopicInfo
+from protocol.messages.streams import (
+    StreamsGroupHeartbeatTopology,
+    TopicInfo,
+    TopologyDescription,
+)
 
 _NAMED_MAX: Final = 3
 """So many topics are named in a sentence; of the others it says how many there are."""
+
+
+_NODE_TYPES: Final = frozenset({1, 2, 3})
+"""Sources, processors and sinks."""
 
 
 class StatusCode(IntEnum):
@@ -171,6 +179,18 @@ def _check_indexes(part: Subtopology, group: CopartitionGroup) -> None:
             raise _invalid(
                 f"A copartition group of subtopology {part.subtopology_id} names a topic that the"
                 " subtopology does not have."
+            )
+
+
+def check_description(description: TopologyDescription) -> None:
+    """Whether every node is of a kind that there is (KIP-1331); else ApiError(INVALID_REQUEST)."""
+    nodes = [node for part in description.subtopologies for node in part.nodes]
+    for store in description.global_stores:
+        nodes += (store.source, store.processor)
+    for node in nodes:
+        if node.node_type not in _NODE_TYPES:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unknown topology node type: {node.node_type}"
             )
 
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from protocol.errors import ErrorCode
-from protocol.messages.insight import ExplainedGroup, ExplainedMember, ExplainedReader
+from protocol.messages.insight import (
+    ExplainedGroup,
+    ExplainedMember,
+    ExplainedReader,
+    ExplainedSharing,
+)
 
 Place: TypeAlias = tuple[str, int]
 
@@ -66,6 +71,8 @@ class PartitionView:
     high_watermark: int = -1
     log_end_offset: int = -1
     readers: tuple[ExplainedReader, ...] = ()
+    sharing: tuple[ExplainedSharing, ...] = ()
+    """How share groups stand in it."""
     transaction: OpenTransaction | None = None
 
     @property
@@ -310,6 +317,14 @@ def about_reading(
     group: ExplainedGroup, views: Mapping[Place, PartitionView], now_ms: int
 ) -> list[Finding]:
     """Why the group does not move on in partitions that have something for it."""
+    if group.group_type == "share":
+        return [
+            Finding(about=view.name, what=what, advice=advice)
+            for _, view in sorted(views.items())
+            for sharing in view.sharing
+            if sharing.group_id == group.group_id
+            for what, advice in _of_sharing(group, view, sharing)
+        ]
     owners = {
         (topic.name, index): member
         for member in group.members
@@ -418,4 +433,36 @@ def _of_reader(
             f"{who} fetches {view.name} at offset {newest.offset}, but its last commit, of"
             f" {offset}, was {duration_text(now_ms - at_ms)} ago.",
             "It does not commit, or its application is still at work on what it was given.",
+        )
+
+
+# -- a share group in a partition -----------------------------------------------------------------
+
+
+def _of_sharing(
+    group: ExplainedGroup, view: PartitionView, sharing: ExplainedSharing
+) -> Iterator[tuple[str, str]]:
+    """What is under way between the share group's start and its end."""
+    members = {member.member_id: member_text(member) for member in group.members}
+    if sharing.held_count and not sharing.available_count:
+        first = sharing.locks[0]
+        who = members.get(first.member_id, first.member_id)
+        span = f"offset {first.start_offset}"
+        if first.end_offset - first.start_offset > 1:
+            span = f"offsets {first.start_offset} to {first.end_offset - 1}"
+        held = _records(sharing.held_count)
+        yield (
+            f"{view.name} has {held} in members' hands, the first in those of {who}: {span},"
+            f" delivered {first.delivery_count} times, for {duration_text(first.left_ms)} more.",
+            "They can be had again when they are released, or when the lock ends"
+            " (share.record.lock.duration.ms).",
+        )
+    if sharing.resting_count:
+        resting = _records(sharing.resting_count)
+        yield f"{view.name} has {resting} resting before the next delivery.", ""
+    if sharing.archiving_count:
+        leaving = _records(sharing.archiving_count)
+        yield (
+            f"{view.name} has {leaving} on the way to the dead-letter topic.",
+            "If that lasts, see whether the dead-letter topic can be written to.",
         )

@@ -8,16 +8,18 @@ import click
 
 from cluster.metadata.group_rules import PROTOCOLS
 from node.asker import Asker, NotABroker
-from node.cli import offsets, streams_group
+from node.cli import offsets, share_group, streams_group
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
+from node.cli.dead_letters import dead_letters
 from node.cli.group_admin import create, delete_groups, show_groups
 from node.cli.group_explain import explain
 from node.cli.group_facts import serves_ours
-from node.cli.group_lag import lag, wait
+from node.cli.group_lag import add_lag, lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
+from node.cli.rewind import rewind, snapshot, undo
 from protocol.errors import ProtocolError
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -39,10 +41,14 @@ def group() -> None:
     """List, describe, rewind and delete consumer groups."""
 
 
+group.add_command(rewind)
+group.add_command(undo)
+group.add_command(snapshot)
 group.add_command(create)
 group.add_command(explain)
 group.add_command(lag)
 group.add_command(wait)
+group.add_command(dead_letters)
 
 
 @group.command("list")
@@ -120,12 +126,15 @@ def describe(
         streams_group.document(admin, found, node, committed_offsets(admin, name, connection))
         for name, (node, found) in streams.items()
     ]
-    others = [name for name in names if name not in streams]
+    shares = share_group.share_groups(admin, names, connection)
+    documents += [share_group.document(admin, found) for found in shares.values()]
+    others = [name for name in names if name not in streams and name not in shares]
     refusals: dict[str, KafkaError] = {}
     if others:
         futures = admin.describe_consumer_groups(others, request_timeout=connection.timeout_s)
         answers, refusals = settle(futures)
         documents += [_document(admin, found, connection) for found in answers.values()]
+    has_more = add_lag(connection, documents)
     if output.is_json:
         output.document(documents)
     for document in documents if not output.is_json else []:
@@ -144,7 +153,11 @@ def describe(
         else:
             output.rows(
                 lag,
-                ["topic", "partition", "committed", "end_offset", "lag", "client", "host"],
+                [
+                    *("topic", "partition", "committed", "end_offset", "lag"),
+                    *(("bytes", "seconds") if has_more else ()),
+                    *("client", "host"),
+                ],
                 empty="Nothing committed and nothing assigned.",
             )
     fail_with(refusals)
@@ -216,7 +229,11 @@ def reset_offsets(
     if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
         raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
     admin = connection.admin()
-    committed = committed_offsets(admin, name, connection)
+    shares = share_group.share_groups(admin, [name], connection)
+    if name in shares:
+        committed = shares[name].starts()
+    else:
+        committed = committed_offsets(admin, name, connection)
     if selections:
         metadata = admin.list_topics(timeout=connection.timeout_s)
         known = offsets.partitions_of(metadata, [selection.topic for selection in selections])
@@ -251,7 +268,9 @@ def reset_offsets(
         }
         for place in places
     ]
-    if not dry_run:
+    if not dry_run and name in shares:
+        share_group.move(shares[name], targets, connection)
+    elif not dry_run:
         _commit(admin, name, targets, connection)
     output.rows(rows, ["topic", "partition", "committed", "new_offset", "end_offset", "lag"])
     if dry_run:

@@ -14,6 +14,7 @@ import click
 
 from cluster.metadata.group_rules import PROTOCOLS
 from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from node.cli.client import Connection, with_connection
 from node.cli.group_facts import Facts, Group
 from node.cli.group_kinds import put_out
@@ -207,6 +208,11 @@ def show_groups(
     ]
     columns = ["group", "state", "type", "members", "topics", "lag", "seconds", "coordinator"]
     output.rows(shown, columns, empty="No groups.")
+    if facts.leaderless_shards:
+        raise click.ClickException(
+            f"{facts.leaderless_shards} partitions of {CONSUMER_OFFSETS} have no leader: the groups"
+            " in them are not shown"
+        )
 
 
 # -- delete ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from node.cli.findings import (
     duration_text,
 )
 from node.cli.group_facts import Facts, Group
+from node.cli.group_kinds import SHARE
 from node.cli.group_lag import row_of, standings, summed
 from node.cli.output import Json, Output, Row, size_text, with_output
 from node.cli.parameters import moment_text
@@ -52,7 +53,12 @@ def findings_of(session: Session, facts: Facts, group: Group) -> list[Finding]:
         for topic in (*member.owned, *member.to_give_up)
         for index in topic.partitions
     }
-    views = views_of(session, facts, owned | set(group.commits()), group.now_ms)
+    places = owned | set(group.commits())
+    if group.told.group_type == SHARE:
+        # Its members may be given records of any partition that they subscribe to.
+        facts.look_up(group.topics())
+        places |= set(facts.partitions)
+    views = views_of(session, facts, places, group.now_ms)
     return [
         *about_group(group.told, group.now_ms),
         *(finding for view in views.values() for finding in about_partition(view)),

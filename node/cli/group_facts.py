@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import click
 
+from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from node.asker import Asker, NotABroker
 from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
 from node.cli.group_kinds import SHARE, fill_members, share_offsets
@@ -110,6 +111,8 @@ class Facts:
         self.brokers: list[int] = []
         self.partitions: dict[Place, MetadataResponsePartition] = {}
         """Of the topics that were looked up last."""
+        self.leaderless_shards = 0
+        """How many coordinators nobody was when all groups were asked for."""
         self.look_up(())
 
     def look_up(self, topics: Iterable[str]) -> None:
@@ -132,10 +135,17 @@ class Facts:
         """Every group of the cluster, by name."""
         request = ExplainGroupRequest(include_events=with_events)
         found: dict[str, Group] = {}
-        for broker in self.brokers:
-            answer = self._settled(broker, request)
-            # One that has just moved is told by both.
-            found |= {group.name: group for group in self._groups_of(broker, answer)}
+        while True:
+            answers = {broker: self._settled(broker, request) for broker in self.brokers}
+            self.look_up([CONSUMER_OFFSETS])
+            # The groups of one that has gone may be with one that was asked before.
+            if None not in answers.values():
+                break
+        self.leaderless_shards = sum(state.leader_id < 0 for state in self.partitions.values())
+        for broker, answer in answers.items():
+            if answer is not None:
+                # One that has just moved is told by both.
+                found |= {group.name: group for group in self._groups_of(broker, answer)}
         return [found[name] for name in sorted(found)]
 
     def _groups_of(self, broker: int, answer: ExplainGroupResponse) -> list[Group]:
@@ -152,12 +162,16 @@ class Facts:
             for told in answer.groups
         ]
 
-    def _settled(self, broker: int, request: ExplainGroupRequest) -> ExplainGroupResponse:
+    def _settled(self, broker: int, request: ExplainGroupRequest) -> ExplainGroupResponse | None:
+        """A whole answer; None if the broker has gone."""
         deadline = time.monotonic() + self._session.timeout_s
         while True:
             answer = self._session.ask_node(broker, request, ExplainGroupResponse)
             if answer is not None and not answer.error_code:
                 return answer
+            self.look_up(())
+            if answer is None and broker not in self.brokers:
+                return None
             if time.monotonic() > deadline:
                 why = "does not answer" if answer is None else "is still loading groups"
                 raise click.ClickException(f"broker {broker} {why}")

@@ -15,7 +15,7 @@ import click
 from node.cli.client import Connection, with_connection
 from node.cli.completion import complete_group
 from node.cli.findings import why_nobody_reads
-from node.cli.group_facts import NO_OFFSET, Facts, Group, Lag, Place
+from node.cli.group_facts import NO_OFFSET, Facts, Group, Lag, Place, serves_ours
 from node.cli.output import Json, Output, Row, size_text, with_output
 from node.cli.session import Session
 from protocol.errors import ErrorCode
@@ -306,3 +306,33 @@ def replace_lag(lag: Lag) -> Lag:
     """The lag of who has committed nothing: what retention has taken was not lost by it."""
     lag.lost_records = 0
     return lag
+
+
+def add_lag(connection: Connection, documents: Iterable[dict[str, Json]]) -> bool:
+    """Add bytes and seconds to the committed offsets in descriptions of groups; False where the
+    brokers cannot tell."""
+    if not serves_ours(connection):
+        return False
+    rows = [
+        row
+        for document in documents
+        if isinstance(offsets := document["offsets"], list)
+        for row in offsets
+        if isinstance(row, dict)
+    ]
+    with Session(connection) as session:
+        wanted = {
+            ((row["topic"], row["partition"]), row["committed"])
+            for row in rows
+            if row["committed"] is not None
+        }
+        found = Facts(session).lag(sorted(wanted), is_patient=False)
+    for row in rows:
+        place = row["topic"], row["partition"]
+        lag = found.get((place, row["committed"]))
+        is_known = lag is not None and not lag.error_code
+        row["bytes"] = lag.bytes if lag is not None and is_known else None
+        row["seconds"] = (
+            lag.lag_ms / 1000 if lag is not None and is_known and lag.lag_ms >= 0 else None
+        )
+    return True

@@ -100,6 +100,7 @@ def _view(
         last_stable_offset=leading.last_stable_offset,
         high_watermark=leading.high_watermark,
         log_end_offset=leading.log_end_offset,
+        sharing=tuple(leading.sharing),
         transaction=transaction,
     )
 

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from cluster.metadata.features import TRANSACTION_VERSION
 from cluster.metadata.group_configs import ASSIGNORS
-from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.group_rules import REWIND_BY_COMMIT, RULE_GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.settings import BrokerSettings
 from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -234,7 +234,7 @@ class GroupKind:
             return
         self.vanished_count += 1
         log.info(
-            "group %s is ephemeral and was deleted with its offsets, %d ms after its last member",
+            "group %s is ephemeral, was Empty for %d ms and has been deleted with its offsets",
             instruction.group_id,
             instruction.ttl_ms,
         )
@@ -344,6 +344,13 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
             for resource, configs in image.configs.items()
             if resource.type == ConfigResourceType.GROUP and configs
         },
+        rewound_by_commit=frozenset(
+            resource.name
+            for resource, configs in image.configs.items()
+            if resource.type == ConfigResourceType.GROUP
+            and REWIND_BY_COMMIT in configs
+            and RULE_GROUP_CONFIGS[REWIND_BY_COMMIT].parse(configs[REWIND_BY_COMMIT]) is True
+        ),
         rules=Rules(
             ephemeral_patterns=settings.group_ephemeral_patterns,
             ephemeral_ttl_ms=settings.group_ephemeral_ttl_ms,

@@ -42,8 +42,8 @@ from protocol.messages.transactions import (
     InitProducerIdResponse,
 )
 from protocol.records import TRANSACTIONAL, Record, build_batch
+from tests.e2e.bank import CALL_S
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.test_transactions import CALL_S
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 

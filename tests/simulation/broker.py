@@ -9,22 +9,19 @@ handlers do.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import zmq
 
-from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.replication.leader import Proposal
 from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.group.shard import GroupShard
 from coordinator.group.topics import TopicCatalog, changed_names
-from coordinator.outcome import Answer, Command, Refusal
-from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import LogEntry, ShardRuntime
+from coordinator.outcome import Command, Refusal
 from node.bus.messages import (
     AppendBytes,
     Appended,
-    DescribeProducers,
     Failed,
     ProducersDescribed,
     Submit,
@@ -32,17 +29,17 @@ from node.bus.messages import (
 )
 from node.bus.reply import Reply
 from node.router import fanout
-from node.router.shard_host import ShardHost
 from node.worker.partitions import Partitions
 from node.worker.proposals import Proposals
 from node.worker.replication import ReplicaNetwork, Replication
 from node.worker.turns import Request, RouterState, Turns
-from protocol.errors import ErrorCode
-from protocol.records import iter_batches, iter_records
+from protocol.errors import ApiError, ErrorCode
 from storage.reader import StoreReader
 from storage.settings import StoreOptions
 from storage.store import Store
 from tests.simulation.node_parts import Channel, NodeSettings
+from tests.simulation.shards import PRODUCE_TIMEOUT_MS, Loop, SimulatedShards
+from tests.simulation.share_host import ShareHost, ShareWatcher
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import (
     Identity,
@@ -53,13 +50,13 @@ from tests.simulation.store import (
 )
 from tests.simulation.wires import Wires
 
-if TYPE_CHECKING:
-    import asyncio
-
 GROUP_TOPIC = "__consumer_offsets"
-PRODUCE_TIMEOUT_MS = 1_500
 _NEVER = 2**62
 _FOLDER = Path("simulated")
+
+
+class Watcher(StoreWatcher, ShareWatcher, Protocol):
+    """Who sees everything that happens on a node. It must not change anything."""
 
 
 class Node(Protocol):
@@ -71,7 +68,7 @@ class Node(Protocol):
     simulation: Simulation
     settings: NodeSettings
     wires: Wires
-    watcher: StoreWatcher
+    watcher: Watcher
     store_disk: StoreDisk
     worker: "SimulatedWorker"
     router: "SimulatedRouter"
@@ -239,122 +236,21 @@ class Fetched(NamedTuple):
     batches: tuple[StoredBatch, ...] = ()
 
 
-class Loop:
-    """What `ShardHost` asks of asyncio's loop, with the node's clock."""
-
-    def __init__(self, node: "Node") -> None:
-        self._node = node
-        self.is_closed = False
-
-    def time(self) -> float:
-        return self._node.clock_ms() / 1_000
-
-    def call_soon(self, action: Callable[..., None], *arguments: object) -> "Handle":
-        return self.call_later(0, action, *arguments)
-
-    def call_at(self, when: float, action: Callable[..., None], *arguments: object) -> "Handle":
-        return self.call_later(when - self.time(), action, *arguments)
-
-    def call_later(self, delay: float, action: Callable[..., None], *arguments: object) -> "Handle":
-        handle = Handle()
-
-        def happen() -> None:
-            if not handle.is_cancelled and not self.is_closed:
-                action(*arguments)
-
-        delay_ms = max(0, int(delay * 1_000 / self._node.clock_rate + 0.999))
-        self._node.simulation.after_on(self._node.own_id, delay_ms, happen)
-        return handle
-
-
-class Handle:
-    """Of a call to come."""
-
-    def __init__(self) -> None:
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class _ShardLog:
-    """`ShardLog` of one partition, by the router's way."""
-
-    def __init__(self, router: "SimulatedRouter", identity: Identity) -> None:
-        self._router = router
-        self._identity = identity
-
-    def barrier(self) -> Reply[fanout.Answer]:
-        number = self._router.locate(self._identity)
-        if number is None:
-            return _not_yet()
-        return self._router.ask_worker(lambda key: DescribeProducers(key, 0, number))
-
-    def bounds(self) -> tuple[int, int]:
-        log = self._router.node.store_disk.logs[self._identity]
-        return log.log_start_offset, log.log_end_offset
-
-    def high_watermark(self) -> int:
-        return self._router.high_watermark(self._identity)
-
-    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
-        log = self._router.node.store_disk.logs[self._identity]
-        entries: list[LogEntry] = []
-        for batch in log.batches[log.index_of(offset) :]:
-            if batch.base_offset >= end_offset:
-                break
-            entries += entries_of(batch)
-        return entries, end_offset
-
-    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[fanout.Answer]:
-        number = self._router.locate(self._identity)
-        if number is None:
-            return _not_yet()
-        return self._router.ask_worker(
-            lambda key: AppendBytes(
-                key,
-                0,
-                number,
-                batch,
-                acks=-1,
-                leader_epoch=leader_epoch,
-                timeout_ms=PRODUCE_TIMEOUT_MS,
-                base_offset=base_offset,
-            )
-        )
-
-
-def _not_yet() -> Reply[fanout.Answer]:
-    reply: Reply[fanout.Answer] = Reply()
-    reply.resolve(Failed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    return reply
-
-
-def entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a batch."""
-    view = memoryview(batch.data)
-    return [
-        (
-            None if record.key is None else bytes(record.key),
-            None if record.value is None else bytes(record.value),
-        )
-        for start, header in iter_batches(view)
-        for record in iter_records(view[start:], header)
-    ]
-
-
 class SimulatedRouter:
     """See the module's docstring."""
 
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.image = MetadataImage.empty()
-        self.hosts: dict[int, ShardHost] = {}
-        self.waiting: dict[int, Reply[object]] = {}
         self._of_worker: dict[int, Reply[fanout.Answer]] = {}
         self._loop = Loop(node)
         self._next_id = 0
+        settings = node.settings.group
         self._topics = TopicCatalog(self.image)
+        self._groups = SimulatedShards(
+            self, GROUP_TOPIC, lambda: GroupShard(settings, self._topics), self._loop
+        )
+        self.shares = ShareHost(self, self._loop, node.watcher)
 
     def end(self) -> None:
         """The process is gone."""
@@ -449,33 +345,29 @@ class SimulatedRouter:
         return Fetched(ErrorCode.NONE, end, tuple(batches))
 
     def coordinate(self, group_id: str, request: object, api_version: int) -> Reply[object]:
-        """As `Coordinators.call`."""
+        """As `Coordinators.call`; a shard that does not answer does so with a Refusal."""
         reply: Reply[object] = Reply()
-        topic = self._topic()
-        shard = -1 if topic is None else shard_of(group_id, len(topic.partitions))
-        host = self.hosts.get(shard)
-        if host is None:
-            reply.resolve(Refusal(0, ErrorCode.NOT_COORDINATOR))
-            return reply
-        self._next_id = key = self._next_id + 1
-        self.waiting[key] = reply
-        node = self.node
-        host.execute(
-            Command(
-                request=request,
-                request_id=key,
-                api_version=api_version,
-                client_id="member",
-                client_host="/simulated",
-                fresh_id=f"{node.own_id}-{node.incarnation}-{key}",
-            )
-        )
-        if type(request) is Heartbeat and host.is_active:
-            shard_of_groups = host.runtime.shard
-            assert isinstance(shard_of_groups, GroupShard)
-            if shard_of_groups.consumers.needs_topics:
-                host.execute(Command(request=FollowTopics(None, {})))
+        called = self._groups.call(group_id, request, api_version)
+
+        def done() -> None:
+            try:
+                reply.resolve(called.result())
+            except ApiError as error:
+                reply.resolve(Refusal(0, error.code))
+
+        called.on_done(done)
+        if type(request) is Heartbeat:
+            self._tell_what_was_missed(group_id)
         return reply
+
+    def _tell_what_was_missed(self, group_id: str) -> None:
+        """As `Coordinators.call_for_member`."""
+        host = self._groups.hosts.get(self._groups.shard_of(group_id))
+        if host is not None and host.is_active:
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            if shard.consumers.needs_topics:
+                host.execute(Command(request=FollowTopics(None, {})))
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -487,30 +379,14 @@ class SimulatedRouter:
         self.image = image
         if changed:
             self._tell_of_topics(changed)
-        hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
-        topic = self._topic()
-        changes = compare(hosted, claims(topic, node_id=self.node.own_id))
-        for shard in changes.unload:
-            self.hosts.pop(shard).close()
-        for shard, leader_epoch in changes.load:
-            assert topic is not None
-            host = ShardHost(
-                name=f"{GROUP_TOPIC}-{shard}",
-                leader_epoch=leader_epoch,
-                shard_log=_ShardLog(self, (topic.topic_id, shard)),
-                new_runtime=self._new_runtime,
-                loop=cast("asyncio.AbstractEventLoop", self._loop),
-                now_ms=self.node.clock_ms,
-                deliver=self._deliver,
-            )
-            self.hosts[shard] = host
-            host.start()
+        self._groups.follow()
+        self.shares.follow()
         node, offset = self.node, image.offset
         node.to_controller.put(lambda: node.applied("router", offset))
 
     def _tell_of_topics(self, changed: frozenset[str]) -> None:
         self._topics = TopicCatalog(self.image)
-        for host in self.hosts.values():
+        for host in self._groups.hosts.values():
             shard = host.runtime.shard
             assert isinstance(shard, GroupShard)
             shard.topics = self._topics
@@ -521,15 +397,3 @@ class SimulatedRouter:
         """The leader and its epoch, as this router would tell a client."""
         state = self.image.partition(*identity)
         return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)
-
-    def _topic(self) -> TopicImage | None:
-        return self.image.topics_by_name.get(GROUP_TOPIC)
-
-    def _new_runtime(self) -> ShardRuntime[Any]:
-        return ShardRuntime(GroupShard(self.node.settings.group, self._topics))
-
-    def _deliver(self, answers: Sequence[Answer]) -> None:
-        for answer in answers:
-            reply = self.waiting.pop(answer.request_id, None)
-            if reply is not None:
-                reply.resolve(answer if isinstance(answer, Refusal) else answer.response)

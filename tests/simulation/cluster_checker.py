@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.share.acquisition import AcquiredRange
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
-from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker, entries_of
+from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ownership import Ownership
+from tests.simulation.shards import entries_of
+from tests.simulation.share_checker import ShareChecker
+from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement, Machine
 from tests.simulation.simulation import Simulation, Violation
 from tests.simulation.store import DiskLog, Identity, StoredBatch
 
@@ -49,6 +53,7 @@ class ClusterChecker:
         self.commit_count = 0
         self.ownership = Ownership()
         self.min_insync_replicas = 2
+        self.shares = ShareChecker()
         self._simulation = simulation
         self._nodes = nodes
         self._facts: dict[tuple[Identity, int, int], tuple[int, int, int]] = {}
@@ -148,6 +153,8 @@ class ClusterChecker:
                 history.at[batch.base_offset] = batch
                 if log.topic_name == GROUP_TOPIC:
                     self._store(batch)
+                elif log.topic_name == SHARE_TOPIC:
+                    self.shares.stored(entries_of(batch))
             verified += 1
         self._verified[place] = verified
 
@@ -294,6 +301,22 @@ class ClusterChecker:
             )
         if offset > self._stored.get((group_id, partition), -1):
             raise Violation(f"the offset {offset} of {partition} is told before it is committed")
+
+    # -- share groups ------------------------------------------------------------------------------
+
+    def share_acquired(
+        self, machine: Machine, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+    ) -> None:
+        """A member has got records."""
+        self.shares.acquired(machine, member, taken, now_ms, until_ms)
+
+    def share_answered(self, machine: Machine, batches: Sequence[Acknowledgement]) -> None:
+        """A member is told that its acknowledgements count."""
+        self.shares.answered(machine, batches)
+
+    def share_left(self, machine: Machine, member: str) -> None:
+        """A member has gone."""
+        self.shares.left(machine, member)
 
     # -- metadata ----------------------------------------------------------------------------------
 

@@ -41,11 +41,12 @@ from node.controller.decisions import Decisions, NotNowError
 from node.controller.errands import Errands
 from node.controller.raft_driver import RaftDriver
 from protocol.errors import ErrorCode
-from tests.simulation.broker import SimulatedRouter, SimulatedWorker
+from tests.simulation.broker import SimulatedRouter, SimulatedWorker, Watcher
 from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
+from tests.simulation.share_host import ShareAnswer, ShareAsk
 from tests.simulation.simulation import Simulation
-from tests.simulation.store import Identity, StoredBatch, StoreDisk, StoreWatcher
+from tests.simulation.store import Identity, StoredBatch, StoreDisk
 from tests.simulation.wires import Wires
 
 CLUSTER_ID = "simulated"
@@ -96,7 +97,7 @@ class ClusterNode(RaftHost):
         observer: Observer,
         *,
         wires: Wires,
-        watcher: StoreWatcher,
+        watcher: Watcher,
     ) -> None:
         super().__init__(simulation, own_id, bootstrap, settings.raft, observer, core=settings.core)
         self.simulation = simulation
@@ -189,6 +190,9 @@ class ClusterNode(RaftHost):
         return _NEVER if first >= _NEVER else int(first / self.clock_rate) + 1
 
     def receive(self, message: object) -> None:
+        if isinstance(message, ShareAsk | ShareAnswer):
+            self.router.shares.receive(message)
+            return
         if not isinstance(message, Control):
             super().receive(message)
             return

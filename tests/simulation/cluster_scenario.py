@@ -9,6 +9,7 @@ nothing that was below a high watermark is ever missing.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,6 +27,9 @@ from cluster.metadata.records import decode_records
 from cluster.raft.configuration import configuration_of
 from cluster.raft.settings import RaftSettings
 from coordinator.group.settings import GroupSettings
+from coordinator.share.requests import ShareKey
+from coordinator.share.state import ShareState
+from protocol.errors import ApiError
 from tests.simulation.broker import GROUP_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker
@@ -34,12 +38,16 @@ from tests.simulation.consumers import GROUP, ConsumerMember
 from tests.simulation.node_parts import NodeSettings
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
+from tests.simulation.share_host import GROUP as SHARE_GROUP
+from tests.simulation.share_host import SHARE_TOPIC
+from tests.simulation.share_members import ShareMember
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
 from tests.simulation.store import Identity
 from tests.simulation.wires import Wires
 
 TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
+SHARE_TOPIC_ID = bytes(7) + b"\x01" + bytes(7) + b"\x03"
 _BEGINNING_MS = 10_000
 _HEALING_MS = 20_000
 _SHUTDOWN_MS = 3_000
@@ -79,6 +87,9 @@ class Trouble:
     consumer_member_count: int = 0
     """Of a group of the consumer protocol."""
     member_interval_ms: int = 90
+    share_member_count: int = 0
+    """Of each partition; without any there are no share groups."""
+    share_interval_ms: int = 40
     kill_interval_ms: int = 1_500
     down_ms_max: int = 1_200
     power_interval_ms: int = 0
@@ -92,6 +103,8 @@ class Trouble:
     snapshot_interval_ms: int = 2_500
     reassign_interval_ms: int = 0
     elect_interval_ms: int = 4_000
+    depose_interval_ms: int = 0
+    """How often a leader is deposed and hears late of it."""
     leave_interval_ms: int = 3_000
     leader_share: float = 0.5
     """How often a fault looks for somebody who leads a partition."""
@@ -172,9 +185,26 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.8,
         slow_share=0.01,
     ),
+    # Records are shared while who leads them moves, and who keeps what is known of them.
+    Trouble(
+        partition_count=1,
+        produce_interval_ms=60,
+        consume_interval_ms=300,
+        member_count=1,
+        share_member_count=3,
+        leave_interval_ms=700,
+        kill_interval_ms=1_500,
+        cut_interval_ms=1_000,
+        stop_interval_ms=1_500,
+        depose_interval_ms=700,
+        leader_share=0.8,
+        delay_ms_max=15,
+        double_share=0.3,
+        slow_share=0.05,
+    ),
 )
 """Seed n has the trouble of profile n modulo their number."""
-KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS = PROFILES
+KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS, SHARES = PROFILES
 
 
 class ClusterScenario:
@@ -226,6 +256,17 @@ class ClusterScenario:
             ConsumerMember(self, number, TOPIC_ID, GROUP_TOPIC_ID)
             for number in range(trouble.consumer_member_count)
         ]
+        self.share_members = [
+            ShareMember(self, number, place)
+            for place in places
+            for number in range(trouble.share_member_count)
+        ]
+        self._topics = [
+            (TOPIC, TOPIC_ID, trouble.partition_count),
+            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
+        ]
+        if self.share_members:
+            self._topics.append((SHARE_TOPIC, SHARE_TOPIC_ID, 1))
 
     def run(self) -> None:
         """Trouble, then healing. Raises SimulationFailure with the seed."""
@@ -242,6 +283,8 @@ class ClusterScenario:
                 break
         else:
             self._fail("the cluster does not begin")
+        if self.share_members:
+            self._begin_to_share()
         trouble, network = self.trouble, self.simulation.network
         network.delay_ms_max = trouble.delay_ms_max
         network.drop_share = trouble.drop_share
@@ -258,6 +301,7 @@ class ClusterScenario:
             (trouble.snapshot_interval_ms, self._snapshot),
             (trouble.reassign_interval_ms, self._reassign),
             (trouble.elect_interval_ms, self._elect),
+            (trouble.depose_interval_ms, self._depose),
             (trouble.leave_interval_ms, self._leave),
         ):
             if interval_ms:
@@ -268,6 +312,8 @@ class ClusterScenario:
             self._repeat(trouble.consume_interval_ms, consumer.act, is_client=True)
         for member in self._everybody():
             self._repeat(trouble.member_interval_ms, member.act, is_client=True)
+        for share_member in self.share_members:
+            self._repeat(trouble.share_interval_ms, share_member.act, is_client=True)
 
     def _repeat(
         self, interval_ms: int, what: Callable[[], None], *, is_client: bool = False
@@ -292,30 +338,57 @@ class ClusterScenario:
 
     def _create_topics(self) -> None:
         """Again and again, until there are brokers enough."""
-        for name, topic_id, count in (
-            (TOPIC, TOPIC_ID, self.trouble.partition_count),
-            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
-        ):
+        for name, topic_id, count in self._topics:
             if topic_id not in self.checker.image.topics_by_id:
                 self._submit(CreateTopics((NewTopic(name, topic_id, count, 3),)))
-        if len(self.checker.image.topics_by_id) < 2:
+        if len(self.checker.image.topics_by_id) < len(self._topics):
             self.simulation.after(150, self._create_topics)
+
+    def _begin_to_share(self) -> None:
+        """What the coordinator of a share group does before its first member gets anything."""
+        for partition in range(self.trouble.partition_count):
+            for _ in range(_BEGINNING_MS // 100):
+                states = self.nodes[1].router.shares.states
+                reply = states.initialize(SHARE_GROUP, TOPIC_ID, partition, 1, 0)
+                self.simulation.run(100)
+                with suppress(ApiError):
+                    if reply.is_done:
+                        reply.result()
+                        break
+            else:
+                self._fail("no share group begins")
 
     def _reassign(self) -> None:
         """Move a partition, redirect or cancel its move."""
-        number = self._random.randrange(self.trouble.partition_count + 1)
-        topic = GROUP_TOPIC if number == self.trouble.partition_count else TOPIC
+        places = [(name, number) for name, _, count in self._topics for number in range(count)]
+        topic, number = places[self._random.randrange(len(places))]
         ids = list(self.nodes)
         self._random.shuffle(ids)
         target = None if self._random.random() < 0.15 else tuple(ids[:3])
-        number = 0 if topic == GROUP_TOPIC else number
         self.simulation.note(f"{topic}-{number} shall be on {target}")
         self._submit(AlterPartitionReassignments((Reassignment(topic, number, target),)))
 
     def _elect(self) -> None:
         self._submit(ElectLeaders(0, None))
 
+    def _depose(self) -> None:
+        """Another one is to lead; the router of who does hears nothing for a while."""
+        state = self.checker.image.partition(TOPIC_ID, 0)
+        if state is None or state.leader == NO_LEADER or len(state.replicas) != 3:
+            return
+        leader = state.leader
+        if self.simulation.is_running(leader):
+            self.nodes[leader].to_router.hold_up(self._random.randrange(200, 1_200))
+        others = [replica for replica in state.replicas if replica != leader]
+        self._random.shuffle(others)
+        self.simulation.note(f"{leader} shall not lead any more")
+        self._submit(AlterPartitionReassignments((Reassignment(TOPIC, 0, (*others, leader)),)))
+        self.simulation.after(60, self._elect)
+
     def _leave(self) -> None:
+        if self.share_members and self._random.random() < 0.5:
+            self._random.choice(self.share_members).leave()
+            return
         member = self._random.choice(self._everybody())
         if self._random.random() < 0.5:
             member.leave()
@@ -433,7 +506,7 @@ class ClusterScenario:
         """Every partition has its leader and its whole ISR, and every node serves in this start."""
         image = self.checker.image
         return (
-            len(image.topics_by_id) == 2
+            len(image.topics_by_id) == len(self._topics)
             and all(self.simulation.is_running(own_id) for own_id in self.nodes)
             and all(
                 own_id in image.brokers
@@ -506,6 +579,8 @@ class ClusterScenario:
         marks = [*ends, *counts, self.checker.read_count]
         if self.members:
             marks.append(sum(member.commit_count for member in self.members))
+        if self.share_members:
+            marks.append(self.checker.shares.accepted_count)
         return [*marks, *(member.beat_count for member in self.consumer_members)]
 
     def _check_end(self) -> None:
@@ -513,8 +588,20 @@ class ClusterScenario:
             self.checker.check_answered(4_000)
             self.checker.check_all_complete()
             self._check_images()
+            if self.share_members:
+                self.checker.shares.check_durable(self._share_states())
         except Violation as error:
             raise SimulationFailure(self.simulation.report(error)) from error
+
+    def _share_states(self) -> dict[ShareKey, ShareState]:
+        """What is known where the shard is led, as soon as it is loaded there."""
+        while True:
+            state = self.checker.image.partition(SHARE_TOPIC_ID, 0)
+            assert state is not None
+            if state.leader != NO_LEADER:
+                for shard in self.nodes[state.leader].router.shares.active_shards():
+                    return dict(shard.states.committed_items())
+            self.simulation.run(100)
 
     def _check_images(self) -> None:
         """All nodes that have come as far say the same, and so does the log."""

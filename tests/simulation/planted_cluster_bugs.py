@@ -147,7 +147,7 @@ _apply = ShardRuntime._apply
 _load = ShardRuntime.load
 
 
-def _answers_before_the_commit(
+def answers_before_the_commit(
     self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
 ) -> None:
     replies = tuple(
@@ -221,7 +221,7 @@ PLANTED: dict[str, PlantedBug] = {
         SimulatedStore, "set_leader_epoch", _cuts_to_its_high_watermark, KILLS, "committed"
     ),
     "coordinators answer before the commit": PlantedBug(
-        ShardRuntime, "_apply", _answers_before_the_commit, GROUPS, "offset|belongs to|owns"
+        ShardRuntime, "_apply", answers_before_the_commit, GROUPS, "offset|belongs to|owns"
     ),
     # Ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(

@@ -9,11 +9,11 @@ import os
 
 import pytest
 
-from tests.simulation.cluster_scenario import GROUPS, POWER, PROFILES, ClusterScenario
+from tests.simulation.cluster_scenario import GROUPS, POWER, PROFILES, SHARES, ClusterScenario
 from tests.simulation.simulation import SimulationFailure
 
-_DEFAULT_RUNS = 140
-_GROUP = 14
+_DEFAULT_RUNS = 160
+_GROUP = 16
 
 
 def seeds() -> range:
@@ -32,7 +32,7 @@ def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> No
 
 def test_trouble_is_had_and_work_is_done() -> None:
     """A simulation in which nothing happens would find nothing."""
-    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(16)]
+    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(18)]
     for run in runs:
         run.run()
     checkers = [run.checker for run in runs]
@@ -47,6 +47,10 @@ def test_trouble_is_had_and_work_is_done() -> None:
     assert sum(checker.epoch_count for checker in checkers) >= 50
     assert sum(checker.cut_count for checker in checkers) >= 5
     assert sum(checker.lost_count for checker in checkers) >= 1
+    shares = [checker.shares for checker in checkers]
+    assert sum(each.accepted_count for each in shares) >= 40
+    assert sum(each.again_count for each in shares) >= 10
+    assert sum(each.snapshot_count for each in shares) >= 10
     assert any(node.disk.state.snapshot for run in runs for node in run.nodes.values())
 
 
@@ -57,7 +61,7 @@ def test_the_same_seed_is_the_same_history() -> None:
         ends = [history.end_offset for history in run.checker.histories.values()]
         return run.simulation.event_count, run.simulation.now_ms, run.checker.read_count, ends
 
-    for profile in (PROFILES.index(POWER), PROFILES.index(GROUPS)):
+    for profile in (PROFILES.index(POWER), PROFILES.index(GROUPS), PROFILES.index(SHARES)):
         assert history(profile) == history(profile)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from node.controller.decisions import Decisions
+from tests.simulation import planted_share_bugs
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.planted_cluster_bugs import (
     PLANTED,
@@ -14,10 +15,10 @@ from tests.simulation.planted_group_bugs import PLANTED_IN_GROUPS
 from tests.simulation.simulation import SimulationFailure
 
 _SEEDS_MAX = 40
-_ALL = {**PLANTED, **PLANTED_IN_GROUPS}
+ALL = PLANTED | planted_share_bugs.PLANTED | PLANTED_IN_GROUPS
 
 
-@pytest.mark.parametrize("bug", _ALL.values(), ids=list(_ALL))
+@pytest.mark.parametrize("bug", ALL.values(), ids=list(ALL))
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
     monkeypatch.setattr(bug.owner, bug.name, bug.wrong)
     if bug.wrong is decides_on_what_is_committed:

@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -22,8 +23,11 @@ from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
+from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
+from node.router.handlers.offsets import list_offsets_here
+from node.router.log_positions import LogPositions
 from node.router.markers import MarkerWriter
 from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
@@ -35,6 +39,7 @@ from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 
+T = TypeVar("T")
 Response = TypeVar("Response")
 Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
@@ -72,8 +77,10 @@ class TurningFanout:
         store: int,
         number: int,
         batches: bytes,
+        is_client: bool = False,
         acks: int = -1,
         leader_epoch: int = -1,
+        timeout_ms: int = 30_000,
         base_offset: int = -1,
     ) -> Reply[Answer]:
         self.append_count += 1
@@ -83,7 +90,7 @@ class TurningFanout:
             store,
             number,
             batches,
-            False,
+            is_client,
             leader_epoch,
             acks,
             base_offset=base_offset,
@@ -197,6 +204,9 @@ class GroupRoom(RouterRoom):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.fanout = cast("Fanout", self.bus)
         self._heard = self.image
+        self.services.positions = LogPositions(
+            self.services, NoNeighbours(), partial(list_offsets_here, services=self.services)
+        )
         self.services.markers = MarkerWriter(self.services, NoNeighbours())
         self.services.enlistment = Enlistment(self.services, NoNeighbours(), self.loop)
         self._host()
@@ -211,6 +221,7 @@ class GroupRoom(RouterRoom):
         self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
         self.services.share_coordinators = self.shares
         self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
+        self.services.end_offsets = EndOffsets(self.services, NoNeighbours())
 
     def follow(self) -> None:
         super().follow()
@@ -288,6 +299,13 @@ class GroupRoom(RouterRoom):
     ) -> Response:
         assert listener == "PLAINTEXT"
         return self.wait(self.begin(handler, request, version))
+
+    def result(self, reply: Reply[T]) -> T:
+        """What comes, or the ApiError that is raised."""
+        arrived: asyncio.Future[None] = self.loop.create_future()
+        reply.on_done(lambda: arrived.set_result(None))
+        self.wait(arrived)
+        return reply.result()
 
     def turn_loop(self, seconds: float = 0.0) -> None:
         """Let the loop turn once, or for a while."""

@@ -227,8 +227,43 @@ class Thread:
         return {(name, index) for name, found in self.tasks.active.items() for index in found}
 
     @property
+    def warming(self) -> set[tuple[str, int]]:
+        return {(name, index) for name, found in self.tasks.warmup.items() for index in found}
+
+    @property
     def standby(self) -> set[tuple[str, int]]:
         return {(name, index) for name, found in self.tasks.standby.items() for index in found}
+
+
+class Telling(Thread):
+    """A member that tells how far its tasks have come: so many records before the end."""
+
+    lag: int | None = None
+
+    def beat(self) -> None:
+        is_join = self.epoch == 0
+        lags = {task: self.lag for task in sorted(self.warming) if self.lag is not None}
+        request = StreamsGroupHeartbeatRequest(
+            group_id="g",
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=30_000 if is_join else -1,
+            process_id=self.process if is_join else None,
+            topology=word_count() if is_join else None,
+            task_offsets=[
+                TaskOffset(subtopology_id=name, partition=index, offset=100_000 - lag)
+                for (name, index), lag in lags.items()
+            ],
+            task_end_offsets=[
+                TaskOffset(subtopology_id=name, partition=index, offset=100_000)
+                for name, index in lags
+            ],
+        )
+        request.active_tasks, request.standby_tasks, request.warmup_tasks = (
+            [TaskIds(subtopology_id=name, partitions=sorted(i)) for name, i in found.items()]
+            for found in self.tasks
+        )
+        self.hear(self.stage.ask(request, version=1).response(StreamsAnswer).response)
 
 
 def told(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:

@@ -6,16 +6,23 @@ logs and open transactions, and every node knows who fetches from it; whoever as
 together (node/cli/findings.py).
 """
 
+from typing import Final
+
 from cluster.metadata.image import PartitionImage, TopicImage
 from cluster.metadata.settings import topic_settings
 from coordinator.group.requests import ExplainAllGroups, ExplainGroup
+from coordinator.share.partition import SharePartition
+from coordinator.share.runs import RecordState
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.insight import (
     ExplainedGroup,
+    ExplainedLock,
     ExplainedPartition,
     ExplainedReader,
+    ExplainedSharing,
     ExplainedTopicPartitions,
     ExplainGroupRequest,
     ExplainGroupResponse,
@@ -25,6 +32,9 @@ from protocol.messages.insight import (
 )
 from storage.environment import StorageError
 from storage.reader import StoreReader
+
+LOCKS_MAX: Final = 20
+"""Of one group in one partition that are told one by one."""
 
 
 async def handle_explain_group(
@@ -138,11 +148,47 @@ def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPa
         if place is None or reader is None:
             explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return explained
+        here = TopicPartition(topic.topic_id, index)
+        clock_ms = services.share_partitions.now_ms()
+        explained.sharing = [
+            _sharing(group_id, machine, clock_ms)
+            for group_id, machine in services.share_partitions.at(here)
+        ]
         try:
             _fill_from_log(explained, reader, place[1], services.now_ms())
         except StorageError:
             explained.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return explained
+
+
+def _sharing(group_id: str, machine: SharePartition, now_ms: int) -> ExplainedSharing:
+    sharing = ExplainedSharing(
+        group_id=group_id, start_offset=machine.start_offset, end_offset=machine.end_offset
+    )
+    for run in machine.runs():
+        count = run.end - run.start
+        match run.state:
+            case RecordState.AVAILABLE if run.due_ms > now_ms:
+                sharing.resting_count += count
+            case RecordState.AVAILABLE:
+                sharing.available_count += count
+            case RecordState.ARCHIVING:
+                sharing.archiving_count += count
+            case RecordState.ACQUIRED:
+                sharing.held_count += count
+                if len(sharing.locks) < LOCKS_MAX:
+                    sharing.locks.append(
+                        ExplainedLock(
+                            member_id=run.member_id,
+                            start_offset=run.start,
+                            end_offset=run.end,
+                            delivery_count=run.delivery_count,
+                            left_ms=max(run.due_ms - now_ms, 0),
+                        )
+                    )
+            case _:
+                pass  # done with
+    return sharing
 
 
 def _as_the_metadata_say(

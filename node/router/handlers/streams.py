@@ -1,14 +1,18 @@
-"""Streams groups (KIP-1071): StreamsGroupHeartbeat (88, 0-1), StreamsGroupDescribe (89, 0-1).
+"""Streams groups (KIP-1071): StreamsGroupHeartbeat (88, 0-1), StreamsGroupDescribe (89, 0-1),
+StreamsGroupTopologyDescriptionUpdate (93, 0).
 
-v1 of both (KIP-1331) can ask for the whole topology's description and show it: nobody is asked for
-it here, as in a Kafka without the plugin that would take it. StreamsGroupDescribe v1 also names the
-assignor.
+v1 of the heartbeat asks a member for the description of the whole topology, which comes by 93 and
+is shown by v1 of StreamsGroupDescribe (KIP-1331). Kafka has a plugin to keep it; here the
+coordinator does, in memory, and asks again when it has moved. StreamsGroupDescribe v1 also names
+the assignor.
 
 What a group does is decided in coordinator.group; here stand who may ask and see which topics, and
 how the internal topics come into being that a topology lacks. They are made with the rights of the
 member that asks, as if it had made them itself; what keeps them from being made stands in the
 answer, whose status says that they are missing until they are there.
 """
+
+from typing import Final
 
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
 from cluster.metadata.features import STREAMS_VERSION
@@ -28,10 +32,12 @@ from protocol.messages.streams import (
     StreamsGroupDescribeResponse,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
 )
 
-NOT_STORED = 1
-"""Of a topology's description: there is none."""
+DESCRIPTION_BYTES_MAX: Final = 1 << 20
+"""Of a request with the description of a topology, which stays in memory."""
 
 
 async def handle_streams_group_heartbeat(
@@ -123,7 +129,11 @@ async def handle_streams_group_describe(
             groups=[_undescribed(group_id, code) for group_id in request.group_ids]
         )
     waiting = [
-        services.coordinators.call(group_id, DescribeStreamsGroup(group_id), context)
+        services.coordinators.call(
+            group_id,
+            DescribeStreamsGroup(group_id, request.include_topology_description),
+            context,
+        )
         if services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         else None
         for group_id in request.group_ids
@@ -131,8 +141,6 @@ async def handle_streams_group_describe(
     groups: list[DescribedGroup] = []
     for group_id, reply in zip(request.group_ids, waiting, strict=True):
         described = await _described(group_id, reply, context, services)
-        if request.include_topology_description and not described.error_code:
-            described.topology_description_status = NOT_STORED
         if request.include_authorized_operations and not described.error_code:
             described.authorized_operations = services.authorizer.authorized_operations(
                 context, ResourceType.GROUP, group_id
@@ -174,4 +182,39 @@ def _may_see(described: DescribedGroup, context: RequestContext, services: Servi
     return all(
         services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
         for name in names
+    )
+
+
+async def handle_streams_group_topology_description_update(
+    request: StreamsGroupTopologyDescriptionUpdateRequest,
+    context: RequestContext,
+    services: Services,
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """A member describes its topology, as it was asked to."""
+    authorizer = services.authorizer
+    if not _is_on(services):
+        return _not_taken(ErrorCode.UNSUPPORTED_VERSION)
+    if not authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return _not_taken(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id or not request.member_id:
+        what = "MemberId" if request.group_id else "GroupId"
+        return _not_taken(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
+    if len(context.frame) > DESCRIPTION_BYTES_MAX:
+        return _not_taken(
+            ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
+            f"A description of more than {DESCRIPTION_BYTES_MAX} bytes is not kept.",
+        )
+    try:
+        response = await services.coordinators.call(request.group_id, request, context)
+    except ApiError as error:
+        return _not_taken(error.code, error.message)
+    assert isinstance(response, StreamsGroupTopologyDescriptionUpdateResponse)
+    return response
+
+
+def _not_taken(
+    code: ErrorCode, message: str | None = None
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    return StreamsGroupTopologyDescriptionUpdateResponse(
+        error_code=code, error_message=message or code.message
     )

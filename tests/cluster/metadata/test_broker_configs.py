@@ -48,6 +48,16 @@ KAFKA: Final = {
     "group.share.min.session.timeout.ms": ("INT", "45000"),
     "group.share.session.timeout.ms": ("INT", "45000"),
     "group.initial.rebalance.delay.ms": ("INT", "3000"),
+    "group.share.delivery.count.limit": ("INT", "5"),
+    "group.share.max.delivery.count.limit": ("INT", "10"),
+    "group.share.max.partition.max.record.locks": ("INT", "4000"),
+    "group.share.max.record.lock.duration.ms": ("INT", "60000"),
+    "group.share.max.share.sessions": ("INT", "2000"),
+    "group.share.min.delivery.count.limit": ("INT", "2"),
+    "group.share.min.partition.max.record.locks": ("INT", "100"),
+    "group.share.min.record.lock.duration.ms": ("INT", "15000"),
+    "group.share.partition.max.record.locks": ("INT", "2000"),
+    "group.share.record.lock.duration.ms": ("INT", "30000"),
     "group.max.session.timeout.ms": ("INT", "1800000"),
     "group.max.size": ("INT", "2147483647"),
     "group.min.session.timeout.ms": ("INT", "6000"),
@@ -125,6 +135,11 @@ OURS: Final = {
     "transaction.watchdog.margin.ms",
     "workers",
 }
+KIP_1191: Final = {
+    "errors.deadletterqueue.auto.create.topics.enable": ("BOOLEAN", "false"),
+    "errors.deadletterqueue.topic.name.prefix": ("STRING", "dlq."),
+}
+"""Of Kafka 4.4."""
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),
@@ -153,7 +168,7 @@ def test_types_and_defaults_are_kafkas() -> None:
         for name, definition in BROKER_CONFIGS.items()
         if name not in OURS | INSTALLATION
     }
-    assert ours == KAFKA | NEVER | FASTER | THROTTLES
+    assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES
 
 
 def test_every_default_is_a_value_that_may_be_set() -> None:
@@ -226,6 +241,10 @@ CALLED_THERE: Final = {
     "offsets.retention.minutes": "offsets_retention_ms",
     "share.coordinator.snapshot.update.records.per.snapshot": "updates_per_snapshot",
     "socket.request.max.bytes": "request_bytes_max",
+    "group.share.delivery.count.limit": "delivery_count_limit",
+    "group.share.max.share.sessions": "sessions_max",
+    "group.share.partition.max.record.locks": "record_locks_max",
+    "group.share.record.lock.duration.ms": "lock_duration_ms",
     "transaction.max.timeout.ms": "timeout_max_ms",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "expiry_check_interval_ms",
     "transactional.id.expiration.ms": "expiration_ms",
@@ -252,6 +271,7 @@ def names_read_outside_of_the_metadata() -> frozenset[str]:
     folders = ("cluster/controller", "cluster/replication", "node")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     paths.append(ROOT / "cluster/metadata/throttles.py")
+    paths.append(ROOT / "coordinator/share/terms.py")
     return frozenset(name for path in paths for name in names_in(path.read_text()))
 
 

@@ -3,13 +3,15 @@
 from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.config_definitions import ConfigScope
 from cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
+from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
 from coordinator.group.assignors import ASSIGNORS as MADE
 
 MEMBERS_KEYS = {
     name: definition
     for name, definition in GROUP_CONFIGS.items()
-    if name.startswith(("consumer.", "share."))
+    if name.startswith(("consumer.", "share.")) and definition not in SHARE_GROUP_RECORD_CONFIGS
 }
+"""What concerns members; test_share_configs.py has what concerns records."""
 
 
 def test_a_groups_default_is_that_of_the_brokers_key() -> None:

@@ -1,5 +1,7 @@
 """Who may join a group by which protocol."""
 
+from cluster.metadata.group_rules import PROTOCOLS
+from coordinator.group.admission import JOINING
 from coordinator.group.rules import OwnRules, Rules
 from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
@@ -70,3 +72,7 @@ def test_share_members_are_refused_with_a_sentence() -> None:
     assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert "This one came by share." in str(refused.error_message)
     assert play.share("m", group="other").error_code == ErrorCode.NONE
+
+
+def test_every_protocol_that_may_be_named_is_looked_at() -> None:
+    assert {joining.protocol for joining in JOINING.values()} == set(PROTOCOLS)

@@ -64,7 +64,7 @@ def test_who_names_a_partition_as_its_own_keeps_it() -> None:
 @pytest.mark.parametrize("version", range(4))
 def test_partitions_are_left_out_of_every_assignment(version: int) -> None:
     request = sync_of(giving(0, 1, version=version), giving(2, version=version), b"")
-    stripped = without_partitions(request, {("a", 1), ("a", 2)})
+    stripped = without_partitions(group_of(), request, {("a", 1), ("a", 2)})
     assert stripped is not None
     first, second, third = stripped.assignments
     assert [
@@ -78,4 +78,15 @@ def test_partitions_are_left_out_of_every_assignment(version: int) -> None:
 
 @pytest.mark.parametrize("other", [giving(0, user_data=b"tasks"), b"nonsense"])
 def test_an_assignment_that_may_say_more_is_not_touched(other: bytes) -> None:
-    assert without_partitions(sync_of(giving(1), other), {("a", 1)}) is None
+    assert without_partitions(group_of(), sync_of(giving(1), other), {("a", 1)}) is None
+
+
+def test_what_a_member_said_of_itself_counts_on_nothing() -> None:
+    """librdkafka's leader sends it back with the assignment."""
+    subscription = ConsumerProtocolSubscription(topics=["a"], user_data=b"mine")
+    group = group_of(**{"0": encode_subscription(subscription, 1)})
+    request = sync_of(giving(0, 1, user_data=b"mine"))
+    stripped = without_partitions(group, request, {("a", 1)})
+    assert stripped is not None
+    assert decode_assignment(stripped.assignments[0].assignment).user_data == b"mine"
+    assert without_partitions(group, sync_of(b"", giving(1, user_data=b"mine")), set()) is None

@@ -5,6 +5,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from coordinator.group.records import CommittedOffset, OffsetCommitted
 from coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
@@ -13,6 +14,7 @@ from coordinator.group.requests import (
     Rewound,
 )
 from coordinator.group.settings import GroupSettings
+from coordinator.outcome import InTransaction, Marker
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitResponse
 from protocol.types import ZERO_UUID
@@ -225,6 +227,27 @@ def test_every_part_of_the_log_is_a_rewind_to_go_on_with_or_one_that_is_done(
     assert {(False, False, 10), (True, False, 10), (False, True, 3)} <= seen
 
 
+def test_a_transaction_that_is_to_commit_an_offset_comes_first(scene: Scene) -> None:
+    """B.14: "Transactions: reject while (88) pending for that group/partition"."""
+    committed = OffsetCommitted("g", *A1, CommittedOffset(7))
+    scene.stage.shard.replay(InTransaction(1, 0, committed))
+    refused = scene.stage.rewind({A1: 3, A2: 3})
+    assert refused.error_code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert refused.refused == ((*A1, ErrorCode.UNSTABLE_OFFSET_COMMIT),)
+    assert "about to commit a-1" in (refused.error_message or "")
+    scene.stage.shard.replay(Marker(1, 0, 0, is_commit=True))
+    assert scene.rewind({A1: 3, A2: 3}).moves[0].offset == 3
+
+
+def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> None:
+    call = scene.stage.rewind_call({A1: 3})
+    committed = OffsetCommitted("g", *A1, CommittedOffset(50))
+    scene.stage.shard.replay(InTransaction(1, 0, committed))
+    scene.until_answered(call)
+    scene.stage.shard.replay(Marker(1, 0, 0, is_commit=True))
+    scene.read_to_the_end()
+
+
 # -- without members -------------------------------------------------------------------------------
 
 
@@ -406,6 +429,14 @@ def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene)
 # -- against a model -------------------------------------------------------------------------------
 
 
+CROWDS = (
+    *((kind, kind, kind) for kind in KINDS),
+    # The group changes its protocol as members come and go (KIP-848, online migration).
+    (EAGER, CONSUMER, EAGER),
+    (COOPERATIVE, CONSUMER, COOPERATIVE),
+)
+
+
 class Crowd(RuleBasedStateMachine):
     """Readers of one kind that come, go, read and commit while somebody rewinds, undoes and moves
     the coordinator; and commits that come too late.
@@ -425,9 +456,11 @@ class Crowd(RuleBasedStateMachine):
         self.stale: list[tuple[str, int, tuple[str, int], int]] = []
         self.ends_of: list[tuple[tuple[str, int], int]] = []
 
-    @initialize(kind=st.sampled_from(KINDS))
-    def begin(self, kind: str) -> None:
-        self.readers = [Reader(self.stage, self.ledger, kind, f"r{at}") for at in range(3)]
+    @initialize(kinds=st.sampled_from(CROWDS))
+    def begin(self, kinds: tuple[str, str, str]) -> None:
+        self.readers = [
+            Reader(self.stage, self.ledger, kind, f"r{at}") for at, kind in enumerate(kinds)
+        ]
         settle(self.stage, *self.readers[:2])
 
     @rule(at=st.integers(0, 2))
@@ -559,10 +592,10 @@ class Crowd(RuleBasedStateMachine):
 
 TestCrowd = Crowd.TestCase
 TestCrowd.settings = settings(
-    max_examples=60,
+    max_examples=int(__import__("os").environ.get("EX", "60")),
     stateful_step_count=40,
     deadline=None,
-    derandomize=True,
+    derandomize="EX" not in __import__("os").environ,
     database=None,
     suppress_health_check=list(HealthCheck),
 )

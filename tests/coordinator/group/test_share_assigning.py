@@ -4,7 +4,6 @@ from coordinator.group.assigning import ConsumerStep
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share import ShareGroup
 from coordinator.group.share_assigning import (
-    UNKNOWN_OFFSET,
     ShareMembership,
     assign_if_due,
     assign_now,
@@ -21,7 +20,7 @@ from coordinator.group.share_records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.group.share_requests import InitializeStates
+from coordinator.group.share_requests import UNKNOWN_OFFSET, InitializeStates
 from coordinator.group.topics import TopicCatalog
 from coordinator.outcome import Send
 from coordinator.timeline import Timeline

@@ -3,6 +3,7 @@
 import pytest
 
 from coordinator.group.requests import CommitInTransaction
+from coordinator.group.settings import GroupSettings
 from coordinator.group.share_groups import STATES_AGAIN_MS
 from coordinator.group.share_requests import (
     DeleteStates,
@@ -117,6 +118,24 @@ def test_a_catalog_that_lags_behind_takes_nothing_from_members() -> None:
     stage.reload()
     stage.catch_up()
     assert stage.shares().epoch == epoch
+
+
+def test_a_target_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> None:
+    stage = ShareStage({"a": 2}, GroupSettings(share_assignment_interval_ms=100))
+    first = Sharer(stage, "m")
+    first.beat()
+    stage.keep_states()
+    first.beat()
+    stage.share("n")
+    full, stage.image = stage.image, type(stage.image).empty()
+    stage.reload()
+    stage.tick(5 * STATES_AGAIN_MS)
+    group = stage.shares()
+    assert (group.epoch, group.target_epoch) == (3, 2)
+    stage.shard.topics = TopicCatalog(full)
+    stage.tick(STATES_AGAIN_MS)
+    assert group.target_epoch == 3
+    assert {len(group.target(name)[A]) for name in ("m", "n")} == {1}
 
 
 def test_what_is_on_the_way_waits_for_a_catalog_that_lags_behind() -> None:

@@ -50,6 +50,15 @@ def test_offsets_are_set_for_what_exists() -> None:
     assert Alteration.of(request, TOPICS).offsets == {A: {0: 5}}
 
 
+def test_no_offset_is_below_the_one_that_is_still_to_be_found() -> None:
+    request = to_alter(a={0: -1, 1: -2})
+    plan = Alteration.of(request, TOPICS)
+    assert plan.offsets == {A: {0: -1}}
+    [topic] = altered(request, plan, {A: {0: ErrorCode.NONE}}, TOPICS).responses
+    codes = [partition.error_code for partition in topic.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
+
+
 def test_every_partition_is_told_its_fate() -> None:
     request = to_alter(a={0: 5, 1: 6, 2: 7}, b={0: 1}, none={0: 1})
     plan = Alteration.of(request, TOPICS)

@@ -4,14 +4,22 @@ import random
 
 import pytest
 
+from coordinator.group.requests import CommitInTransaction
 from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.messages.groups import MemberIdentity
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+)
 from tests.support.streams_playbook import (
     REBALANCE_TIMEOUT_MS,
     STANDBY,
     STREAMS,
     StreamsStage,
+    Telling,
     Thread,
     settle_threads,
 )
@@ -156,6 +164,38 @@ def test_a_commit_of_an_older_epoch_counts_for_tasks_held_since() -> None:
     assert commit(stage, "a", first, "elsewhere", kept) == ErrorCode.STALE_MEMBER_EPOCH
 
 
+def test_commits_in_transactions_are_fenced_likewise() -> None:
+    stage = StreamsStage()
+    a = Thread(stage, "a")
+    settle_threads(a)
+    first = a.epoch
+    b = Thread(stage, "b")
+    settle_threads(a, b)
+    [kept] = [index for name, index in a.active if name == "0"][:1]
+    [gone] = [index for name, index in b.active if name == "0"][:1]
+
+    def commit_in_transaction(member_id: str, epoch: int, index: int) -> int:
+        partition = TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=5)
+        request = TxnOffsetCommitRequest(
+            transactional_id="t",
+            group_id="g",
+            producer_id=7,
+            producer_epoch=0,
+            member_id=member_id,
+            generation_id_or_member_epoch=epoch,
+            topics=[TxnOffsetCommitRequestTopic(name="in", partitions=[partition])],
+        )
+        call = stage.ask(CommitInTransaction(request, is_verified=True), version=3)
+        return call.response(TxnOffsetCommitResponse).topics[0].partitions[0].error_code
+
+    assert commit_in_transaction("a", a.epoch, kept) == ErrorCode.NONE
+    assert commit_in_transaction("a", first, kept) == ErrorCode.NONE
+    assert commit_in_transaction("a", first, gone) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit_in_transaction("a", a.epoch + 1, kept) == ErrorCode.STALE_MEMBER_EPOCH
+    assert commit_in_transaction("x", a.epoch, kept) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit_in_transaction("", -1, kept) == ErrorCode.NONE
+
+
 def test_fetches_are_fenced_but_for_administrators() -> None:
     stage = StreamsStage()
     m = Thread(stage, "m")
@@ -256,7 +296,8 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
         thread = threads.get(name)
         roll = random_.random()
         if thread is None:
-            threads[name] = Thread(stage, name, process=random_.choice(["p", "q", "r"]))
+            kind = random_.choice([Thread, Telling])
+            threads[name] = kind(stage, name, process=random_.choice(["p", "q", "r"]))
             threads[name].beat()
         elif roll < 0.08:
             stage.streams_beat(name, -1)
@@ -268,6 +309,8 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
             if thread.epoch:
                 stage.streams_call(name, thread.epoch, owned=thread.tasks)
         else:
+            if isinstance(thread, Telling):
+                thread.lag = random_.choice([None, 50_000, 0])
             thread.beat()
         seen: dict[tuple[str, int], str] = {}
         held: set[tuple[str, str, int]] = set()
@@ -275,10 +318,13 @@ def test_random_lives_keep_one_owner_for_every_task(seed: int) -> None:
             for task in each.active:
                 assert task not in seen, f"seed {seed}, turn {turn}: {owner} and {seen[task]}"
                 seen[task] = owner
-            for task in each.active | each.standby:
+            for task in each.active | each.standby | each.warming:
                 key = (each.process, *task)
                 assert key not in held, f"seed {seed}, turn {turn}: {key} twice in a process"
                 held.add(key)
+    for each in threads.values():
+        if isinstance(each, Telling):
+            each.lag = 0
     if threads:
         settle_threads(*threads.values(), rounds=40)
         assert len({task for each in threads.values() for task in each.active}) == 6

@@ -1,15 +1,30 @@
 """A transaction shard's dialogues with clients, markers and time, and any prefix of its log."""
 
+from pathlib import Path
+from typing import NamedTuple
+
 import msgspec
 import pytest
 
+from coordinator.outcome import Command, Reply, TimerKey
 from coordinator.runtime import LogEntry
 from coordinator.transaction.records import TransactionStored, encode
+from coordinator.transaction.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    MarkersWritten,
+)
 from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.shard import HELD_COUNT_MAX, HOLD_MS
+from coordinator.transaction.shard import HELD_COUNT_MAX, HOLD_MS, TransactionShard
 from coordinator.transaction.transaction import EPOCH_MAX, Transaction, TransactionState
 from protocol.errors import ErrorCode
-from protocol.messages.transactions import EndTxnResponse, InitProducerIdResponse
+from protocol.messages.transactions import (
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from tests.support.transaction_playbook import TIMEOUT_MS, TransactionPlaybook
 
 A0, B1 = ("a", 0), ("b", 1)
@@ -368,3 +383,131 @@ def test_what_is_loaded_is_what_was_there() -> None:
     before = tables()
     play.reload()
     assert tables() == before
+
+
+# -- docs/coordinators/transactions.md -------------------------------------------------------------
+
+TABLE = Path(__file__).parents[3] / "docs" / "coordinators" / "transactions.md"
+OWNER = (10, 7)
+IDLE_MS = 1_000_000
+UNKNOWN = "(unknown)"
+TIMERS: dict[str, TimerKey] = {"Timeout": ("timeout", "t"), "Expiry": ("expiry",)}
+INTERNAL = {*TIMERS, "Markers are written"}
+
+
+class Row(NamedTuple):
+    """A transition: what happens in a state, what becomes of it, how much the epoch grows, what is
+    answered. `waits` is an answer that comes when the markers are written, or after a while
+    CONCURRENT_TRANSACTIONS."""
+
+    state: str
+    event: str
+    client: str
+    next_state: str
+    epoch: str
+    answer: str
+
+
+def documented() -> set[Row]:
+    """The rows of the table."""
+    lines = TABLE.read_text().splitlines()
+    begin = lines.index("| State | Event | Client | Next state | Epoch | Answer |")
+    rows = set()
+    for line in lines[begin + 2 :]:
+        if not line.startswith("|"):
+            break
+        state, event, client, *rest = (cell.strip() for cell in line.strip("|").split("|"))
+        for version in ("V1", "V2") if client == "any" else (client,):
+            rows.add(Row(state, event, version, *rest))
+    return rows
+
+
+def transaction_in(state: TransactionState, version: int) -> Transaction:
+    is_open = state is TransactionState.ONGOING or state.is_prepared
+    return Transaction(
+        producer_id=OWNER[0],
+        producer_epoch=OWNER[1],
+        timeout_ms=TIMEOUT_MS,
+        state=state,
+        partitions=frozenset({A0}) if is_open else frozenset(),
+        last_update_ms=0,
+        start_ms=0,
+        client_version=version,
+    )
+
+
+def events(version: int) -> dict[str, tuple[object, int]]:
+    """What may happen, and when: requests of the owner, and the shard's own timers."""
+    now_ms = 5_000
+
+    def end(epoch: int, *, is_commit: bool) -> EndTransaction:
+        request = EndTxnRequest(
+            transactional_id="t",
+            producer_id=OWNER[0],
+            producer_epoch=epoch,
+            committed=is_commit,
+        )
+        return EndTransaction(request, version, -1)
+
+    init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=TIMEOUT_MS)
+    found: dict[str, tuple[object, int]] = {
+        "InitProducerId": (InitProducer(init, 99), now_ms),
+        "AddPartitions": (AddPartitions("t", *OWNER, frozenset({B1}), version), now_ms),
+        "EndTxn commit": (end(OWNER[1], is_commit=True), now_ms),
+        "EndTxn abort": (end(OWNER[1], is_commit=False), now_ms),
+        "EndTxn commit, epoch before": (end(OWNER[1] - 1, is_commit=True), now_ms),
+        "EndTxn abort, epoch before": (end(OWNER[1] - 1, is_commit=False), now_ms),
+        "Any request, later epoch": (end(OWNER[1] + 1, is_commit=True), now_ms),
+        "Markers are written": (MarkersWritten("t", *OWNER), now_ms),
+        "Timeout": (None, TIMEOUT_MS + 1),
+        "Expiry": (None, IDLE_MS),
+    }
+    return found
+
+
+def answer_of(replies: tuple[Reply, ...], *, waits: bool) -> str:
+    if not replies:
+        return "waits" if waits else ""
+    response = replies[0].response
+    code = response if isinstance(response, int) else getattr(response, "error_code", None)
+    return "" if code is None else ErrorCode(code).name
+
+
+def observed() -> set[Row]:
+    """What the machine does in every state with everything that may happen."""
+    rows = set()
+    states = [s for s in TransactionState if s.value <= TransactionState.COMPLETE_ABORT]
+    for version in (1, 2):
+        for state in (None, *states):
+            for name, (what, now_ms) in events(version).items():
+                shard = TransactionShard(TransactionSettings(expiration_ms=IDLE_MS))
+                if state is not None:
+                    known = transaction_in(state, version)
+                    shard.replay(TransactionStored("t", known))
+                if name in TIMERS:
+                    outcome = shard.fire(TIMERS[name], now_ms)
+                else:
+                    command = Command(request=what, request_id=1, api_version=5)
+                    outcome = shard.handle(command, now_ms)
+                label = UNKNOWN if state is None else state.label
+                next_label, epoch = label, "+0"
+                for record in outcome.records:
+                    after = record.transaction
+                    next_label = UNKNOWN if after is None else after.state.label
+                    if after is not None:
+                        epoch = "0" if state is None else f"+{after.producer_epoch - OWNER[1]}"
+                if name in INTERNAL and not outcome.records:
+                    continue
+                is_asked = bool(outcome.sends)
+                assert is_asked is (next_label.startswith("Prepare") and bool(outcome.records)), (
+                    "markers are asked for with every decision, and only then"
+                )
+                answer = answer_of(outcome.replies, waits=name not in INTERNAL)
+                rows.add(Row(label, name, f"V{version}", next_label, epoch, answer))
+    return rows
+
+
+def test_the_table_of_transitions_is_what_the_machine_does() -> None:
+    told, done = documented(), observed()
+    assert told - done == set(), "the table has rows that are not true"
+    assert done - told == set(), "the machine does what is not in the table"

@@ -21,8 +21,10 @@ from protocol.messages.insight import (
     ExplainedCommits,
     ExplainedEvent,
     ExplainedGroup,
+    ExplainedLock,
     ExplainedMember,
     ExplainedReader,
+    ExplainedSharing,
     ExplainedTopic,
 )
 
@@ -314,3 +316,35 @@ def test_an_offset_that_a_transaction_may_change_is_told() -> None:
 
 def test_partitions_that_the_group_does_not_read_are_passed_over() -> None:
     assert reading(group(member(owned=[]), committed=None)) == []
+
+
+# -- a share group in a partition -----------------------------------------------------------------
+
+
+def shared(**given: object) -> PartitionView:
+    sharing = ExplainedSharing(group_id="g", start_offset=2, end_offset=6)
+    for name, value in given.items():
+        setattr(sharing, name, value)
+    other = ExplainedSharing(group_id="other", held_count=1)
+    return replace(VIEW, sharing=(sharing, other))
+
+
+def test_who_holds_the_records_of_a_share_group_is_named() -> None:
+    lock = ExplainedLock(
+        member_id="m", start_offset=2, end_offset=5, delivery_count=3, left_ms=12_000
+    )
+    found = group(member(), committed=None, group_type="share")
+    assert reading(found, shared(held_count=4, locks=[lock])) == [
+        "t-0 has 4 records in members' hands, the first in those of m (app at 10.0.0.1): offsets 2"
+        " to 4, delivered 3 times, for 12 s more."
+    ]
+    assert reading(found, shared(held_count=4, available_count=1, locks=[lock])) == []
+
+
+def test_records_of_a_share_group_that_rest_or_are_given_up_are_told() -> None:
+    found = group(member(), committed=None, group_type="share")
+    assert reading(found, shared(resting_count=1, archiving_count=2)) == [
+        "t-0 has 1 record resting before the next delivery.",
+        "t-0 has 2 records on the way to the dead-letter topic.",
+    ]
+    assert reading(found, shared()) == []

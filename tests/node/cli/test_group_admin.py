@@ -26,7 +26,9 @@ def listed(kafka: Run, *arguments: str) -> dict[str, dict[str, object]]:
 def configs(kafka: Run, group: str) -> dict[str, str]:
     rows = kafka("config", "list", "group", group, "-o", "json").json()
     assert isinstance(rows, list)
-    return {row["key"]: row["value"] for row in rows}
+    # The profile may have set others for all groups.
+    own = [row for row in rows if row["source"] == "group_config"]
+    return {row["key"]: row["value"] for row in own}
 
 
 @contextmanager

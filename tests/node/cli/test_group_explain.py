@@ -6,8 +6,18 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.share import (
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from tests.node.cli.conftest import Run
 from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
 
 pytestmark = [
     pytest.mark.e2e,
@@ -132,3 +142,51 @@ def test_a_group_at_rest_has_nothing_to_explain(
 
     wait_until(is_stable)
     consumer.close()
+
+
+def test_a_share_group_says_who_holds_its_records(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    assert kafka("group", "explain", group_name).exit_code == 1, "but now there are coordinators"
+    with WireClient(bootstrap) as wire:
+        member = "m" * 22
+        configured = kafka("config", "set", "group", group_name, "share.auto.offset.reset=earliest")
+        assert configured.exit_code == 0, configured.stderr
+        kafka("produce", topic, "one", "two", "-p", "0")
+
+        def joins() -> bool:
+            request = ShareGroupHeartbeatRequest(
+                group_id=group_name, member_id=member, subscribed_topic_names=[topic]
+            )
+            answer = wire.ask(request, 1, ShareGroupHeartbeatResponse)
+            return answer.error_code == 0 and answer.assignment is not None
+
+        wait_until(joins)
+        topic_id = (
+            wire.ask(
+                MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12, MetadataResponse
+            )
+            .topics[0]
+            .topic_id
+        )
+
+        def fetches() -> bool:
+            partition = FetchPartition(partition_index=0)
+            request = ShareFetchRequest(
+                group_id=group_name,
+                member_id=member,
+                max_wait_ms=100,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                max_records=100,
+                batch_size=100,
+                topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
+            )
+            answer = wire.ask(request, 2, ShareFetchResponse)
+            return any(p.acquired_records for t in answer.responses for p in t.partitions)
+
+        wait_until(fetches)
+        assert has_finding(kafka, group_name, f"{topic}-0 has 2 records in members' hands")
+        lag = kafka("group", "lag", group_name, "-o", "json").json()
+        assert isinstance(lag, list)
+        assert {row["partition"]: row["lag"] for row in lag}[0] == 2

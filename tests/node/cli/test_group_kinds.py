@@ -14,6 +14,7 @@ from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
 )
 from protocol.messages.insight import ExplainedGroup
+from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
@@ -29,9 +30,17 @@ def session(bootstrap: str) -> Iterator[Session]:
         yield session
 
 
+def coordinated(session: Session, group: str) -> Facts:
+    """There are coordinators, of whatever group: asking for one makes their topic."""
+    facts = Facts(session)
+    facts.groups([group])
+    return facts
+
+
 def test_consumers_are_put_out_one_and_all(
     session: Session, bootstrap: str, topic: str, group_name: str
 ) -> None:
+    facts = coordinated(session, group_name)
     with WireClient(bootstrap) as wire:
         for member in ("first", "second"):
             request = ConsumerGroupHeartbeatRequest(
@@ -46,9 +55,25 @@ def test_consumers_are_put_out_one_and_all(
                     wire.ask(request, 1, ConsumerGroupHeartbeatResponse).error_code == 0
                 )
             )
-    facts = Facts(session)
     [group] = facts.existing([group_name])
     assert {member.member_id for member in group.told.members} == {"first", "second"}
+    put_out(session, group.coordinator, group.told)
+    [left] = facts.existing([group_name])
+    assert (left.told.group_state, left.told.members) == ("Empty", [])
+
+
+def test_members_of_share_groups_are_seen_and_put_out(
+    session: Session, bootstrap: str, topic: str, group_name: str
+) -> None:
+    facts = coordinated(session, group_name)
+    with WireClient(bootstrap) as wire:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group_name, member_id="m", subscribed_topic_names=[topic]
+        )
+        wait_until(lambda: wire.ask(request, 1, ShareGroupHeartbeatResponse).error_code == 0)
+    [group] = facts.existing([group_name])
+    assert (group.told.group_type, group.topics()) == ("share", [topic])
+    assert [member.member_id for member in group.told.members] == ["m"]
     put_out(session, group.coordinator, group.told)
     [left] = facts.existing([group_name])
     assert (left.told.group_state, left.told.members) == ("Empty", [])

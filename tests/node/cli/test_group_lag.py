@@ -51,6 +51,16 @@ def test_lag_adds_up_by_topic_and_by_group(kafka: Run, topic: str, group: str) -
     assert of_all[group] == 3
 
 
+def test_a_description_tells_bytes_and_seconds_too(kafka: Run, topic: str, group: str) -> None:
+    documents = kafka("group", "describe", group, "-o", "json").json()
+    assert isinstance(documents, list)
+    [row] = documents[0]["offsets"]
+    assert (row["committed"], row["lag"]) == (2, 3)
+    assert row["bytes"] > 61
+    assert 0 < row["seconds"] < 60
+    assert "SECONDS" in kafka("group", "describe", group).stdout
+
+
 def test_one_topic_may_be_looked_at(kafka: Run, topic: str, group: str) -> None:
     assert {row["topic"] for row in rows(kafka, group, "-t", topic)} == {topic}
     missing = kafka("group", "lag", group, "-t", "no-such-topic")

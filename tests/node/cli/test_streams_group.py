@@ -40,7 +40,10 @@ def application(bootstrap: str, topic: str, group_name: str) -> str:
     return group_name
 
 
-def test_a_streams_group_is_described(kafka: Run, topic: str, application: str) -> None:
+def test_a_streams_group_is_listed_and_described(kafka: Run, topic: str, application: str) -> None:
+    listed = kafka("group", "list", "--type", "streams", "-o", "json").json()
+    assert isinstance(listed, list)
+    assert application in {row["group"] for row in listed}
     told = kafka("group", "describe", application, "-o", "json").json()
     assert isinstance(told, list)
     [document] = told

@@ -1,6 +1,5 @@
 """ShareGroupHeartbeat and ShareGroupDescribe through their handlers and coordinators."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from cluster.metadata.features import SHARE_VERSION
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.records import FeatureLevelChanged
 from coordinator.share.requests import Summary
-from node.bus.reply import drive
 from node.router.authorizer import NOT_ASKED, Operation, ResourceType
 from node.router.handlers.groups import (
     handle_delete_groups,
@@ -98,14 +96,8 @@ def joined(room: GroupRoom, *, group: str = "s", topics: list[str] | None = None
 
 def state_epoch_of(room: GroupRoom, group: str, topic_id: Uuid, index: int) -> int:
     """The epoch of what the share coordinator knows, 0 if it knows nothing."""
-
-    async def ask() -> Summary | ErrorCode:
-        found = await room.services.share_states.summaries(group, [(topic_id, index)])
-        return found[topic_id, index]
-
-    answer: asyncio.Future[Summary | ErrorCode] = room.loop.create_future()
-    drive(ask(), lambda found, _error: answer.set_result(found or ErrorCode.NONE))
-    summary = room.wait(answer)
+    asked = room.services.share_states.summaries(group, [(topic_id, index)])
+    summary = room.result(asked)[topic_id, index]
     assert isinstance(summary, Summary)
     return summary.state_epoch
 

@@ -7,13 +7,14 @@ import pytest
 
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.records import FeatureLevelChanged
+from coordinator.group.streams_answers import DescriptionStatus
 from coordinator.group.streams_topology import StatusCode
 from node.router.authorizer import NOT_ASKED, Operation, ResourceType
 from node.router.handlers.groups import handle_find_coordinator, handle_list_groups
 from node.router.handlers.streams import (
-    NOT_STORED,
     handle_streams_group_describe,
     handle_streams_group_heartbeat,
+    handle_streams_group_topology_description_update,
 )
 from protocol.errors import ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
@@ -23,6 +24,10 @@ from protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatTopology,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    TopologyDescription,
+    TopologyDescriptionNode,
+    TopologyDescriptionSubtopology,
 )
 from tests.support.group_room import GroupRoom
 from tests.support.streams_playbook import subtopology, topology, word_count
@@ -94,7 +99,7 @@ def test_a_member_joins_and_goes_on(room: GroupRoom, version: int) -> None:
     joined = join(room, version=version)
     assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 2)
     assert [each.partitions for each in joined.active_tasks or ()] == [[0, 1]]
-    assert not joined.topology_description_required
+    assert joined.topology_description_required == (version == 1)
     room.restart_router()
     assert beat(room, 2).error_code == ErrorCode.NONE
 
@@ -159,7 +164,7 @@ def test_a_description_names_what_was_asked_for(room: GroupRoom) -> None:
     assert plain.authorized_operations == NOT_ASKED
     [told, missing, nameless] = describe(room, "g", "x", "", version=1, ops=True, whole=True)
     assert (told.group_state, told.assignor_name) == ("Stable", "sticky")
-    assert told.topology_description_status == NOT_STORED
+    assert told.topology_description_status == DescriptionStatus.NOT_STORED
     assert told.authorized_operations != NOT_ASKED
     assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
@@ -179,3 +184,55 @@ def test_what_is_set_for_a_group_holds_at_once(room: GroupRoom) -> None:
     room.controller.set_config(ConfigResourceType.GROUP, "g", streams_heartbeat_interval_ms="7000")
     room.follow()
     assert beat(room, epoch).heartbeat_interval_ms == 7_000
+
+
+# -- descriptions of topologies -------------------------------------------------------------------
+
+
+def push(
+    room: GroupRoom, member_id: str = "m", *, group: str = "g", epoch: int = 0, kind: int = 1
+) -> int:
+    node = TopologyDescriptionNode(name="source", node_type=kind, source_topics=["in"])
+    part = TopologyDescriptionSubtopology(subtopology_id="0", nodes=[node])
+    request = StreamsGroupTopologyDescriptionUpdateRequest(
+        group_id=group,
+        member_id=member_id,
+        topology_epoch=epoch,
+        topology_description=TopologyDescription(subtopologies=[part]),
+    )
+    answer = room.call(handle_streams_group_topology_description_update, request, 0)
+    assert bool(answer.error_message) == bool(answer.error_code)
+    return answer.error_code
+
+
+def test_a_description_that_was_asked_for_is_shown(room: GroupRoom) -> None:
+    assert join(room, version=1).topology_description_required
+    assert not join(room, member_id="n", version=1).topology_description_required
+    assert push(room) == ErrorCode.NONE
+    [told] = describe(room, "g", version=1, whole=True)
+    assert told.topology_description_status == DescriptionStatus.AVAILABLE
+    assert told.topology_description is not None
+    assert told.topology_description.subtopologies[0].nodes[0].source_topics == ["in"]
+    [plain] = describe(room, "g", version=1)
+    assert plain.topology_description_status == DescriptionStatus.NOT_REQUESTED
+    assert plain.topology_description is None
+    room.restart_router()
+    assert join(room, version=1).topology_description_required, "the new coordinator asks again"
+
+
+def test_descriptions_that_are_not_taken(room: GroupRoom) -> None:
+    join(room)
+    assert push(room, group="x") == ErrorCode.GROUP_ID_NOT_FOUND
+    assert push(room, "stranger") == ErrorCode.UNKNOWN_MEMBER_ID
+    assert push(room, epoch=3) == ErrorCode.INVALID_REQUEST
+    assert push(room, kind=9) == ErrorCode.INVALID_REQUEST
+    assert push(room, "") == ErrorCode.INVALID_REQUEST
+    assert push(room, group="") == ErrorCode.INVALID_REQUEST
+    room.deny(Operation.READ, GROUP, "g")
+    assert push(room) == ErrorCode.GROUP_AUTHORIZATION_FAILED
+    room.authorizer.denied.clear()
+    finalise(room, 0)
+    assert push(room) == ErrorCode.UNSUPPORTED_VERSION
+    finalise(room, 1)
+    [told] = describe(room, "g", version=1, whole=True)
+    assert told.topology_description_status == DescriptionStatus.NOT_STORED
