@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from cluster.metadata.image import MetadataImage
 from coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
-from coordinator.share.batches import StateBatch as DurableBatch
-from coordinator.share.partition import SharePartition, StateBatch
+from coordinator.share.batches import StateBatch
+from coordinator.share.partition import SharePartition
 from coordinator.share.requests import Checkpoint, DropLog, MeasureLog, StateRead
 from coordinator.share.settings import ShareStateSettings
 from coordinator.share.shard import ShareStateShard
@@ -366,7 +366,7 @@ class ShareHost:
         write = core.next_write()
         if write is not None:
             batches = [
-                DurableBatch(
+                StateBatch(
                     batch.first_offset,
                     batch.last_offset,
                     batch.delivery_state,
