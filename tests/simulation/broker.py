@@ -15,8 +15,10 @@ import zmq
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.replication.leader import Proposal
+from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.group.shard import GroupShard
-from coordinator.outcome import Refusal
+from coordinator.group.topics import TopicCatalog, changed_names
+from coordinator.outcome import Command, Refusal
 from node.bus.messages import (
     AppendBytes,
     Appended,
@@ -76,7 +78,7 @@ class Node(Protocol):
 
     def clock_ms(self) -> int: ...
 
-    def submit_of_worker(self, message: Submit) -> None: ...
+    def submit_of_worker(self, identity: bytes, message: Submit) -> None: ...
 
     def applied(self, process: str, offset: int) -> None: ...
 
@@ -87,6 +89,8 @@ class SimulatedWorker:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.is_ended = False
+        self.identity = f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode()
+        """Of its connections: who comes after it is not sent its answers."""
         self.image = MetadataImage.empty()
         self.store = SimulatedStore(node.own_id, node.store_disk, node.watcher)
         self._context = node.wires.context(node.own_id, self.serve)
@@ -116,7 +120,7 @@ class SimulatedWorker:
             cluster_id="simulated",
             node_id=node.own_id,
             stores_folder=_FOLDER,
-            identity=f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode(),
+            identity=self.identity,
             watch=lambda _socket: None,
             propose=self._propose,
             now_ms=now_ms,
@@ -187,7 +191,7 @@ class SimulatedWorker:
         self.proposals.send(proposals, self.image, self.node.clock_ms())
 
     def _tell_controller(self, message: Submit) -> None:
-        self.node.to_controller.put(lambda: self.node.submit_of_worker(message))
+        self.node.to_controller.put(lambda: self.node.submit_of_worker(self.identity, message))
 
     def _send_replies(self) -> None:
         replies = self._routers.replies
@@ -242,7 +246,10 @@ class SimulatedRouter:
         self._loop = Loop(node)
         self._next_id = 0
         settings = node.settings.group
-        self._groups = SimulatedShards(self, GROUP_TOPIC, lambda: GroupShard(settings), self._loop)
+        self._topics = TopicCatalog(self.image)
+        self._groups = SimulatedShards(
+            self, GROUP_TOPIC, lambda: GroupShard(settings, self._topics), self._loop
+        )
         self.shares = ShareHost(self, self._loop, node.watcher)
 
     def end(self) -> None:
@@ -349,7 +356,18 @@ class SimulatedRouter:
                 reply.resolve(Refusal(0, error.code))
 
         called.on_done(done)
+        if type(request) is Heartbeat:
+            self._tell_what_was_missed(group_id)
         return reply
+
+    def _tell_what_was_missed(self, group_id: str) -> None:
+        """As `Coordinators.call_for_member`."""
+        host = self._groups.hosts.get(self._groups.shard_of(group_id))
+        if host is not None and host.is_active:
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            if shard.consumers.needs_topics:
+                host.execute(Command(request=FollowTopics(None, {})))
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -357,11 +375,23 @@ class SimulatedRouter:
         """The controller has published an image; as `Coordinators.on_image`."""
         if self._loop.is_closed or image.offset <= self.image.offset:
             return
+        changed = changed_names(self.image, image)
         self.image = image
+        if changed:
+            self._tell_of_topics(changed)
         self._groups.follow()
         self.shares.follow()
         node, offset = self.node, image.offset
         node.to_controller.put(lambda: node.applied("router", offset))
+
+    def _tell_of_topics(self, changed: frozenset[str]) -> None:
+        self._topics = TopicCatalog(self.image)
+        for host in self._groups.hosts.values():
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            shard.topics = self._topics
+            if host.is_active:
+                host.execute(Command(request=FollowTopics(changed, {})))
 
     def leader_of(self, identity: Identity) -> tuple[int, int]:
         """The leader and its epoch, as this router would tell a client."""

@@ -8,12 +8,14 @@ later committed, read, led or cut is held against it.
 from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
 from coordinator.share.acquisition import AcquiredRange
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.ownership import Ownership
 from tests.simulation.shards import entries_of
 from tests.simulation.share_checker import ShareChecker
 from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement, Machine
@@ -49,6 +51,7 @@ class ClusterChecker:
         self.epoch_count = 0
         self.owner_count = 0
         self.commit_count = 0
+        self.ownership = Ownership()
         self.min_insync_replicas = 2
         self.shares = ShareChecker()
         self._simulation = simulation
@@ -166,6 +169,8 @@ class ClusterChecker:
                 for member in record.metadata.members:
                     generation = record.group_id, record.metadata.generation_id
                     self._assigned.add((*generation, member.member_id, member.assignment))
+            elif isinstance(record, MemberStored | CurrentStored):
+                self.ownership.stored(record)
 
     def _commit(self, node_id: int, log: DiskLog, batch: StoredBatch) -> None:
         """A batch is committed for the first time."""

@@ -34,13 +34,16 @@ from tests.simulation.broker import GROUP_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.consumers import GROUP, ConsumerMember
 from tests.simulation.node_parts import NodeSettings
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
+from tests.simulation.rewinder import Rewinder
 from tests.simulation.share_host import GROUP as SHARE_GROUP
 from tests.simulation.share_host import SHARE_TOPIC
 from tests.simulation.share_members import ShareMember
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
+from tests.simulation.store import Identity
 from tests.simulation.wires import Wires
 
 TOPIC_ID = bytes(15) + b"\x01"
@@ -61,7 +64,11 @@ SETTINGS: Final = NodeSettings(
         "leader.imbalance.check.interval.seconds": "2",
     },
     group=GroupSettings(
-        session_timeout_min_ms=100, initial_rebalance_delay_ms=100, new_member_join_timeout_ms=2_000
+        session_timeout_min_ms=100,
+        initial_rebalance_delay_ms=100,
+        new_member_join_timeout_ms=2_000,
+        consumer_session_timeout_ms=800,
+        consumer_assignment_interval_ms=50,
     ),
     # More than a fetch may wait for news (500 ms), or an idle follower would lag.
     lag_max_ms=700,
@@ -78,6 +85,8 @@ class Trouble:
     produce_interval_ms: int = 40
     consume_interval_ms: int = 120
     member_count: int = 2
+    consumer_member_count: int = 0
+    """Of a group of the consumer protocol."""
     member_interval_ms: int = 90
     share_member_count: int = 0
     """Of each partition; without any there are no share groups."""
@@ -98,6 +107,7 @@ class Trouble:
     depose_interval_ms: int = 0
     """How often a leader is deposed and hears late of it."""
     leave_interval_ms: int = 3_000
+    rewind_interval_ms: int = 0
     leader_share: float = 0.5
     """How often a fault looks for somebody who leads a partition."""
     delay_ms_max: int = 5
@@ -162,6 +172,21 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.8,
         slow_share=0.01,
     ),
+    # The same for members of the consumer protocol, who share more partitions.
+    Trouble(
+        partition_count=4,
+        produce_interval_ms=400,
+        consume_interval_ms=600,
+        member_count=0,
+        consumer_member_count=4,
+        member_interval_ms=40,
+        leave_interval_ms=350,
+        kill_interval_ms=1_400,
+        worker_interval_ms=2_000,
+        cut_interval_ms=1_100,
+        leader_share=0.8,
+        slow_share=0.01,
+    ),
     # Records are shared while who leads them moves, and who keeps what is known of them.
     Trouble(
         partition_count=1,
@@ -181,7 +206,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
     ),
 )
 """Seed n has the trouble of profile n modulo their number."""
-KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, SHARES = PROFILES
+KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS, SHARES = PROFILES
 
 
 class ClusterScenario:
@@ -228,6 +253,11 @@ class ClusterScenario:
         self.members = [
             Member(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
             for _ in range(trouble.member_count)
+        ]
+        self.rewinder = Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+        self.consumer_members = [
+            ConsumerMember(self, number, TOPIC_ID, GROUP_TOPIC_ID)
+            for number in range(trouble.consumer_member_count)
         ]
         self.share_members = [
             ShareMember(self, number, place)
@@ -276,6 +306,7 @@ class ClusterScenario:
             (trouble.elect_interval_ms, self._elect),
             (trouble.depose_interval_ms, self._depose),
             (trouble.leave_interval_ms, self._leave),
+            (trouble.rewind_interval_ms, self.rewinder.act),
         ):
             if interval_ms:
                 self._repeat(interval_ms, what)
@@ -283,7 +314,7 @@ class ClusterScenario:
             self._repeat(trouble.produce_interval_ms, producer.act, is_client=True)
         for consumer in self.consumers:
             self._repeat(trouble.consume_interval_ms, consumer.act, is_client=True)
-        for member in self.members:
+        for member in self._everybody():
             self._repeat(trouble.member_interval_ms, member.act, is_client=True)
         for share_member in self.share_members:
             self._repeat(trouble.share_interval_ms, share_member.act, is_client=True)
@@ -362,7 +393,7 @@ class ClusterScenario:
         if self.share_members and self._random.random() < 0.5:
             self._random.choice(self.share_members).leave()
             return
-        member = self._random.choice(self.members)
+        member = self._random.choice(self._everybody())
         if self._random.random() < 0.5:
             member.leave()
         else:
@@ -510,13 +541,14 @@ class ClusterScenario:
             node.disk.sync_ms_max = 4
             if not simulation.is_running(own_id):
                 simulation.start(own_id)
-        for member in self.members:
+        for member in self._everybody():
             member.silent_until_ms = 0
         marks: list[int] | None = None
         for _ in range(_HEALING_MS // _HEALING_STEP_MS):
             simulation.run(_HEALING_STEP_MS)
             if marks is None:
-                if self._is_whole() and all(member.is_stable for member in self.members):
+                is_stable = all(member.is_stable for member in self._everybody())
+                if self._is_whole() and is_stable and not self._unread():
                     marks = self._marks()
             elif all(now > mark for now, mark in zip(self._marks(), marks, strict=True)):
                 break
@@ -527,19 +559,33 @@ class ClusterScenario:
                 for state in topic.partitions
             ]
             members = [(m.phase.name, m.generation) for m in self.members]
+            members += [(m.member_id, m.epoch) for m in self.consumer_members]
             self._fail(
                 f"not whole again after {_HEALING_MS} ms: {partitions=} {members=}"
-                f" {marks=} {self._marks()=}"
+                f" {self._unread()=} {marks=} {self._marks()=}"
             )
         self._check_end()
+
+    def _everybody(self) -> list[Member | ConsumerMember]:
+        return [*self.members, *self.consumer_members]
+
+    def _unread(self) -> set[Identity]:
+        """What the group of the consumer protocol shall read and does not."""
+        if not self.consumer_members:
+            return set()
+        places = [(TOPIC_ID, at) for at in range(self.trouble.partition_count)]
+        return self.checker.ownership.unread(GROUP, places)
 
     def _marks(self) -> list[int]:
         """What must grow when everything works: writes, reads and commits."""
         ends = [self.checker.histories[producer.identity].end_offset for producer in self.producers]
         counts = [p.acknowledged_count for p in self.producers if p.acks == -1]
-        shared = [self.checker.shares.accepted_count] if self.share_members else []
-        commits = sum(m.commit_count for m in self.members)
-        return [*ends, *counts, self.checker.read_count, commits, *shared]
+        marks = [*ends, *counts, self.checker.read_count]
+        if self.members:
+            marks.append(sum(member.commit_count for member in self.members))
+        if self.share_members:
+            marks.append(self.checker.shares.accepted_count)
+        return [*marks, *(member.beat_count for member in self.consumer_members)]
 
     def _check_end(self) -> None:
         try:

@@ -123,7 +123,7 @@ class SimulatedShardLog:
             entries += entries_of(batch, offset)
         return entries, end_offset
 
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[fanout.Answer]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -136,6 +136,7 @@ class SimulatedShardLog:
                 acks=-1,
                 leader_epoch=leader_epoch,
                 timeout_ms=PRODUCE_TIMEOUT_MS,
+                base_offset=base_offset,
             )
         )
 

@@ -6,6 +6,7 @@ about 0.2 s each.
 """
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -30,13 +31,24 @@ def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> No
         ClusterScenario(seed, PROFILES[seed % len(PROFILES)]).run()
 
 
+def test_commits_of_before_a_rewind_never_win() -> None:
+    """B.14: "old-generation commits never win"."""
+    runs = [ClusterScenario(seed, replace(GROUPS, rewind_interval_ms=150)) for seed in range(8)]
+    for run in runs:
+        run.run()
+    assert sum(run.rewinder.rewind_count for run in runs) >= 6
+
+
 def test_trouble_is_had_and_work_is_done() -> None:
     """A simulation in which nothing happens would find nothing."""
-    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(16)]
+    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(18)]
     for run in runs:
         run.run()
     checkers = [run.checker for run in runs]
-    assert all(checker.acknowledged_count and checker.commit_count for checker in checkers)
+    assert all(checker.acknowledged_count for checker in checkers)
+    assert all(checker.commit_count or checker.ownership.taken_count for checker in checkers)
+    assert sum(checker.ownership.given_up_count for checker in checkers) >= 4
+    assert sum(checker.ownership.removed_count for checker in checkers) >= 4
     assert sum(checker.acknowledged_count for checker in checkers) >= 1_000
     assert sum(checker.read_count for checker in checkers) >= 1_000
     assert sum(checker.commit_count for checker in checkers) >= 200

@@ -82,14 +82,22 @@ class TurningFanout:
         version: int = 13,
         leader_epoch: int = -1,
         timeout_ms: int = 30_000,
+        base_offset: int = -1,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
-        return self._ask(
-            AppendBytes(
-                self._next_id, store, number, batches, is_client, leader_epoch, acks, version
-            )
+        request = AppendBytes(
+            self._next_id,
+            store,
+            number,
+            batches,
+            is_client,
+            leader_epoch,
+            acks,
+            version,
+            base_offset=base_offset,
         )
+        return self._ask(request)
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         self._next_id += 1
