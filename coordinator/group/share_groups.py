@@ -56,6 +56,7 @@ from coordinator.group.share_requests import (
     FindShareStates,
     InitializeStates,
     Outcomes,
+    RestartStates,
     StatesDeleted,
     StatesInitialized,
 )
@@ -384,6 +385,23 @@ class ShareGroups:
         self._release(report.request_id, report.outcomes, step)
         step.reply(command.request_id, None)
 
+    def restart(
+        self, group_id: str, offsets: Mapping[Uuid, Mapping[int, int]], step: ConsumerStep
+    ) -> int:
+        """Have the group begin anew at these offsets, with members or without; returns the state
+        epoch in which that is. Answered with StatesRestarted, which is the shard's to hear."""
+        membership = ShareMembership(self._groups[group_id])
+        epoch = start_epoch(membership, step)
+        assign_now(membership, epoch, step)
+        step.send(RestartStates(group_id, epoch, offsets))
+        return epoch
+
+    def restarted(self, group_id: str, outcomes: Outcomes, step: ConsumerStep) -> None:
+        """Write that these partitions have a state, if they had none."""
+        membership = ShareMembership(self._groups[group_id])
+        made, _ = changes.sort_out(outcomes, step.topics)
+        store_states(membership, changes.initialized(membership.states, made), step)
+
     def _find_states(self, command: Command, step: ConsumerStep) -> None:
         request = command.request
         assert isinstance(request, FindShareStates)
@@ -413,6 +431,10 @@ class ShareGroups:
                 group = ShareGroup(group_id, Timeline())
             else:
                 group = self._group_at_rest(group_id)
+                if group.states.deleting:
+                    # What is set now would be deleted with what was there before.
+                    message = "Offsets of the group are being deleted."
+                    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         except ApiError as error:
             response = AlterShareGroupOffsetsResponse(
                 error_code=error.code, error_message=error.message
@@ -505,7 +527,8 @@ class ShareGroups:
         self, group: ShareGroup, outcomes: Outcomes, step: ConsumerStep
     ) -> DeletableGroupResult:
         error = changes.first_error(outcomes)
-        if error is ErrorCode.NONE and not group.is_empty:
+        has_begun_anew = bool(group.states.initializing or group.states.initialized)
+        if error is ErrorCode.NONE and (has_begun_anew or not group.is_empty):
             error = ErrorCode.NON_EMPTY_GROUP
         if error is ErrorCode.NONE and group.exists:
             step.records += self.tombstones(group.group_id)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from cluster.metadata.image import MetadataImage
 from coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
-from coordinator.share.batches import StateBatch
 from coordinator.share.partition import SharePartition
 from coordinator.share.requests import Checkpoint, DropLog, MeasureLog, StateRead
 from coordinator.share.settings import ShareStateSettings
@@ -352,7 +351,7 @@ class ShareHost:
         machine.state_epoch = found.state_epoch
         machine.core = SharePartition(
             found.start_offset,
-            [StateBatch(*batch) for batch in found.batches],
+            found.batches,
             now_ms=self._now_ms(),
             terms=TERMS,
         )
@@ -365,15 +364,6 @@ class ShareHost:
             return
         write = core.next_write()
         if write is not None:
-            batches = [
-                StateBatch(
-                    batch.first_offset,
-                    batch.last_offset,
-                    batch.delivery_state,
-                    batch.delivery_count,
-                )
-                for batch in write.batches
-            ]
             reply = self.states.write(
                 GROUP,
                 *machine.identity,
@@ -381,7 +371,7 @@ class ShareHost:
                 machine.leader_epoch,
                 write.start_offset,
                 write.delivery_complete_count,
-                batches,
+                write.batches,
             )
             reply.on_done(partial(self._on_written, machine, write.write_id, reply))
         deadline_ms = core.next_deadline_ms()

@@ -79,6 +79,7 @@ class TurningFanout:
         batches: bytes,
         is_client: bool = False,
         acks: int = -1,
+        version: int = 13,
         leader_epoch: int = -1,
         timeout_ms: int = 30_000,
         base_offset: int = -1,
@@ -93,6 +94,7 @@ class TurningFanout:
             is_client,
             leader_epoch,
             acks,
+            version,
             base_offset=base_offset,
         )
         return self._ask(request)

@@ -335,6 +335,26 @@ def test_offsets_are_set_in_a_later_state_epoch() -> None:
     assert stage.states["s", A, 0] == (epoch + 1, 7)
 
 
+def test_offsets_are_not_set_while_others_are_being_deleted() -> None:
+    stage = resting({"a": 1, "b": 1})
+    stage.forget("b")
+    refused = stage.alter({"a": {0: 7}}).response(AlterShareGroupOffsetsResponse)
+    assert refused.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    stage.keep_states()
+    call = stage.alter({"a": {0: 7}})
+    stage.keep_states()
+    assert call.response(AlterShareGroupOffsetsResponse).error_code == ErrorCode.NONE
+
+
+def test_a_group_that_is_deleted_twice_at_once_is_gone_once() -> None:
+    stage = resting()
+    calls = [stage.delete_call("s"), stage.delete_call("s")]
+    stage.keep_states()
+    results = [call.response(DeletableGroupResult).error_code for call in calls]
+    assert results == [ErrorCode.NONE, ErrorCode.NONE]
+    assert stage.list_groups() == {}
+
+
 def test_offsets_make_a_group_that_is_not_there() -> None:
     stage = ShareStage({"a": 1})
     stage.alter({"a": {0: 7}})

@@ -115,3 +115,14 @@ def test_ephemeral_groups_that_are_gone_are_told_and_counted(
         kind.carry_out(GroupVanished("ci-7", 5_000), errand)
     assert kind.vanished_count == 1
     assert "group ci-7 is ephemeral, was Empty for 5000 ms" in caplog.text
+
+
+def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
+    static = {"group.share.max.size": "7", "group.share.assignment.interval.ms": "9"}
+    with GroupRoom(tmp_path, static=static) as room:
+        room.controller.set_config(ConfigResourceType.GROUP, "s", share_session_timeout_ms="50000")
+        room.follow()
+        found = group_settings(broker_settings(room.image, 0, static), room.image)
+    assert (found.share_size_max, found.share_assignment_interval_ms) == (7, 9)
+    assert (found.share_session_of("s"), found.share_session_of("t")) == (50_000, 45_000)
+    assert found.consumer_session_of("s") == 45_000
