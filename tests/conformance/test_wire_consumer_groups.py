@@ -172,11 +172,11 @@ def test_an_assignor_that_nobody_offers_is_unsupported(beats: Beats) -> None:
 
 @pytest.mark.parametrize(
     "regex",
-    ["(", "[z-a]", "a**", r"(a)\1", "(?=a)", "((a{100}){100}){100}", "(" * 2_000],
-    ids=["paren", "range", "stars", "backreference", "lookahead", "repetition", "nesting"],
+    ["(", "[z-a]", "a**", r"(a)\1", "(?=a)", "(" * 2_000],
+    ids=["paren", "range", "stars", "backreference", "lookahead", "nesting"],
 )
-def test_an_expression_that_is_none_or_too_much_is_invalid(beats: Beats, regex: str) -> None:
-    """RE2 knows neither backreferences nor lookahead, and limits what it compiles."""
+def test_an_expression_that_re2_does_not_know_is_invalid(beats: Beats, regex: str) -> None:
+    """It knows neither backreferences nor lookahead."""
     assert beats.join("m", regex=regex).error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
@@ -245,10 +245,27 @@ def test_the_classic_apis_know_no_member_of_the_consumer_protocol(beats: Beats) 
         protocol_name="range",
     )
     assert wire.ask(sync, 5, SyncGroupResponse).error_code == ErrorCode.UNKNOWN_MEMBER_ID
-    leave = LeaveGroupRequest(group_id=group, members=[MemberIdentity(member_id="m")])
-    left = wire.ask(leave, 5, LeaveGroupResponse).members[0]
-    assert left.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     assert beats.ask("m", epoch, owned=[0]).error_code == ErrorCode.NONE
+
+
+def test_a_member_of_the_consumer_protocol_is_removed_as_any_other(beats: Beats) -> None:
+    """As an administrator does it: by its id, or a static one by its instance id."""
+    epoch = beats.assigned("m")
+    static_epoch = beats.join("n", instance="i").member_epoch
+    gone = [
+        MemberIdentity(member_id="m"),
+        MemberIdentity(member_id="", group_instance_id="i"),
+        MemberIdentity(member_id="stranger"),
+    ]
+    request = LeaveGroupRequest(group_id=beats.group, members=gone)
+    left = beats.wire.ask(request, 5, LeaveGroupResponse).members
+    assert [ErrorCode(member.error_code) for member in left] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    for answer in (beats.ask("m", epoch), beats.ask("n", static_epoch, instance="i")):
+        assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_a_classic_member_of_another_type_cannot_join_a_consumer_group(
@@ -276,12 +293,12 @@ def test_groups_are_described_by_the_api_of_their_kind(
         stabilise(Member(other, classic))
         request = ConsumerGroupDescribeRequest(group_ids=[beats.group, classic, "nobody", ""])
         groups = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
-    assert [ErrorCode(group.error_code) for group in groups] == [
-        ErrorCode.NONE,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.GROUP_ID_NOT_FOUND,
-        ErrorCode.INVALID_GROUP_ID,
-    ]
+    assert {group.group_id: ErrorCode(group.error_code) for group in groups} == {
+        beats.group: ErrorCode.NONE,
+        classic: ErrorCode.GROUP_ID_NOT_FOUND,
+        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        "": ErrorCode.INVALID_GROUP_ID,
+    }
 
 
 def test_a_group_with_members_is_not_deleted(beats: Beats) -> None:
