@@ -127,6 +127,7 @@ class ApiKey(IntEnum):
     DESCRIBE_LAG = 20_004
     DESCRIBE_REWINDS = 20_005
     ALTER_SNAPSHOT = 20_006
+    RELOAD_SHARE_STATE = 20_007
 
 
 PRIVATE_KEY_MIN: Final = 20_001
@@ -351,6 +352,8 @@ _TABLE: Final = (
         odradek.DescribeRewindsRequest, odradek.DescribeRewindsResponse),
     Api(ApiKey.ALTER_SNAPSHOT, 0, 0, 0,
         odradek.AlterSnapshotRequest, odradek.AlterSnapshotResponse),
+    Api(ApiKey.RELOAD_SHARE_STATE, 0, 0, 0,
+        odradek.ReloadShareStateRequest, odradek.ReloadShareStateResponse),
 )
 # fmt: on
 

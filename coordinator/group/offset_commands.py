@@ -11,7 +11,6 @@ from coordinator.group import transactional_commits as transactional
 from coordinator.group.answers import answer, read, refused_commit
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic_groups import ClassicGroups
-from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.directory import Directory
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
@@ -44,7 +43,6 @@ class OffsetCommands:
         self,
         directory: Directory,
         classic: ClassicGroups,
-        consumers: ConsumerGroups,
         shares: ShareGroups,
         offsets: Offsets,
         pending_offsets: PendingOffsets,
@@ -52,7 +50,6 @@ class OffsetCommands:
     ) -> None:
         self._directory = directory
         self._classic = classic
-        self._consumers = consumers
         self._shares = shares
         self._offsets = offsets
         self._pending_offsets = pending_offsets
@@ -92,7 +89,7 @@ class OffsetCommands:
         if error is ErrorCode.UNKNOWN_MEMBER_ID and is_rewind(request, step.settings):
             self._rewinding.by_commit(command, request, step)
             return step.seal()
-        if family is self._consumers and error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and self._rewinding.guards(request.group_id):
             error = self._rewinding.commit_error(
                 request.group_id, member_id, generation_id, partitions_of(request)
             )
@@ -136,7 +133,7 @@ class OffsetCommands:
             error = transactional.membership_error(self._classic.group(request.group_id), request)
         else:
             error = transactional.family_error(family, request)
-        if family is self._consumers and error is ErrorCode.NONE:
+        if error is ErrorCode.NONE and self._rewinding.guards(request.group_id):
             epoch, places = request.generation_id_or_member_epoch, partitions_of(request)
             error = self._rewinding.commit_error(request.group_id, request.member_id, epoch, places)
         if len(request.group_id) > TEXT_LETTERS_MAX:

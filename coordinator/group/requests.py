@@ -98,12 +98,6 @@ class ExplainGroup(msgspec.Struct, frozen=True):
     with_events: bool = True
 
 
-class ExplainAllGroups(msgspec.Struct, frozen=True):
-    """What all groups of the shard do. Answered with a list of ExplainedGroup."""
-
-    with_events: bool = False
-
-
 class ForgetTopics(msgspec.Struct, frozen=True):
     """These topics, as (name, id), have been deleted: drop what was committed on them."""
 
@@ -148,6 +142,8 @@ class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     end_offset: int
     offset: int | None = None
     shift: int = 0
+    previous: int = -1
+    """Where a share group is, which has no committed offsets."""
     leader_epoch: int = -1
     metadata: str = ""
 
@@ -193,6 +189,7 @@ class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     pending: Rewind | None
     known_ids: frozenset[Uuid]
+    group_type: str
     undo_points: Mapping[int, UndoPoint]
     snapshots: Mapping[str, Snapshot]
 

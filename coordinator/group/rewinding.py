@@ -9,6 +9,7 @@ the old ones may commit, so that a commit of before never wins. What leads up to
 | classic | a rebalance is started | the leader's sync: generation + 1 is stored |
 | classic, partitions are kept (KIP-429) | the leader's sync is stored without them | the next one |
 | the same, and that fails | who keeps them is removed | the leader's next sync |
+| share (KIP-932) | - | the state epoch + 1: leaders forget what is locked |
 | consumer (KIP-848) | they are withheld until nobody owns them | epoch + 1: they are assigned |
 
 Only the partitions that are rewound stand still, but for eager groups, which rebalance as a whole.
@@ -31,16 +32,15 @@ from coordinator.group.assigning import (
     start_epoch,
 )
 from coordinator.group.classic import ClassicGroup, GroupState, Step
-from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.classic_groups import ClassicGroups
 from coordinator.group.consumer import ConsumerGroup
-from coordinator.group.consumer_groups import GROUP_TYPE_CONSUMER, ConsumerGroups
+from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.consumer_records import NO_PARTITIONS, Partitions
 from coordinator.group.events import EventKind
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import (
-    CommittedOffset,
     GroupRecord,
     GroupStored,
     OffsetCommitted,
@@ -59,10 +59,10 @@ from coordinator.group.rewind_moves import (
     is_held,
     is_leaders,
     is_targeted,
-    move_to,
     partitions_of,
     target_of,
 )
+from coordinator.group.rewind_planning import Planning
 from coordinator.group.rewind_records import (
     Fence,
     Move,
@@ -73,7 +73,9 @@ from coordinator.group.rewind_records import (
     UndoPointStored,
     key_of,
 )
-from coordinator.group.rewinds import MOVE_COUNT_MAX, UNDO_COUNT_MAX, Rewinds
+from coordinator.group.rewinds import UNDO_COUNT_MAX, Rewinds
+from coordinator.group.share_groups import ShareGroups
+from coordinator.group.share_requests import StatesRestarted
 from coordinator.outcome import Command, InTransaction, Marker, Outcome, TimerKey
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest
@@ -114,6 +116,7 @@ class Rewinding:
         rewinds: Rewinds,
         classic: ClassicGroups,
         consumers: ConsumerGroups,
+        shares: ShareGroups,
         offsets: Offsets,
         pending_offsets: PendingOffsets,
         occupant: Occupant,
@@ -122,20 +125,25 @@ class Rewinding:
         self._rewinds = rewinds
         self._classic = classic
         self._consumers = consumers
+        self._shares = shares
         self._offsets = offsets
-        self._pending_offsets = pending_offsets
         self._occupant = occupant
-        self._is_empty = is_empty
+        self._planning = Planning(
+            rewinds, classic, shares, offsets, pending_offsets, occupant, is_empty
+        )
         self._waiters: dict[str, list[Waiter]] = {}
         self._rounds: dict[str, _Rounds] = {}
         self._stripped: set[str] = set()
         self._failure_counts: dict[str, int] = {}
+        # The state epochs in which share groups have been told to begin anew.
+        self._restarted_in: dict[str, int] = {}
         self.handlers: Mapping[type, FamilyHandler] = MappingProxyType(
             {
                 RewindGroup: self._on_request,
                 DescribeRewinds: self._describe,
                 TakeSnapshot: self._take_snapshot,
                 DropSnapshot: self._drop_snapshot,
+                StatesRestarted: self._states_restarted,
             }
         )
 
@@ -150,8 +158,9 @@ class Rewinding:
     def _describe(self, command: Command, step: ConsumerStep) -> None:
         request = command.request
         assert isinstance(request, DescribeRewinds)
-        exists = self._occupant(request.group_id) is not None
-        answer = snapshots.history(self._rewinds, request.group_id) if exists else None
+        group_id = request.group_id
+        kind = self._occupant(group_id)
+        answer = None if kind is None else snapshots.history(self._rewinds, group_id, kind)
         step.reply(command.request_id, answer)
 
     def _take_snapshot(self, command: Command, step: ConsumerStep) -> None:
@@ -191,8 +200,8 @@ class Rewinding:
             return
         if self._is_repeated(request, waiter, step):
             return
-        moves, refused = self._moves(request, step)
-        error, message = self._refusal(request, refused)
+        moves, refused = self._planning.moves(request)
+        error, message = self._planning.refusal(request, refused)
         if error is not ErrorCode.NONE or request.is_dry_run:
             rewound = Rewound(error_code=error, error_message=message, moves=moves, refused=refused)
             step.reply(waiter.request_id, waiter.answer(rewound))
@@ -200,7 +209,10 @@ class Rewinding:
         rewind = Rewind(request.rewind_id, step.now_ms, moves, request.undoes)
         consumers = self._consumers.get(group_id)
         group = self._classic.group(group_id)
-        if consumers is not None and is_held(consumers, moves):
+        if group_id in self._shares:
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            self._restart(group_id, moves, step)
+        elif consumers is not None and is_held(consumers, moves):
             self._begin(group_id, rewind, request.timeout_ms, waiter, step)
             self._withhold(consumers, moves, step)
         elif consumers is None and group is not None and not group.is_empty:
@@ -234,67 +246,6 @@ class Rewinding:
             step.reply(waiter.request_id, waiter.answer(Rewound(moves=state.last.moves)))
             return True
         return False
-
-    def _refusal(
-        self, request: RewindGroup, refused: Collection[tuple[str, int, ErrorCode]]
-    ) -> tuple[ErrorCode, str | None]:
-        group_id = request.group_id
-        kind = self._occupant(group_id)
-        group = self._classic.group(group_id)
-        pending = self._rewinds.pending(group_id)
-        if kind is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
-        if kind == "share":
-            return ErrorCode.INVALID_REQUEST, "A share group has no committed offsets."
-        if kind not in (GROUP_TYPE_CLASSIC, GROUP_TYPE_CONSUMER) and not self._is_empty(group_id):
-            return ErrorCode.NON_EMPTY_GROUP, f"A {kind} group must be stopped to be rewound."
-        if group is not None and not group.is_empty and not group.uses_consumer_protocol:
-            return (
-                ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                f"The members of {group_id} are no consumers but {group.protocol_type!r}.",
-            )
-        if not request.positions:
-            return ErrorCode.INVALID_REQUEST, "There is nothing to be rewound."
-        if len(request.positions) > MOVE_COUNT_MAX:
-            return (
-                ErrorCode.INVALID_REQUEST,
-                f"{len(request.positions)} partitions at once; at most {MOVE_COUNT_MAX} can be.",
-            )
-        if len({(at.topic, at.partition) for at in request.positions}) < len(request.positions):
-            return ErrorCode.INVALID_REQUEST, "A partition is named twice."
-        if pending is not None:
-            return ErrorCode.REBALANCE_IN_PROGRESS, "Another rewind of the group is under way."
-        newest = max(self._rewinds.undo_points(group_id), default=0)
-        if request.undoes and request.undoes != newest:
-            return ErrorCode.INVALID_REQUEST, "The group has been rewound or undone meanwhile."
-        for topic, partition, error in refused:
-            if error is ErrorCode.UNSTABLE_OFFSET_COMMIT:
-                return error, f"A transaction is about to commit {topic}-{partition}."
-            return error, f"{topic}-{partition} has no committed offset to count from."
-        return ErrorCode.NONE, None
-
-    def _moves(
-        self, request: RewindGroup, step: Step
-    ) -> tuple[tuple[Move, ...], tuple[tuple[str, int, ErrorCode], ...]]:
-        moves = []
-        refused = []
-        for at in request.positions:
-            before = self._committed(request.group_id, at.topic, at.topic_id, at.partition)
-            if self._pending_offsets.is_unstable((request.group_id, at.topic, at.partition)):
-                refused.append((at.topic, at.partition, ErrorCode.UNSTABLE_OFFSET_COMMIT))
-            elif at.offset is None and before is None:
-                refused.append((at.topic, at.partition, ErrorCode.INVALID_REQUEST))
-            moves.append(from_now(move_to(at, before), before))
-        return tuple(moves), tuple(refused)
-
-    def _committed(
-        self, group_id: str, topic: str, topic_id: Uuid, partition: int
-    ) -> CommittedOffset | None:
-        """The group's offset, unless it is one of an earlier topic of that name."""
-        found = self._offsets.newest(group_id, topic, partition)
-        if found is None or ZERO_UUID in (topic_id, found.topic_id) or found.topic_id == topic_id:
-            return found
-        return None
 
     # -- who waits --------------------------------------------------------------------------------
 
@@ -331,11 +282,18 @@ class Rewinding:
         if consumers is not None and not consumers.is_empty:
             epoch = self._put_back(consumers, step)
             fences = fences_of(state.fences, consumers, rewind.moves, epoch)
-        moves = tuple(
-            from_now(move, self._committed(group_id, move.topic, move.topic_id, move.partition))
-            for move in rewind.moves
-        )
-        step.records += (OffsetCommitted(group_id, *target_of(move, step.now_ms)) for move in moves)
+        moves = rewind.moves
+        if group_id not in self._shares:
+            moves = tuple(
+                from_now(
+                    move,
+                    self._planning.committed(group_id, move.topic, move.topic_id, move.partition),
+                )
+                for move in rewind.moves
+            )
+            step.records += (
+                OffsetCommitted(group_id, *target_of(move, step.now_ms)) for move in moves
+            )
         number = state.newest_number
         if rewind.undoes:
             step.records.append(UndoPointStored(group_id, rewind.undoes, None))
@@ -355,9 +313,12 @@ class Rewinding:
     def _withdraw(self, group_id: str, waiter: Waiter, step: ConsumerStep) -> None:
         """Give up what is under way: no offset has been touched."""
         pending = self._rewinds.pending(group_id)
+        error = ErrorCode.INVALID_REQUEST
         if pending is None:
-            error = ErrorCode.INVALID_REQUEST
             rewound = Rewound(error_code=error, error_message="No rewind is under way.")
+        elif group_id in self._shares:
+            message = "A share group has begun anew already: undo it when it is done."
+            rewound = Rewound(error_code=error, error_message=message)
         else:
             self._give_up(group_id, "The rewind was withdrawn.", step)
             rewound = Rewound(moves=tuple(from_now(move, None) for move in pending.moves))
@@ -383,9 +344,11 @@ class Rewinding:
         self, group_id: str, kind: EventKind, rewind: Rewind, step: Step, reason: str = ""
     ) -> None:
         group = self._classic.objects.get(group_id)
+        what = reason or f"{len(rewind.moves)} partitions"
         if group is not None:
-            what = reason or f"{len(rewind.moves)} partitions"
             group.events.add(step.now_ms, kind, "", what)
+        elif group_id in self._consumers:
+            self._consumers.events.mark(group_id, step.now_ms, kind, what)
 
     # -- classic groups ---------------------------------------------------------------------------
 
@@ -457,18 +420,24 @@ class Rewinding:
         """Share out what was withheld; returns the epoch in which that is."""
         return self._assign(consumers, lambda _group_id: NO_PARTITIONS, step)
 
-    @staticmethod
     def _assign(
-        consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: ConsumerStep
+        self, consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: ConsumerStep
     ) -> int:
         membership = Membership(consumers)
         # The tables still say what they said before this step.
         before, step.withheld = step.withheld, withheld
+        count = len(step.records)
         epoch = start_epoch(consumers, membership, step)
         step.cancel_timer(assignment_key(consumers.group_id))
         assign_now(consumers, epoch, membership, step)
         step.withheld = before
+        self._consumers.events.note(consumers, step.records[count:], step.now_ms, REASON)
         return epoch
+
+    def guards(self, group_id: str) -> bool:
+        """Whether commits to the group must be looked at, as those of most groups need not."""
+        state = self._rewinds.state(group_id)
+        return bool(state.fences) or state.pending is not None
 
     def commit_error(
         self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
@@ -492,6 +461,33 @@ class Rewinding:
         is_classic = member is not None and member.classic is not None
         return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
+    # -- share groups -----------------------------------------------------------------------------
+
+    def _restart(self, group_id: str, moves: Iterable[Move], step: ConsumerStep) -> None:
+        """Have the group begin anew, in a state epoch of its own for each attempt."""
+        offsets: dict[Uuid, dict[int, int]] = {}
+        for move in moves:
+            offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
+        self._restarted_in[group_id] = self._shares.restart(group_id, offsets, step)
+
+    def _states_restarted(self, command: Command, step: ConsumerStep) -> None:
+        report = command.request
+        assert isinstance(report, StatesRestarted)
+        group_id = report.group_id
+        rewind = self._rewinds.pending(group_id)
+        is_newest = self._restarted_in.get(group_id) == report.state_epoch
+        if rewind is not None and group_id in self._shares and is_newest:
+            self._shares.restarted(group_id, report.outcomes, step)
+            codes = {code for found in report.outcomes.values() for code in found.values()}
+            # What is no more needs not begin anew.
+            if codes <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+                self._restarted_in.pop(group_id)
+                self._finish(group_id, rewind, step)
+            else:
+                self._restarted_in.pop(group_id)
+                step.set_timer(("rewind", group_id), step.now_ms + _TRY_AGAIN_MS)
+        step.reply(command.request_id, None)
+
     # -- what happens meanwhile -------------------------------------------------------------------
 
     def follow(self, outcome: Outcome[GroupRecord], step: ConsumerStep) -> Outcome[GroupRecord]:
@@ -510,7 +506,7 @@ class Rewinding:
                 continue
             if has_generation and group_id not in self._consumers:
                 self._on_stored(group_id, rewind, step)
-            else:
+            elif group_id not in self._shares:
                 step.set_timer(("rewind", group_id), step.now_ms)
         if not step.records and not step.timers:
             return outcome
@@ -538,7 +534,10 @@ class Rewinding:
             return
         consumers = self._consumers.get(group_id)
         group = self._classic.group(group_id)
-        if consumers is not None and is_held(consumers, rewind.moves):
+        if group_id in self._shares:
+            if group_id not in self._restarted_in:
+                self._restart(group_id, rewind.moves, step)
+        elif consumers is not None and is_held(consumers, rewind.moves):
             if is_targeted(consumers, rewind.moves):
                 self._withhold(consumers, rewind.moves, step)
         elif consumers is not None or group is None or group.is_empty:
@@ -562,7 +561,11 @@ class Rewinding:
                 rewound = Rewound(error_code=error, error_message=error.message)
                 self._answer(group_id, rewound, step)
                 self._stripped.discard(group_id)
+                self._restarted_in.pop(group_id, None)
             elif record.state is None or record.state.pending is None:
                 count = self._failure_counts.get(group_id, 0) + 1
                 self._failure_counts[group_id] = count
-                step.set_timer(("rewind", group_id), step.now_ms + _TRY_AGAIN_MS)
+                self._restarted_in.pop(group_id, None)
+                # A group that fails again before that would put it off for ever.
+                pause_ms = _TRY_AGAIN_MS if count < FAILURES_MAX else 0
+                step.set_timer(("rewind", group_id), step.now_ms + pause_ms)

@@ -42,7 +42,6 @@ from coordinator.group.requests import (
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
-    ExplainAllGroups,
     ExplainGroup,
     FollowTopics,
     Heartbeat,
@@ -98,13 +97,13 @@ class GroupShard:
             self.rewinds,
             self.classic,
             self.consumers,
+            self.shares,
             self.offsets,
             self.pending_offsets,
             self.occupant,
             self._is_empty,
         )
         self._explainer = Explainer(
-            self._directory,
             self.classic,
             self.consumers,
             self.families,
@@ -114,7 +113,6 @@ class GroupShard:
         self._offset_commands = OffsetCommands(
             self._directory,
             self.classic,
-            self.consumers,
             self.shares,
             self.offsets,
             self.pending_offsets,
@@ -137,7 +135,6 @@ class GroupShard:
             ListGroupsRequest: self._list,
             DeleteGroup: self._delete,
             ExplainGroup: self._explain,
-            ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,

@@ -57,6 +57,7 @@ from coordinator.group.share_requests import (
     FindShareStates,
     InitializeStates,
     Outcomes,
+    RestartStates,
     StatesDeleted,
     StatesInitialized,
 )
@@ -377,6 +378,23 @@ class ShareGroups:
                 ask_for_states(membership, group.epoch, step)
         self._release(report.request_id, report.outcomes, step)
         step.reply(command.request_id, None)
+
+    def restart(
+        self, group_id: str, offsets: Mapping[Uuid, Mapping[int, int]], step: ConsumerStep
+    ) -> int:
+        """Have the group begin anew at these offsets, with members or without; returns the state
+        epoch in which that is. Answered with StatesRestarted, which is the shard's to hear."""
+        membership = ShareMembership(self._groups[group_id])
+        epoch = start_epoch(membership, step)
+        assign_now(membership, epoch, step)
+        step.send(RestartStates(group_id, epoch, offsets))
+        return epoch
+
+    def restarted(self, group_id: str, outcomes: Outcomes, step: ConsumerStep) -> None:
+        """Write that these partitions have a state, if they had none."""
+        membership = ShareMembership(self._groups[group_id])
+        made, _ = changes.sort_out(outcomes, step.topics)
+        store_states(membership, changes.initialized(membership.states, made), step)
 
     def _find_states(self, command: Command, step: ConsumerStep) -> None:
         request = command.request

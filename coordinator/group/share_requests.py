@@ -43,6 +43,23 @@ class StatesInitialized(msgspec.Struct, frozen=True):
     request_id: int = NO_REQUEST
 
 
+class RestartStates(msgspec.Struct, frozen=True):
+    """Begin anew with these partitions, there, and have their leaders know it: what members have
+    locked is locked no more. To be answered with StatesRestarted, whatever comes of it."""
+
+    group_id: str
+    state_epoch: int
+    topics: Mapping[Uuid, Mapping[int, int]]
+
+
+class StatesRestarted(msgspec.Struct, frozen=True):
+    """What came of RestartStates. Answered with None."""
+
+    group_id: str
+    state_epoch: int
+    outcomes: Outcomes
+
+
 class DeleteStates(msgspec.Struct, frozen=True):
     """Delete the share states of these partitions, as far as there are any.
 

@@ -18,13 +18,14 @@ from protocol.errors import ErrorCode
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
-def history(rewinds: Rewinds, group_id: str) -> RewindHistory:
+def history(rewinds: Rewinds, group_id: str, group_type: str) -> RewindHistory:
     """What can be undone or returned to."""
     state = rewinds.state(group_id)
     known = (rewind.rewind_id for rewind in (state.pending, state.last) if rewind is not None)
     return RewindHistory(
         pending=state.pending,
         known_ids=frozenset(known),
+        group_type=group_type,
         undo_points=rewinds.undo_points(group_id),
         snapshots=rewinds.snapshots(group_id),
     )

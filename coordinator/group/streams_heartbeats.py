@@ -193,7 +193,7 @@ def beat(
         _store(group, found, member, step)
     configured = group.configured(topology, step.topics)
     if configured.is_ready and owned is not None:
-        _check_tasks(owned, configured)
+        _check_tasks(owned, found.current, configured)
     stored = group.stored_epoch
     # Topics that were in order are looked at when they are said to have changed, and no sooner:
     # a node that is still reading its metadata does not see all of them yet.
@@ -315,9 +315,14 @@ def _check_epoch(epoch: int, current: StreamsCurrent, owned: TaskSets | None) ->
         )
 
 
-def _check_tasks(owned: TaskSets, configured: Configured) -> None:
+def _check_tasks(owned: TaskSets, current: StreamsCurrent, configured: Configured) -> None:
+    """Whether the member has tasks that there are, or were when it was given them; else ApiError:
+    a topic may have been made again with fewer partitions."""
+    held = {*tasks_of(current.assigned), *tasks_of(current.pending_revocation)}
     for tasks in owned:
         for subtopology, indexes in tasks.items():
+            if all((subtopology, index) in held for index in indexes):
+                continue
             count = configured.task_counts.get(subtopology)
             if count is None:
                 raise ApiError(

@@ -335,7 +335,10 @@ def _commit(
     )
     answers, refusals = settle(futures)
     for error in refusals.values():
-        raise click.ClickException(f"group {name!r}: {reason(error)}. Are its consumers stopped?")
+        raise click.ClickException(
+            f"group {name!r}: {reason(error)}. Are its consumers stopped?"
+            " `odradek group rewind` moves it while they run."
+        )
     for answer in answers.values():
         refused = [place for place in answer.topic_partitions or [] if place.error is not None]
         if refused:

@@ -133,10 +133,9 @@ class Facts:
 
     def all_groups(self, *, with_events: bool = False) -> list[Group]:
         """Every group of the cluster, by name."""
-        request = ExplainGroupRequest(include_events=with_events)
         found: dict[str, Group] = {}
         while True:
-            answers = {broker: self._settled(broker, request) for broker in self.brokers}
+            answers = {broker: self._whole(broker, with_events) for broker in self.brokers}
             self.look_up([CONSUMER_OFFSETS])
             # The groups of one that has gone may be with one that was asked before.
             if None not in answers.values():
@@ -144,8 +143,9 @@ class Facts:
         self.leaderless_shards = sum(state.leader_id < 0 for state in self.partitions.values())
         for broker, answer in answers.items():
             if answer is not None:
-                # One that has just moved is told by both.
-                found |= {group.name: group for group in self._groups_of(broker, answer)}
+                # One that has just moved is told by both, one that has just gone with an error.
+                there = self._groups_of(broker, answer)
+                found |= {group.name: group for group in there if not group.told.error_code}
         return [found[name] for name in sorted(found)]
 
     def _groups_of(self, broker: int, answer: ExplainGroupResponse) -> list[Group]:
@@ -161,6 +161,21 @@ class Facts:
             )
             for told in answer.groups
         ]
+
+    def _whole(self, broker: int, with_events: bool) -> ExplainGroupResponse | None:
+        """All groups of a broker, which tells some at a time; None if it has gone."""
+        whole = ExplainGroupResponse()
+        after = None
+        while True:
+            request = ExplainGroupRequest(after=after, include_events=with_events)
+            answer = self._settled(broker, request)
+            if answer is None:
+                return None
+            whole.now = answer.now
+            whole.groups += answer.groups
+            if not answer.has_more:
+                return whole
+            after = answer.groups[-1].group_id
 
     def _settled(self, broker: int, request: ExplainGroupRequest) -> ExplainGroupResponse | None:
         """A whole answer; None if the broker has gone."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
     from node.router.share_partitions import SharePartitions
+    from node.router.share_reloads import ShareReloads
     from node.router.share_sessions import ShareSessions
     from node.router.share_states import ShareStates
 
@@ -112,6 +113,7 @@ class Services:
     """The same, wherever it is hosted."""
     share_sessions: "ShareSessions" = field(init=False)
     share_partitions: "SharePartitions" = field(init=False)
+    share_reloads: "ShareReloads" = field(init=False)
     """Of the partitions that this node leads."""
     dead_letters: "DeadLetters" = field(init=False)
     end_offsets: "EndOffsets" = field(init=False)

@@ -134,6 +134,7 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.REWIND_GROUP: rewinding.handle_rewind_group,
     ApiKey.DESCRIBE_REWINDS: rewinding.handle_describe_rewinds,
     ApiKey.ALTER_SNAPSHOT: rewinding.handle_alter_snapshot,
+    ApiKey.RELOAD_SHARE_STATE: rewinding.handle_reload_share_state,
 }
 
 

@@ -39,6 +39,7 @@ _KEYS: Final = {
     for key in (
         ApiKey.PRODUCE,
         ApiKey.LIST_OFFSETS,
+        ApiKey.RELOAD_SHARE_STATE,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,

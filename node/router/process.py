@@ -54,6 +54,7 @@ from node.router.producer_ids import ProducerIds
 from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_partitions import SharePartitions
+from node.router.share_reloads import ShareReloads
 from node.router.share_sessions import ShareSessions
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
@@ -153,6 +154,7 @@ class RouterProcess:
             lambda: self._settings().group_share_max_share_sessions
         )
         services.share_partitions = SharePartitions(services, loop)
+        services.share_reloads = ShareReloads(services, self._neighbours)
         services.dead_letters = DeadLetters(services, self._neighbours, loop)
         services.end_offsets = EndOffsets(services, self._neighbours)
         self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)

@@ -7,17 +7,20 @@ shard has taken it or has moved: its new host asks again for what was not report
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from coordinator.group.share_requests import (
     DeleteStates,
     InitializeStates,
+    RestartStates,
     StatesDeleted,
     StatesInitialized,
+    StatesRestarted,
 )
 from node.bus.reply import Reply, drive
 from node.router.markers import RETRY_S_MAX, RETRY_S_MIN, Errand
+from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 
@@ -34,11 +37,22 @@ class States(Protocol):
     def delete(self, group_id: str, topic_id: Uuid, partition: int) -> Reply[None]: ...
 
 
+class Reloads(Protocol):
+    """Leaders that can be told: ShareReloads is that."""
+
+    async def everywhere(
+        self, group_id: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]: ...
+
+
 class Surroundings(Protocol):
     """What is needed of the router: Services has it."""
 
     @property
     def share_states(self) -> States: ...
+
+    @property
+    def share_reloads(self) -> Reloads: ...
 
 
 class StateKeeper:
@@ -50,6 +64,9 @@ class StateKeeper:
     def carry_out(self, instruction: object, errand: Errand) -> None:
         """Do what a group's shard asks for."""
         states = self._services.share_states
+        if isinstance(instruction, RestartStates):
+            drive(self._restart(instruction, errand), _ended)
+            return
         report: type[StatesInitialized | StatesDeleted]
         asked: dict[Uuid, dict[int, Reply[None]]]
         if isinstance(instruction, InitializeStates):
@@ -78,6 +95,33 @@ class StateKeeper:
             await _tell(report(group_id, outcomes, request_id), errand)
 
         drive(see_through(), _ended)
+
+    async def _restart(self, asked: RestartStates, errand: Errand) -> None:
+        """What is begun anew is written first: a leader reads nothing older then."""
+        states = self._services.share_states
+        group_id, epoch = asked.group_id, asked.state_epoch
+        outcomes = await _outcomes(
+            group_id,
+            {
+                topic_id: {
+                    index: states.initialize(group_id, topic_id, index, epoch, offset)
+                    for index, offset in partitions.items()
+                }
+                for topic_id, partitions in asked.topics.items()
+            },
+        )
+        told = await self._services.share_reloads.everywhere(
+            group_id,
+            [
+                TopicPartition(topic_id, index)
+                for topic_id, codes in outcomes.items()
+                for index, code in codes.items()
+                if code is ErrorCode.NONE
+            ],
+        )
+        for (topic_id, index), code in told.items():
+            outcomes[topic_id][index] = code
+        await _tell(StatesRestarted(group_id, epoch, outcomes), errand)
 
 
 async def _outcomes(

@@ -323,7 +323,13 @@ class SharePartitions:
             record = reader.offset_for_timestamp(number, since_ms)
             if record is not None:
                 return record.offset
-        return reader.status.high_watermark(number)
+        end = reader.status.high_watermark(number)
+        is_end = end == reader.status.log_end_offset(number)
+        if not is_end and end < reader.epoch_start(number, hosted.leader_epoch):
+            # A new leader has not heard yet how much of what others wrote is committed (KIP-207):
+            # a group that begins here now would get records of long ago.
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return end
 
     def _loaded(self, hosted: Hosted, _result: None, error: BaseException | None) -> None:
         if hosted.is_dropped:

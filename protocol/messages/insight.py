@@ -77,12 +77,14 @@ class DescribeLagResponse:
 
 @struct
 class ExplainGroupRequest:
-    """What do these groups do, and why? Asked of their coordinator; null: of all it has.
+    """What do these groups do, and why? Asked of their coordinator; null: the next ones it has in
+    the order of their ids, behind `after` (null: from the first one on).
 
-    Events and timings are left out unless `include_events`.
+    Events are left out unless `include_events`.
     """
 
     group_ids: list[str] | None = array(string, nullable_since=0, default=None)
+    after: str | None = string(nullable_since=0, default=None)
     include_events: bool = boolean()
 
 
@@ -171,11 +173,15 @@ class ExplainedGroup:
 
 @struct
 class ExplainGroupResponse:
-    """`now` is the clock by which all times are told. With an error code the list is not whole."""
+    """`now` is the clock by which all times are told. With an error code the list is not whole.
+
+    `has_more`: there are groups behind the last one here.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
     now: int = int64()
+    has_more: bool = boolean()
     groups: list[ExplainedGroup] = array(ExplainedGroup)
 
 

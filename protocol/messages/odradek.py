@@ -1,5 +1,5 @@
 """APIs of our own, that Kafka does not have: RewindGroup (20001), DescribeRewinds (20005),
-AlterSnapshot (20006); others are in `insight`.
+AlterSnapshot (20006), ReloadShareState (20007); others are in `insight`.
 
 Their keys are from `PRIVATE_KEY_MIN` up, far from any that Kafka gives out. ApiVersions does not
 name them, so that no client library stumbles over them; who asks for them knows whom it asks. They
@@ -161,3 +161,30 @@ class AlterSnapshotResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     topics: list[KnownTopic] = array(KnownTopic)
+
+
+# -- between nodes ---------------------------------------------------------------------------------
+
+
+@struct
+class ReloadShareStateTopic:
+    """Partitions of one topic."""
+
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class ReloadShareStateRequest:
+    """Begin anew with what is stored of these partitions of a share group, of which the one that
+    is asked is the leader: locks end. Nodes ask each other this."""
+
+    group_id: str = string()
+    topics: list[ReloadShareStateTopic] = array(ReloadShareStateTopic)
+
+
+@struct
+class ReloadShareStateResponse:
+    """NOT_LEADER_OR_FOLLOWER if any of them is led by somebody else by now."""
+
+    error_code: int = int16()

@@ -67,10 +67,8 @@ class Member:
         self,
         *batches: AcknowledgementBatch,
         epoch: int | None = None,
-        topic_id: Uuid | None = None,
         partition: int = 0,
         max_wait_ms: int = 500,
-        is_named: bool = False,
     ) -> ShareFetchResponse:
         epoch = self.epoch if epoch is None else epoch
         asked = FetchPartition(partition_index=partition, acknowledgement_batches=list(batches))
@@ -83,8 +81,8 @@ class Member:
             max_bytes=1 << 20,
             max_records=100,
             batch_size=100,
-            topics=[FetchTopic(topic_id=topic_id or self.topic_id, partitions=[asked])]
-            if epoch == 0 or batches or is_named
+            topics=[FetchTopic(topic_id=self.topic_id, partitions=[asked])]
+            if epoch == 0 or batches
             else [],
         )
         answer = self.wire.ask(request, 1, ShareFetchResponse)
@@ -232,11 +230,9 @@ def test_what_is_not_held_any_more_is_refused(member: Member) -> None:
     assert member.fate(batch(1, 1, ACCEPT)) == ErrorCode.NONE, "nothing of it was taken"
 
 
-def test_partitions_that_are_not_there_are_told_one_by_one(member: Member) -> None:
+def test_a_topic_that_is_not_there_is_told_of(member: Member) -> None:
     member.acquire()
     assert member.fate(batch(0, 0, ACCEPT), topic_id=NOBODY) == ErrorCode.UNKNOWN_TOPIC_ID
-    unknown = member.fetch(topic_id=NOBODY, is_named=True)
-    assert unknown.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
 def test_whoever_closes_its_session_lets_go_of_what_it_holds(

@@ -37,6 +37,7 @@ from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.node_parts import NodeSettings
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
+from tests.simulation.rewinder import Rewinder
 from tests.simulation.share_host import GROUP as SHARE_GROUP
 from tests.simulation.share_host import SHARE_TOPIC
 from tests.simulation.share_members import ShareMember
@@ -98,6 +99,7 @@ class Trouble:
     depose_interval_ms: int = 0
     """How often a leader is deposed and hears late of it."""
     leave_interval_ms: int = 3_000
+    rewind_interval_ms: int = 0
     leader_share: float = 0.5
     """How often a fault looks for somebody who leads a partition."""
     delay_ms_max: int = 5
@@ -229,6 +231,7 @@ class ClusterScenario:
             Member(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
             for _ in range(trouble.member_count)
         ]
+        self.rewinder = Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
         self.share_members = [
             ShareMember(self, number, place)
             for place in places
@@ -276,6 +279,7 @@ class ClusterScenario:
             (trouble.elect_interval_ms, self._elect),
             (trouble.depose_interval_ms, self._depose),
             (trouble.leave_interval_ms, self._leave),
+            (trouble.rewind_interval_ms, self.rewinder.act),
         ):
             if interval_ms:
                 self._repeat(interval_ms, what)

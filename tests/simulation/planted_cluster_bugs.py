@@ -5,6 +5,7 @@ them, and would find them again.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,9 @@ from cluster.raft.messages import Entry
 from cluster.replication.follower import Conversation, Followed
 from cluster.replication.leader import LeaderPartition
 from cluster.replication.partition import PartitionReplica
+from coordinator.group.assigning import ConsumerStep
+from coordinator.group.rewind_records import Rewind
+from coordinator.group.rewinding import Rewinding, Waiter
 from coordinator.outcome import Outcome, Reply
 from coordinator.runtime import ShardRuntime
 from node.controller.decisions import Decisions, NotNowError
@@ -166,6 +170,18 @@ def _takes_its_log_for_committed(
     _load(self, entries)
 
 
+def _rewinds_before_members_agree_anew(
+    self: Rewinding,
+    group_id: str,
+    rewind: Rewind,
+    _timeout_ms: int,
+    waiter: Waiter,
+    step: ConsumerStep,
+) -> None:
+    self._waiters.setdefault(group_id, []).append(waiter)
+    self._finish(group_id, rewind, step)
+
+
 _COMMITTED_ANOTHER = "commits another batch|leads .* without|which .* does not have|differ at"
 
 PLANTED: dict[str, PlantedBug] = {
@@ -222,6 +238,14 @@ PLANTED: dict[str, PlantedBug] = {
     ),
     "coordinators answer before the commit": PlantedBug(
         ShardRuntime, "_apply", answers_before_the_commit, GROUPS, "offset|belongs to|owns"
+    ),
+    "offsets are set while the old generation may commit": PlantedBug(
+        Rewinding,
+        "_begin",
+        _rewinds_before_members_agree_anew,
+        replace(GROUPS, rewind_interval_ms=150),
+        "was acknowledged before",
+        2,
     ),
     # Ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(

@@ -351,7 +351,7 @@ class ShareHost:
         machine.state_epoch = found.state_epoch
         machine.core = SharePartition(
             found.start_offset,
-            list(found.batches),
+            found.batches,
             now_ms=self._now_ms(),
             terms=TERMS,
         )

@@ -6,6 +6,7 @@ about 0.2 s each.
 """
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,14 @@ def seeds() -> range:
 def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> None:
     for seed in range(start, min(start + _GROUP, seeds().stop)):
         ClusterScenario(seed, PROFILES[seed % len(PROFILES)]).run()
+
+
+def test_commits_of_before_a_rewind_never_win() -> None:
+    """B.14: "old-generation commits never win"."""
+    runs = [ClusterScenario(seed, replace(GROUPS, rewind_interval_ms=150)) for seed in range(8)]
+    for run in runs:
+        run.run()
+    assert sum(run.rewinder.rewind_count for run in runs) >= 6
 
 
 def test_trouble_is_had_and_work_is_done() -> None:

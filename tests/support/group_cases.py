@@ -1,6 +1,6 @@
 """What may happen to a group on stage, and what is seen of it, in the words of docs/coordinators.
 
-`classic_cases` and `consumer_cases` tell the cases; tests/test_group_transitions.py holds them
+`classic_cases`, `consumer_cases` and `streams_cases` tell the cases; `transition_check` holds them
 against the tables.
 """
 
@@ -16,6 +16,15 @@ from coordinator.group.consumer_records import (
     TargetStored,
 )
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.group.requests import StreamsAnswer
+from coordinator.group.streams_records import (
+    StreamsCurrentStored,
+    StreamsEpochStored,
+    StreamsMemberStored,
+    StreamsTargetEpochStored,
+    StreamsTargetStored,
+    TopologyStored,
+)
 from coordinator.outcome import Refusal
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitResponse
@@ -49,6 +58,12 @@ KINDS: Mapping[type, str] = {
     TargetEpochStored: "assignment",
     CurrentStored: "current",
     RegexStored: "expression",
+    StreamsMemberStored: "member",
+    StreamsEpochStored: "group epoch",
+    StreamsTargetStored: "assignment",
+    StreamsTargetEpochStored: "assignment",
+    StreamsCurrentStored: "current",
+    TopologyStored: "topology",
 }
 GONE: Mapping[type, str] = {
     GroupStored: "generation gone",
@@ -59,6 +74,12 @@ GONE: Mapping[type, str] = {
     GroupEpochStored: "group gone",
     TargetEpochStored: "group gone",
     RegexStored: "expression gone",
+    StreamsMemberStored: "member gone",
+    StreamsTargetStored: "member gone",
+    StreamsCurrentStored: "member gone",
+    StreamsEpochStored: "group gone",
+    StreamsTargetEpochStored: "group gone",
+    TopologyStored: "group gone",
 }
 
 
@@ -79,6 +100,8 @@ def code_of(call: Call) -> str:
     if isinstance(call.answer, Refusal):
         return call.answer.error_code.name
     response = call.answer.response
+    if isinstance(response, StreamsAnswer):
+        response = response.response
     if isinstance(response, LeaveGroupResponse):
         return ErrorCode(response.members[0].error_code).name
     if isinstance(response, OffsetCommitResponse):

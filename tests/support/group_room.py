@@ -79,13 +79,16 @@ class TurningFanout:
         batches: bytes,
         is_client: bool = False,
         acks: int = -1,
+        version: int = 13,
         leader_epoch: int = -1,
         timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
         return self._ask(
-            AppendBytes(self._next_id, store, number, batches, is_client, leader_epoch, acks)
+            AppendBytes(
+                self._next_id, store, number, batches, is_client, leader_epoch, acks, version
+            )
         )
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:

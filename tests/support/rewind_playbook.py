@@ -6,7 +6,7 @@ from the committed offset when it is given one. So every record is delivered onc
 rewinds: `Ledger` says which record of a partition must come next.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import Position, RewindGroup, Rewound
@@ -51,9 +51,16 @@ class RewindStage(Stage):
     ) -> None:
         # How long the log was after each batch: what a coordinator may be left with.
         self.batch_ends: list[int] = []
+        # Which batches the log refuses.
+        self.refuses: Callable[[Batch[GroupRecord]], bool] = lambda _batch: False
         super().__init__({TOPIC: partition_count}, settings, log=log)
 
     def _commit(self, batch: Batch[GroupRecord]) -> None:
+        if self.refuses(batch):
+            error = ErrorCode.KAFKA_STORAGE_ERROR
+            self._hear(self.runtime.append_failed(batch, error, self.now_ms))
+            self._settle()
+            return
         super()._commit(batch)
         self.batch_ends.append(len(self.log))
 

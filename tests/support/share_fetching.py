@@ -21,6 +21,7 @@ from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS
 from node.router.fetch_waits import FetchWaits
 from node.router.share_partitions import SharePartitions
+from node.router.share_reloads import ShareReloads
 from node.router.share_sessions import ShareSessions, TopicPartition
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
@@ -97,6 +98,7 @@ class ShareFetchRoom(ShareRoom):
         """The share partitions anew, as after a restart."""
         self.led = SharePartitions(self.services, self.loop)
         self.services.share_partitions = self.led
+        self.services.share_reloads = ShareReloads(self.services, NoNeighbours())
 
     def follow(self) -> None:
         before = self.image

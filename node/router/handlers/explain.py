@@ -6,17 +6,20 @@ logs and open transactions, and every node knows who fetches from it; whoever as
 together (node/cli/findings.py).
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from cluster.metadata.image import PartitionImage, TopicImage
 from cluster.metadata.settings import topic_settings
-from coordinator.group.requests import ExplainAllGroups, ExplainGroup
+from coordinator.group.requests import ExplainGroup
 from coordinator.share.partition import SharePartition
 from coordinator.share.runs import RecordState
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.readers import Reading
 from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.insight import (
     ExplainedGroup,
     ExplainedLock,
@@ -33,6 +36,8 @@ from protocol.messages.insight import (
 from storage.environment import StorageError
 from storage.reader import StoreReader
 
+GROUPS_MAX: Final = 200
+"""Told at once where all groups are asked for: the router has one loop."""
 LOCKS_MAX: Final = 20
 """Of one group in one partition that are told one by one."""
 
@@ -42,10 +47,10 @@ async def handle_explain_group(
 ) -> ExplainGroupResponse:
     """Groups of which this node is the coordinator. Needs DESCRIBE on each."""
     response = ExplainGroupResponse(now=services.coordinators.now_ms())
-    if request.group_ids is None:
-        await _explain_all(response, request, context, services)
-        return response
-    for group_id in dict.fromkeys(request.group_ids):
+    wanted = request.group_ids
+    if wanted is None:
+        wanted = await _next_groups(response, request.after, context, services)
+    for group_id in dict.fromkeys(wanted):
         explained = ExplainedGroup(group_id=group_id)
         if not _may_see(group_id, context, services):
             explained.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -55,6 +60,9 @@ async def handle_explain_group(
                 answer = await services.coordinators.call(group_id, question, context)
             except ApiError as error:
                 explained.error_code = error.code
+                if request.group_ids is None:
+                    # It has moved away since it was listed.
+                    response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             else:
                 assert isinstance(answer, ExplainedGroup)
                 explained = answer
@@ -62,27 +70,34 @@ async def handle_explain_group(
     return response
 
 
-async def _explain_all(
-    response: ExplainGroupResponse,
-    request: ExplainGroupRequest,
-    context: RequestContext,
-    services: Services,
-) -> None:
+async def _next_groups(
+    response: ExplainGroupResponse, after: str | None, context: RequestContext, services: Services
+) -> list[str]:
+    """The groups of all shards hosted here that the asker may see, as many as are told at once."""
     coordinators = services.coordinators
-    question = ExplainAllGroups(with_events=request.include_events)
     waiting = [
-        coordinators.call_shard(shard, question, context) for shard in coordinators.hosted_shards()
+        coordinators.call_shard(shard, ListGroupsRequest(), context)
+        for shard in coordinators.hosted_shards()
     ]
+    names: list[str] = []
     for reply in waiting:
         try:
-            groups = await reply
+            listed = await reply
         except ApiError as error:
             # A shard that has just moved away is explained by its new host.
             if error.code is not ErrorCode.NOT_COORDINATOR:
                 response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
-        assert isinstance(groups, list)
-        response.groups += (g for g in groups if _may_see(g.group_id, context, services))
+        assert isinstance(listed, ListGroupsResponse)
+        names += (
+            group.group_id
+            for group in listed.groups
+            if (after is None or group.group_id > after)
+            and _may_see(group.group_id, context, services)
+        )
+    names.sort()
+    response.has_more = len(names) > GROUPS_MAX
+    return names[:GROUPS_MAX]
 
 
 def _may_see(group_id: str, context: RequestContext, services: Services) -> bool:
@@ -113,8 +128,9 @@ def _topic(
     else:
         known = range(len(topic.partitions))
         indexes = known if asked.partitions is None else asked.partitions
+        readers = services.readers.of(topic.name, topic.topic_id, services.now_ms())
         explained.partitions = [
-            _partition(topic, index, services)
+            _partition(topic, index, readers.get(index, ()), services)
             if index in known
             else ExplainedPartition(
                 partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -124,7 +140,9 @@ def _topic(
     return explained
 
 
-def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPartition:
+def _partition(
+    topic: TopicImage, index: int, readings: Sequence[Reading], services: Services
+) -> ExplainedPartition:
     state = topic.partitions[index]
     explained = _as_the_metadata_say(topic, index, state, services)
     if services.node_id not in state.replicas:
@@ -140,7 +158,7 @@ def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPa
             is_read_committed=reading.is_read_committed,
             error_code=reading.error_code,
         )
-        for reading in services.readers.of(topic.name, topic.topic_id, index, services.now_ms())
+        for reading in readings
     ]
     if state.leader == services.node_id:
         place = services.logs.locate(topic.topic_id, index)

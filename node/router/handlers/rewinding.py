@@ -1,4 +1,5 @@
-"""RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006), each version 0: our own.
+"""Our own RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState
+(20007), each version 0.
 
 Groups go on elsewhere while they consume (protocol/messages/odradek.py, coordinator.group.rewinding
 says how). The group's coordinator is asked; it finds out by itself how far the partitions reach,
@@ -7,6 +8,8 @@ from whoever leads them, so that what it answers is what it has set.
 
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+
+import msgspec
 
 from cluster.metadata.image import TopicImage
 from coordinator.group.requests import (
@@ -20,10 +23,13 @@ from coordinator.group.requests import (
     TakeSnapshot,
 )
 from coordinator.group.rewind_records import NO_OFFSET, Move
-from node.router.authorizer import Operation, ResourceType
+from coordinator.group.share_groups import GROUP_TYPE_SHARE
+from coordinator.share.requests import Summary
+from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.handlers.offsets import EARLIEST
 from node.router.log_positions import Bounds
+from node.router.share_reloads import places_of
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.odradek import (
     AlterSnapshotRequest,
@@ -33,6 +39,8 @@ from protocol.messages.odradek import (
     KnownOffset,
     KnownOffsets,
     KnownTopic,
+    ReloadShareStateRequest,
+    ReloadShareStateResponse,
     RewindGroupRequest,
     RewindGroupRequestPartition,
     RewindGroupResponse,
@@ -112,10 +120,14 @@ async def _rewind(
 ) -> Rewound:
     undoes, wanted = await _target(request, context, services)
     _check_topics(wanted, context, services)
+    positions = await _positions(wanted, request.isolation_level, services)
+    history = await _history(request.group_id, context, services)
+    if history.group_type == GROUP_TYPE_SHARE:
+        positions = await _from_share_states(request.group_id, positions, services)
     rewind = RewindGroup(
         group_id=request.group_id,
         rewind_id=request.rewind_id,
-        positions=await _positions(wanted, request.isolation_level, services),
+        positions=positions,
         is_dry_run=request.is_dry_run,
         undoes=undoes,
         timeout_ms=max(0, min(request.timeout_ms, TIMEOUT_MS_MAX)),
@@ -302,6 +314,27 @@ async def _positions(
     return tuple(positions)
 
 
+async def _from_share_states(
+    group_id: str, positions: Sequence[Position], services: Services
+) -> tuple[Position, ...]:
+    """The positions with where a share group is: the share coordinator knows that."""
+    known = await services.share_states.summaries(
+        group_id, [(at.topic_id, at.partition) for at in positions]
+    )
+    found = []
+    for at in positions:
+        summary = known[at.topic_id, at.partition]
+        if isinstance(summary, Summary):
+            found.append(msgspec.structs.replace(at, previous=summary.start_offset))
+        else:
+            # Nobody has begun there, or it cannot be told just now: then it is asked again.
+            if summary is not ErrorCode.INVALID_REQUEST:
+                message = f"{at.topic}-{at.partition}: {summary.message}"
+                raise _Refused(summary, message, [(at.topic, at.partition, summary)])
+            found.append(at)
+    return tuple(found)
+
+
 def _position(want: _Wanted, bounds: Bounds, found: int | None) -> Position:
     offset: int | None = want.position
     if want.kind in (AT_TIME, BY_DURATION):
@@ -353,6 +386,19 @@ def _response(
 
 def _may(operation: Operation, group_id: str, context: RequestContext, services: Services) -> bool:
     return services.authorizer.check(context, operation, ResourceType.GROUP, group_id)
+
+
+async def handle_reload_share_state(
+    request: ReloadShareStateRequest, context: RequestContext, services: Services
+) -> ReloadShareStateResponse:
+    """Nodes of the cluster ask each other this; others need CLUSTER_ACTION."""
+    may = services.authorizer.check
+    if not may(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return ReloadShareStateResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    places = places_of({topic.topic_id: topic.partitions for topic in request.topics})
+    return ReloadShareStateResponse(
+        error_code=services.share_reloads.here(request.group_id, places)
+    )
 
 
 # -- DescribeRewinds and AlterSnapshot -------------------------------------------------------------

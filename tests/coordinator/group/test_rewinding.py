@@ -5,16 +5,22 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from coordinator.group.records import CommittedOffset, OffsetCommitted
+from coordinator.group.events import EventKind
+from coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
 from coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
+    Position,
     RewindGroup,
     RewindHistory,
     Rewound,
 )
+from coordinator.group.rewind_records import UndoPointStored
+from coordinator.group.rewinding import REASON
 from coordinator.group.settings import GroupSettings
+from coordinator.group.share_requests import RestartStates, StatesRestarted
 from coordinator.outcome import InTransaction, Marker
+from coordinator.runtime import Batch
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitResponse
 from protocol.types import ZERO_UUID
@@ -31,6 +37,7 @@ from tests.support.rewind_playbook import (
     RewindStage,
     settle,
 )
+from tests.support.share_group_playbook import ShareStage
 
 KINDS = (EAGER, COOPERATIVE, CONSUMER)
 A0, A1, A2, A3 = ((TOPIC, index) for index in range(4))
@@ -248,6 +255,40 @@ def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> 
     scene.read_to_the_end()
 
 
+def test_a_rewind_is_among_what_has_happened_to_the_group(scene: Scene) -> None:
+    scene.rewind({A1: 3})
+    group = scene.stage.shard.classic.objects.get("g")
+    events = scene.stage.shard.consumers.events.of("g") if group is None else group.events.newest()
+    told = [event for event in events if "rew" in event.kind]
+    assert [(event.kind, event.reason) for event in told] == [
+        (EventKind.REWIND_STARTED, "1 partitions"),
+        (EventKind.REWOUND, "1 partitions"),
+    ]
+    assert any(
+        event.kind is EventKind.REBALANCE_STARTED and REASON in event.reason for event in events
+    )
+
+
+def test_a_rewind_that_cannot_be_written_is_given_up_in_the_end(scene: Scene) -> None:
+    """Else the group would rebalance for ever."""
+    call = scene.stage.rewind_call({A1: 3})
+    rewinds = scene.stage.shard.rewinds
+    scene.stage.refuses = _ends_a_rewind
+    for _ in range(100):
+        for reader in scene.readers:
+            reader.step()
+        scene.stage.tick(300)
+    assert not rewinds.has_pending
+    assert call.refused_with is ErrorCode.NOT_COORDINATOR
+    scene.settle()
+    assert scene.stage.fetch(*A1).committed_offset == 10
+    assert not rewinds.undo_points("g")
+
+
+def _ends_a_rewind(batch: Batch[GroupRecord]) -> bool:
+    return any(isinstance(record, UndoPointStored) for record in batch.records)
+
+
 # -- without members -------------------------------------------------------------------------------
 
 
@@ -403,6 +444,105 @@ def test_who_keeps_what_it_was_not_given_is_removed() -> None:
     assert ErrorCode.UNKNOWN_MEMBER_ID in reader.refusals
     scene.until_answered(call)
     assert scene.stage.fetch(*A1).committed_offset == 3
+
+
+# -- share groups ----------------------------------------------------------------------------------
+
+
+def share_stage() -> ShareStage:
+    stage = ShareStage({"a": 2})
+    stage.share("m")
+    stage.keep_states()
+    return stage
+
+
+def share_rewind(stage: ShareStage, to: int) -> Call:
+    positions = (
+        Position(
+            topic="a",
+            topic_id=id_of("a"),
+            partition=1,
+            start_offset=0,
+            end_offset=END,
+            offset=to,
+            previous=10,
+        ),
+    )
+    request = RewindGroup(group_id="s", rewind_id=b"1" * 16, positions=positions)
+    return stage.ask(request)
+
+
+def restarted(stage: ShareStage, code: ErrorCode = ErrorCode.NONE) -> RestartStates:
+    """What was asked for, which is done now or fails."""
+    [asked] = [sent for sent in stage.sent if isinstance(sent, RestartStates)]
+    stage.sent.clear()
+    outcomes = {topic_id: dict.fromkeys(at, code) for topic_id, at in asked.topics.items()}
+    stage.ask(StatesRestarted(asked.group_id, asked.state_epoch, outcomes))
+    return asked
+
+
+def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
+    """B.14: "set start offset with state epoch +1 per partition"."""
+    stage = share_stage()
+    before = stage.states["s", id_of("a"), 1][0]
+    call = share_rewind(stage, 3)
+    assert call.is_parked
+    asked = restarted(stage)
+    assert asked.topics == {id_of("a"): {1: 3}}
+    assert asked.state_epoch > before
+    (move,) = call.response(Rewound).moves
+    assert (move.previous, move.offset) == (10, 3)
+    assert share_rewind(stage, 3).response(Rewound).moves == (move,)
+    points = stage.shard.rewinds.undo_points("s")
+    undone = share_rewind_back(stage, max(points))
+    assert restarted(stage).topics == {id_of("a"): {1: 10}}
+    assert undone.response(Rewound).error_code is ErrorCode.NONE
+    assert not stage.shard.rewinds.undo_points("s")
+
+
+def share_rewind_back(stage: ShareStage, number: int) -> Call:
+    (move,) = stage.shard.rewinds.undo_points("s")[number].moves
+    at = Position(
+        topic="a",
+        topic_id=id_of("a"),
+        partition=1,
+        start_offset=0,
+        end_offset=END,
+        offset=move.previous,
+        previous=3,
+    )
+    return stage.ask(RewindGroup(group_id="s", rewind_id=b"2" * 16, positions=(at,), undoes=number))
+
+
+def test_a_leader_that_has_not_heard_is_told_again() -> None:
+    stage = share_stage()
+    call = share_rewind(stage, 3)
+    first = restarted(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert call.is_parked
+    stage.tick(1_000)
+    second = restarted(stage)
+    assert second.state_epoch > first.state_epoch
+    assert call.response(Rewound).error_code is ErrorCode.NONE
+
+
+def test_whoever_loads_the_shard_begins_a_share_group_anew_too() -> None:
+    stage = share_stage()
+    share_rewind(stage, 3)
+    stage.reload()
+    stage.tick(1)
+    again = share_rewind(stage, 3)
+    assert restarted(stage).topics == {id_of("a"): {1: 3}}
+    assert again.response(Rewound).error_code is ErrorCode.NONE
+    assert len(stage.shard.rewinds.undo_points("s")) == 1
+
+
+def test_a_share_group_that_begins_anew_cannot_be_stopped_half_way() -> None:
+    stage = share_stage()
+    share_rewind(stage, 3)
+    withdrawal = stage.ask(
+        RewindGroup(group_id="s", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW)
+    )
+    assert withdrawal.response(Rewound).error_code is ErrorCode.INVALID_REQUEST
 
 
 # -- plain commits ---------------------------------------------------------------------------------
@@ -592,10 +732,10 @@ class Crowd(RuleBasedStateMachine):
 
 TestCrowd = Crowd.TestCase
 TestCrowd.settings = settings(
-    max_examples=int(__import__("os").environ.get("EX","60")),
+    max_examples=60,
     stateful_step_count=40,
     deadline=None,
-    derandomize="EX" not in __import__("os").environ,
+    derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
 )

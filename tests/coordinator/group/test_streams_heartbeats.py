@@ -186,6 +186,21 @@ def test_tasks_that_there_are_not_cannot_be_had(name: str, index: int) -> None:
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
+def test_tasks_that_there_were_may_still_be_had_for_a_while() -> None:
+    stage = StreamsStage({"in": 3})
+    plan = topology(subtopology("0", "in"))
+    m = Thread(stage, "m")
+    m.hear(stage.streams_beat("m", plan=plan))
+    held = m.tasks
+    stage.topics({})
+    assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
+    stage.topics({"in": 1})
+    assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
+    m.tasks = TaskSets()
+    settle_threads(m)
+    assert m.active == {("0", 0)}
+
+
 def test_the_first_topology_counts() -> None:
     stage = StreamsStage()
     stage.streams_beat("m", plan=word_count(epoch=3))

@@ -43,6 +43,13 @@ def has_finding(kafka: Run, group: str, text: str) -> bool:
     return any(text in finding for finding in findings(kafka, group))
 
 
+def lag_of(kafka: Run, group: str) -> dict[int, int | None]:
+    """By partition."""
+    rows = kafka("group", "lag", group, "-o", "json").json()
+    assert isinstance(rows, list)
+    return {row["partition"]: row["lag"] for row in rows}
+
+
 def consumer_of(bootstrap: str, group: str, protocol: str, **properties: str) -> Consumer:
     return Consumer(
         {
@@ -187,6 +194,5 @@ def test_a_share_group_says_who_holds_its_records(
 
         wait_until(fetches)
         assert has_finding(kafka, group_name, f"{topic}-0 has 2 records in members' hands")
-        lag = kafka("group", "lag", group_name, "-o", "json").json()
-        assert isinstance(lag, list)
-        assert {row["partition"]: row["lag"] for row in lag}[0] == 2
+        # Where the group begins is told once that is written.
+        wait_until(lambda: lag_of(kafka, group_name)[0] == 2)

@@ -1,7 +1,9 @@
 """Dead letters (KIP-1191): what is told of records that were rejected or given up, and when not."""
 
-from collections.abc import Iterator, Mapping
+import dataclasses
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,8 @@ from cluster.controller.commands import CreateTopics, NewTopic
 from cluster.metadata.image import ConfigResourceType
 from coordinator.share.batches import ARCHIVING, StateBatch
 from coordinator.share.partition import DeadLetters as Letters
-from node.router.dead_letters import GATE, GIVEN_UP, REJECTED
+from node.bus.reply import Reply, drive
+from node.router.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
 from node.router.share_sessions import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch, iter_batches, iter_records
@@ -23,7 +26,7 @@ from tests.support.share_fetching import (
     batch,
     ranges,
 )
-from tests.support.share_room import GROUP, TOPIC
+from tests.support.share_room import GROUP, STRANGER, TOPIC
 from tests.support.stores import batch_of
 
 DLQ = "dlq.t"
@@ -89,6 +92,16 @@ def holder(room: ShareFetchRoom, *batches: bytes) -> ShareMember:
     member = room.member()
     member.fetch(0)
     return member
+
+
+def carry_out(room: ShareFetchRoom, work: Coroutine[Any, None, None]) -> None:
+    done: Reply[None] = Reply()
+
+    def finish(_result: None, error: BaseException | None) -> None:
+        done.resolve(None) if error is None else done.fail(error)
+
+    drive(work, finish)
+    room.result(done)
 
 
 def start_offset(room: ShareFetchRoom) -> int:
@@ -207,13 +220,23 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(room: ShareF
     assert headers(record)["__dlq.errors.message"] == GIVEN_UP
 
 
+def test_a_topic_that_another_node_leads_is_told_through_that_node(room: ShareFetchRoom) -> None:
+    have_dlq(room)
+    room.append(TOPIC, batch_of(3))
+    services = dataclasses.replace(room.services, node_id=STRANGER)
+    elsewhere = DeadLetters(services, room.passage, room.loop)
+
+    letters = Letters(0, 3, 1, is_rejected=True)
+    carry_out(room, elsewhere.bury(GROUP, room.spot(), letters, room.led.terms(GROUP)))
+    assert elsewhere.told_count == 3
+    assert [headers(record)["__dlq.errors.offset"] for record in told(room)] == [b"0", b"1", b"2"]
+
+
 def test_a_dead_letter_topic_is_not_told_of_itself(room: ShareFetchRoom) -> None:
     have_dlq(room)
     place = TopicPartition(topic_id(77), 0)
     terms = room.led.terms(GROUP)
 
-    async def bury() -> None:
-        await room.letters.bury(GROUP, place, Letters(0, 3, 1, is_rejected=True), terms)
-
-    room.loop.run_until_complete(bury())
+    letters = Letters(0, 3, 1, is_rejected=True)
+    carry_out(room, room.letters.bury(GROUP, place, letters, terms))
     assert (room.letters.told_count, room.letters.lost_count) == (0, 3)

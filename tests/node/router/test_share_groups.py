@@ -1,19 +1,22 @@
 """Share states are made and deleted as a group's shard asks, and it is told what came of it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from coordinator.group.share_requests import (
     DeleteStates,
     InitializeStates,
+    RestartStates,
     StatesDeleted,
     StatesInitialized,
+    StatesRestarted,
 )
 from node.bus.reply import Reply
 from node.router.markers import Errand
 from node.router.share_groups import StateKeeper
+from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 
@@ -26,6 +29,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.share_states = self
+        self.share_reloads = self
+        self.told: list[TopicPartition] = []
         self.asked: dict[tuple[object, ...], Reply[None]] = {}
         self.reports: list[tuple[object, Reply[object]]] = []
         self.is_wanted = True
@@ -43,6 +48,16 @@ class Desk:
         reply: Reply[None] = Reply()
         self.asked["delete", group_id, topic_id, partition] = reply
         return reply
+
+    async def everywhere(
+        self, group_id: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Leaders that hear at once, but for those of partition 7."""
+        self.told += places
+        return {
+            place: ErrorCode.NOT_LEADER_OR_FOLLOWER if place.partition == 7 else ErrorCode.NONE
+            for place in self.told
+        }
 
     def tell(self, report: object) -> Reply[object]:
         reply: Reply[object] = Reply()
@@ -109,3 +124,19 @@ def test_a_shard_that_has_moved_is_told_nothing() -> None:
     for reply in desk.asked.values():
         reply.resolve(None)
     assert desk.reports == []
+
+
+def test_leaders_are_told_of_what_begins_anew_and_of_nothing_else() -> None:
+    desk = Desk()
+    desk.carry_out(RestartStates("g", 3, {T: {0: 5, 1: 6, 7: 8}}))
+    assert list(desk.asked) == [("make", "g", T, at, 3, to) for at, to in ((0, 5), (1, 6), (7, 8))]
+    for key, reply in desk.asked.items():
+        assert desk.told == []
+        if key[3] == 1:
+            reply.fail(ApiError(AWAY))
+        else:
+            reply.resolve(None)
+    assert desk.told == [TopicPartition(T, 0), TopicPartition(T, 7)]
+    [(report, _)] = desk.reports
+    codes = {0: ErrorCode.NONE, 1: AWAY, 7: ErrorCode.NOT_LEADER_OR_FOLLOWER}
+    assert report == StatesRestarted("g", 3, {T: codes})

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from cluster.metadata.records import PartitionChanged
 from coordinator.share.acquisition import LogBatch, Wish
 from coordinator.share.partition import SharePartition
 from node.bus.reply import Reply
@@ -195,3 +197,39 @@ def test_terms_change_with_the_configs(room: ShareFetchRoom) -> None:
     room.configure(GROUP, {"share.delivery.count.limit": "2"})
     assert member.fetch(max_wait_ms=100) == {}
     assert machine_of(room).start_offset == 1
+
+
+def test_a_leader_that_does_not_know_the_end_yet_lets_no_group_begin_there(
+    room: ShareFetchRoom,
+) -> None:
+    room.initialise(0, group="plain")
+    change(room, leader=0, leader_epoch=1)
+    room.append(TOPIC, batch_of(2), batch_of(2))
+    store, number = room.place(TOPIC)
+    room.partitions.stores[store].set_high_watermark(number, 2)
+    change(room, leader=1, leader_epoch=2)
+    change(room, leader=0, leader_epoch=3)
+    member = room.member(group="plain")
+    assert member.fetch(0, max_wait_ms=100) == {}
+    assert room.led.hosted("plain")[room.spot()].machine is None
+    room.partitions.stores[store].set_high_watermark(number, 4)
+    room.turn_loop(0.6)
+    assert member.fetch(max_wait_ms=100) == {}
+    machine = room.led.hosted("plain")[room.spot()].machine
+    assert machine is not None
+    assert machine.start_offset == 4
+
+
+def change(room: ShareFetchRoom, *, leader: int, leader_epoch: int) -> None:
+    """Partition 0 has two replicas in sync, of which one never speaks."""
+    before = room.image.topics_by_name[TOPIC].partitions[0]
+    after = msgspec.structs.replace(
+        before,
+        replicas=(0, 1),
+        in_sync_replicas=(0, 1),
+        leader=leader,
+        leader_epoch=leader_epoch,
+        partition_epoch=before.partition_epoch + 1,
+    )
+    room.controller.write(PartitionChanged(room.topic_id, 0, after))
+    room.follow()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from node.router.authorizer import Operation, ResourceType
+from node.router.handlers import explain as explain_handlers
 from node.router.handlers.explain import handle_explain_group, handle_explain_topic
 from node.router.handlers.fetch import handle_fetch
 from node.router.handlers.group_offsets import handle_offset_commit
@@ -170,6 +171,16 @@ def test_groups_are_explained_by_name_or_all_of_them(groups: GroupRoom) -> None:
     assert (topic.name, topic.partitions[0].committed_offset) == ("t", 5)
     assert 0 <= named.now - topic.partitions[0].committed_at < 60_000
     assert sorted(group.group_id for group in ask(groups).groups) == ["g", "h"]
+
+
+def test_all_groups_are_told_some_at_a_time(
+    groups: GroupRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_handlers, "GROUPS_MAX", 1)
+    first = ask(groups)
+    assert ([group.group_id for group in first.groups], first.has_more) == (["g"], True)
+    last = groups.call(handle_explain_group, ExplainGroupRequest(after="g"))
+    assert ([group.group_id for group in last.groups], last.has_more) == (["h"], False)
 
 
 def test_groups_that_one_may_not_see_are_not_shown(groups: GroupRoom) -> None:
