@@ -41,6 +41,7 @@ from coordinator.group.consumer_records import (
     GroupEpochStored,
     MemberState,
 )
+from coordinator.group.endings import drop_ended
 from coordinator.group.events import REASON_NOT_PROVIDED
 from coordinator.group.family import FamilyHandler
 from coordinator.group.leaving import SEVERAL_MEMBERS_SINCE
@@ -108,6 +109,8 @@ class ConsumerGroups:
         self._adopt = adopt
         self.events = ConsumerEvents()
         self._groups: dict[str, ConsumerGroup] = {}
+        # Groups that are no more, whose objects are kept until that is committed.
+        self._ended: dict[str, None] = {}
         self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
@@ -123,8 +126,9 @@ class ConsumerGroups:
         group.replay(record)
         if group.member_count != before:
             self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
-        if group.is_blank:
-            del self._groups[record.group_id]
+        if not group.exists:
+            self._ended[record.group_id] = None
+        drop_ended(self._groups, self._ended)
         if type(record) is GroupEpochStored and record.epoch is None:
             self.events.forget(record.group_id)
 
@@ -139,6 +143,8 @@ class ConsumerGroups:
             group = self.get(group_id)
             if group is not None:
                 self._arm(group, step)
+            else:
+                self._ended[group_id] = None
 
     def _arm(self, group: ConsumerGroup, step: ConsumerStep) -> None:
         for member_id, member in group.members():

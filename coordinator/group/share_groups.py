@@ -23,6 +23,7 @@ from typing import Final, get_args
 from coordinator.group import partition_states as changes
 from coordinator.group.answers import deleted_group
 from coordinator.group.assigning import ConsumerStep
+from coordinator.group.endings import drop_ended
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.heartbeats import JOIN, LEAVE
 from coordinator.group.records import GroupRecord
@@ -102,8 +103,8 @@ class ShareGroups:
         self._occupant = occupant
         self._groups: dict[str, ShareGroup] = {}
         self._counts: TimelineTable[str, int] = TimelineTable(timeline)
-        # Objects of groups that are no more, until that is committed.
-        self._ended: set[str] = set()
+        # Groups that are no more, whose objects are kept until that is committed.
+        self._ended: dict[str, None] = {}
         # Soft: requests that wait until states have been made or deleted, with their groups.
         self._waiting: dict[int, tuple[str, _Waiting]] = {}
         # Soft: partitions whose states could not be made, by group, until they are asked for again.
@@ -130,17 +131,8 @@ class ShareGroups:
         if group.member_count != before:
             self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
         if not group.exists:
-            self._ended.add(record.group_id)
-        self._drop_ended()
-
-    def _drop_ended(self) -> None:
-        """Drop the objects of groups whose end cannot be taken back any more."""
-        for group_id in list(self._ended):
-            group = self._groups.get(group_id)
-            if group is None or group.exists or group.is_blank:
-                self._ended.discard(group_id)
-                if group is not None and group.is_blank:
-                    del self._groups[group_id]
+            self._ended[record.group_id] = None
+        drop_ended(self._groups, self._ended)
 
     def on_loaded(self, step: ConsumerStep) -> None:
         """Every member gets a whole session; states that are on the way are asked for again."""
@@ -161,6 +153,8 @@ class ShareGroups:
             group = self.get(group_id)
             if group is not None:
                 self._arm(group, step)
+            else:
+                self._ended[group_id] = None
 
     def _arm(self, group: ShareGroup, step: ConsumerStep) -> None:
         for member_id, _ in group.members():

@@ -18,6 +18,7 @@ from typing import Final, get_args
 from coordinator.group import streams_heartbeats as heartbeats
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.endings import drop_ended
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.heartbeats import JOIN, LEAVE
 from coordinator.group.records import GroupRecord
@@ -79,6 +80,8 @@ class StreamsGroups:
         self._occupant = occupant
         self._classic = classic
         self._groups: dict[str, StreamsGroup] = {}
+        # Groups that are no more, whose objects are kept until that is committed.
+        self._ended: dict[str, None] = {}
         self._soft: dict[str, SoftState] = {}
         self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         self.handlers: Mapping[type, FamilyHandler] = {
@@ -98,9 +101,10 @@ class StreamsGroups:
         group.replay(record)
         if group.member_count != before:
             self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
-        if group.is_blank:
-            del self._groups[record.group_id]
-            self._soft.pop(record.group_id, None)
+        if not group.exists:
+            self._ended[record.group_id] = None
+        for group_id in drop_ended(self._groups, self._ended):
+            self._soft.pop(group_id, None)
 
     def on_loaded(self, step: ConsumerStep) -> None:
         """Every member gets a whole session: how long it was silent is not known."""
@@ -115,6 +119,7 @@ class StreamsGroups:
                 self._arm(group, step)
             else:
                 self._soft.pop(group_id, None)
+                self._ended[group_id] = None
 
     @staticmethod
     def _arm(group: StreamsGroup, step: ConsumerStep) -> None:

@@ -11,6 +11,7 @@ from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
 from coordinator.share.acquisition import AcquiredRange
+from node.router.share_partitions import Hosted
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
@@ -18,7 +19,7 @@ from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ownership import Ownership
 from tests.simulation.shards import entries_of
 from tests.simulation.share_checker import ShareChecker
-from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement, Machine
+from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement
 from tests.simulation.simulation import Simulation, Violation
 from tests.simulation.store import DiskLog, Identity, StoredBatch
 
@@ -305,18 +306,18 @@ class ClusterChecker:
     # -- share groups ------------------------------------------------------------------------------
 
     def share_acquired(
-        self, machine: Machine, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self, hosted: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
     ) -> None:
         """A member has got records."""
-        self.shares.acquired(machine, member, taken, now_ms, until_ms)
+        self.shares.acquired(hosted, member, taken, now_ms, until_ms)
 
-    def share_answered(self, machine: Machine, batches: Sequence[Acknowledgement]) -> None:
+    def share_answered(self, hosted: Hosted, batches: Sequence[Acknowledgement]) -> None:
         """A member is told that its acknowledgements count."""
-        self.shares.answered(machine, batches)
+        self.shares.answered(hosted, batches)
 
-    def share_left(self, machine: Machine, member: str) -> None:
+    def share_left(self, hosted: Hosted, member: str) -> None:
         """A member has gone."""
-        self.shares.left(machine, member)
+        self.shares.left(hosted, member)
 
     # -- metadata ----------------------------------------------------------------------------------
 

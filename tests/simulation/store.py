@@ -281,25 +281,37 @@ class SimulatedStore:
         end_offset: int,
         min_one_batch: bool = True,
     ) -> ReadResult:
-        log = self.by_number[number]
-        batches, size = log.batches, 0
-        buffers: list[memoryview | bytes] = []
-        first = index = log.index_of(offset)
-        while index < len(batches) and batches[index].base_offset < end_offset:
-            data = batches[index].data
-            if size + len(data) > max_bytes and (buffers or not min_one_batch):
-                break
-            buffers.append(data)
-            size += len(data)
-            index += 1
-        if not buffers:
-            return ReadResult([], 0, offset, offset, None)
-        return ReadResult(
-            buffers, size, batches[first].base_offset, batches[index - 1].end_offset, None
+        return read_log(
+            self.by_number[number],
+            offset,
+            max_bytes=max_bytes,
+            end_offset=end_offset,
+            min_one_batch=min_one_batch,
         )
 
     def begin(self, now_ms: int) -> "SimulatedTurn":
         return SimulatedTurn(self, now_ms)
+
+
+def read_log(
+    log: DiskLog, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool
+) -> ReadResult:
+    """As `StoreReader.read`."""
+    batches, size = log.batches, 0
+    buffers: list[memoryview | bytes] = []
+    first = index = log.index_of(offset)
+    while index < len(batches) and batches[index].base_offset < end_offset:
+        data = batches[index].data
+        if size + len(data) > max_bytes and (buffers or not min_one_batch):
+            break
+        buffers.append(data)
+        size += len(data)
+        index += 1
+    if not buffers:
+        return ReadResult([], 0, offset, offset, None)
+    return ReadResult(
+        buffers, size, batches[first].base_offset, batches[index - 1].end_offset, None
+    )
 
 
 class SimulatedTurn:
