@@ -2,12 +2,13 @@
 
 The worker is the real one below its loop: `Replication` with the real server and fetchers,
 `Partitions`, `Turns` and `Proposals`, over a store in memory and sockets that are simulated. The
-router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`) on a loop with the
-simulation's clock, takes produce requests to the worker and reads logs for consumers, as its
-handlers do.
+router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`, `TransactionShard`) on a
+loop with the simulation's clock, takes produce requests to the worker and reads logs for consumers,
+as its handlers do.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -15,10 +16,12 @@ import zmq
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from cluster.replication.leader import Proposal
+from cluster.replication.partition import ANY_EPOCH
 from coordinator.group.shard import GroupShard
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import LogEntry, ShardRuntime
+from coordinator.runtime import LogEntry, Shard, ShardRuntime, ShardState
+from coordinator.transaction.shard import TransactionShard
 from node.bus.messages import (
     AppendBytes,
     Appended,
@@ -30,13 +33,17 @@ from node.bus.messages import (
 )
 from node.bus.reply import Reply
 from node.router import fanout
+from node.router.coordinators import Asker
+from node.router.enlistment import Producer
+from node.router.markers import NOBODY, Errand, Nobody
 from node.router.shard_host import ShardHost
+from node.router.shard_log import entries_of
 from node.worker.partitions import Partitions
 from node.worker.proposals import Proposals
 from node.worker.replication import ReplicaNetwork, Replication
 from node.worker.turns import Request, RouterState, Turns
-from protocol.errors import ErrorCode
-from protocol.records import iter_batches, iter_records
+from protocol.errors import ApiError, ErrorCode
+from protocol.records import TRANSACTIONAL, read_header
 from storage.reader import StoreReader
 from storage.settings import StoreOptions
 from storage.store import Store
@@ -49,12 +56,14 @@ from tests.simulation.store import (
     StoreDisk,
     StoreWatcher,
 )
+from tests.simulation.transaction_ends import TransactionEnds
 from tests.simulation.wires import Wires
 
 if TYPE_CHECKING:
     import asyncio
 
 GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 PRODUCE_TIMEOUT_MS = 1_500
 _NEVER = 2**62
 _FOLDER = Path("simulated")
@@ -79,7 +88,7 @@ class Node(Protocol):
 
     def clock_ms(self) -> int: ...
 
-    def submit_of_worker(self, message: Submit) -> None: ...
+    def submit_of_worker(self, identity: bytes, message: Submit) -> None: ...
 
     def applied(self, process: str, offset: int) -> None: ...
 
@@ -90,6 +99,7 @@ class SimulatedWorker:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.is_ended = False
+        self.identity = f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode()
         self.image = MetadataImage.empty()
         self.store = SimulatedStore(node.own_id, node.store_disk, node.watcher)
         self._context = node.wires.context(node.own_id, self.serve)
@@ -119,7 +129,7 @@ class SimulatedWorker:
             cluster_id="simulated",
             node_id=node.own_id,
             stores_folder=_FOLDER,
-            identity=f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode(),
+            identity=self.identity,
             watch=lambda _socket: None,
             propose=self._propose,
             now_ms=now_ms,
@@ -190,7 +200,7 @@ class SimulatedWorker:
         self.proposals.send(proposals, self.image, self.node.clock_ms())
 
     def _tell_controller(self, message: Submit) -> None:
-        self.node.to_controller.put(lambda: self.node.submit_of_worker(message))
+        self.node.to_controller.put(lambda: self.node.submit_of_worker(self.identity, message))
 
     def _send_replies(self) -> None:
         replies = self._routers.replies
@@ -210,6 +220,8 @@ class Produce(NamedTuple):
     identity: Identity
     batch: bytes
     acks: int
+    transactional_id: str = ""
+    version: int = 13
 
 
 class Produced(NamedTuple):
@@ -225,10 +237,11 @@ class Fetch(NamedTuple):
     identity: Identity
     offset: int
     leader_epoch: int = -1
+    is_committed_only: bool = False
 
 
 class Fetched(NamedTuple):
-    """Its answer; what is below the high watermark."""
+    """Its answer; what is below the high watermark, or below the last stable offset."""
 
     error_code: int
     high_watermark: int = -1
@@ -299,7 +312,7 @@ class _ShardLog:
         for batch in log.batches[log.index_of(offset) :]:
             if batch.base_offset >= end_offset:
                 break
-            entries += entries_of(batch)
+            entries += entries_of(memoryview(batch.data), offset)
         return entries, end_offset
 
     def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
@@ -325,14 +338,110 @@ def _not_yet() -> Reply[fanout.Answer]:
     return reply
 
 
-def entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a batch."""
-    view = memoryview(batch.data)
-    return [
-        (None if record.key is None else bytes(record.key), bytes(record.value or b""))
-        for start, header in iter_batches(view)
-        for record in iter_records(view[start:], header)
-    ]
+class Hosting:
+    """The shards of one kind of coordinator on a router, as `Coordinators` has them."""
+
+    def __init__(
+        self,
+        router: "SimulatedRouter",
+        topic_name: str,
+        new_shard: Callable[[], Shard[Any]],
+        carry_out: Callable[[object, Errand], None],
+    ) -> None:
+        self._router = router
+        self._topic_name = topic_name
+        self._new_shard = new_shard
+        self._carry_out = carry_out
+        self._hosts: dict[int, ShardHost] = {}
+        self._waiting: dict[int, Reply[object]] = {}
+        self._next_id = 0
+
+    def call(self, key: str, request: object, asker: Asker) -> Reply[object]:
+        return self.call_shard(self.shard_of(key), request, asker)
+
+    def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        host = self._hosts.get(shard)
+        if host is None:
+            reply.fail(ApiError(ErrorCode.NOT_COORDINATOR))
+            return reply
+        self._next_id = key = self._next_id + 1
+        self._waiting[key] = reply
+        node = self._router.node
+        host.execute(
+            Command(
+                request=request,
+                request_id=key,
+                api_version=asker.api_version,
+                client_id="member",
+                client_host="/simulated",
+                fresh_id=f"{node.own_id}-{node.incarnation}-{key}",
+            )
+        )
+        return reply
+
+    def shard_of(self, key: str) -> int:
+        topic = self._topic()
+        return -1 if topic is None else shard_of(key, len(topic.partitions))
+
+    def coordinator_of(self, key: str) -> int:
+        topic = self._topic()
+        return NO_LEADER if topic is None else topic.partitions[self.shard_of(key)].leader
+
+    async def ensure_topic(self) -> None:
+        """It was made in the beginning."""
+
+    def follow(self) -> None:
+        """As `Coordinators.on_image`."""
+        router = self._router
+        hosted = {shard: host.leader_epoch for shard, host in self._hosts.items()}
+        topic = self._topic()
+        changes = compare(hosted, claims(topic, node_id=router.node.own_id))
+        for shard in changes.unload:
+            self._hosts.pop(shard).close()
+        for shard, leader_epoch in changes.load:
+            assert topic is not None
+            host = ShardHost(
+                name=f"{self._topic_name}-{shard}",
+                leader_epoch=leader_epoch,
+                shard_log=_ShardLog(router, (topic.topic_id, shard)),
+                new_runtime=lambda: ShardRuntime(self._new_shard()),
+                loop=cast("asyncio.AbstractEventLoop", router.loop),
+                now_ms=router.node.clock_ms,
+                deliver=self._deliver,
+                carry_out=partial(self._begin, shard),
+            )
+            self._hosts[shard] = host
+            host.start()
+
+    def _topic(self) -> TopicImage | None:
+        return self._router.image.topics_by_name.get(self._topic_name)
+
+    def _begin(self, shard: int, instruction: object) -> None:
+        host = self._hosts[shard]
+        runtime = host.runtime
+
+        def is_wanted() -> bool:
+            return (
+                not self._router.loop.is_closed
+                and host.runtime is runtime
+                and runtime.state not in (ShardState.FAILED, ShardState.CLOSED)
+            )
+
+        def tell(request: object) -> Reply[object]:
+            return self.call_shard(shard, request, NOBODY)
+
+        self._carry_out(instruction, Errand(host.leader_epoch, is_wanted, tell, shard))
+
+    def _deliver(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            reply = self._waiting.pop(answer.request_id, None)
+            if reply is None:
+                continue
+            if isinstance(answer, Refusal):
+                reply.fail(ApiError(answer.error_code))
+            else:
+                reply.resolve(answer.response)
 
 
 class SimulatedRouter:
@@ -341,15 +450,23 @@ class SimulatedRouter:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.image = MetadataImage.empty()
-        self.hosts: dict[int, ShardHost] = {}
-        self.waiting: dict[int, Reply[object]] = {}
+        self.loop = Loop(node)
         self._of_worker: dict[int, Reply[fanout.Answer]] = {}
-        self._loop = Loop(node)
         self._next_id = 0
+        self.groups = Hosting(
+            self, GROUP_TOPIC, lambda: GroupShard(node.settings.group), lambda *_: None
+        )
+        self.ends = TransactionEnds(self)
+        self.transactions = Hosting(
+            self,
+            TRANSACTION_TOPIC,
+            lambda: TransactionShard(node.settings.transaction),
+            self.ends.carry_out,
+        )
 
     def end(self) -> None:
         """The process is gone."""
-        self._loop.is_closed = True
+        self.loop.is_closed = True
 
     # -- the worker --------------------------------------------------------------------------------
 
@@ -404,17 +521,30 @@ class SimulatedRouter:
         if state is None or state.leader != self.node.own_id or number is None:
             answer(Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        reply = self.ask_worker(
-            lambda key: AppendBytes(
-                key,
-                0,
-                number,
-                request.batch,
-                is_client=True,
-                acks=request.acks,
-                timeout_ms=PRODUCE_TIMEOUT_MS,
+
+        def append(leader_epoch: int) -> Reply[fanout.Answer]:
+            return self.ask_worker(
+                lambda key: AppendBytes(
+                    key,
+                    0,
+                    number,
+                    request.batch,
+                    is_client=True,
+                    leader_epoch=leader_epoch,
+                    acks=request.acks,
+                    timeout_ms=PRODUCE_TIMEOUT_MS,
+                )
             )
-        )
+
+        header = read_header(memoryview(request.batch))
+        if header.attributes & TRANSACTIONAL:
+            topic_id, index = request.identity
+            producer = Producer(request.transactional_id, header.producer_id, header.producer_epoch)
+            partition = self.image.topics_by_id[topic_id].name, index
+            enlistment = self.ends.enlistment
+            reply = enlistment.append(producer, partition, append, request.version)
+        else:
+            reply = append(ANY_EPOCH)
 
         def done() -> None:
             found = reply.result()
@@ -432,6 +562,8 @@ class SimulatedRouter:
         if request.leader_epoch not in (-1, state.leader_epoch):
             return Fetched(ErrorCode.FENCED_LEADER_EPOCH)
         end = self.high_watermark(request.identity)
+        if request.is_committed_only:
+            end = self.node.worker.store.partitions()[log.number].last_stable_offset
         batches = []
         for batch in log.batches[log.index_of(request.offset) :][:20]:
             if batch.end_offset > end:
@@ -440,54 +572,28 @@ class SimulatedRouter:
         return Fetched(ErrorCode.NONE, end, tuple(batches))
 
     def coordinate(self, group_id: str, request: object, api_version: int) -> Reply[object]:
-        """As `Coordinators.call`."""
+        """As `Coordinators.call`, with a Refusal for an error."""
         reply: Reply[object] = Reply()
-        topic = self._topic()
-        shard = -1 if topic is None else shard_of(group_id, len(topic.partitions))
-        host = self.hosts.get(shard)
-        if host is None:
-            reply.resolve(Refusal(0, ErrorCode.NOT_COORDINATOR))
-            return reply
-        self._next_id = key = self._next_id + 1
-        self.waiting[key] = reply
-        node = self.node
-        host.execute(
-            Command(
-                request=request,
-                request_id=key,
-                api_version=api_version,
-                client_id="member",
-                client_host="/simulated",
-                fresh_id=f"{node.own_id}-{node.incarnation}-{key}",
-            )
-        )
+        called = self.groups.call(group_id, request, Nobody(api_version))
+
+        def done() -> None:
+            try:
+                reply.resolve(called.result())
+            except ApiError as error:
+                reply.resolve(Refusal(0, error.code))
+
+        called.on_done(done)
         return reply
 
     # -- metadata ----------------------------------------------------------------------------------
 
     def follow(self, image: MetadataImage) -> None:
         """The controller has published an image; as `Coordinators.on_image`."""
-        if self._loop.is_closed or image.offset <= self.image.offset:
+        if self.loop.is_closed or image.offset <= self.image.offset:
             return
         self.image = image
-        hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
-        topic = self._topic()
-        changes = compare(hosted, claims(topic, node_id=self.node.own_id))
-        for shard in changes.unload:
-            self.hosts.pop(shard).close()
-        for shard, leader_epoch in changes.load:
-            assert topic is not None
-            host = ShardHost(
-                name=f"{GROUP_TOPIC}-{shard}",
-                leader_epoch=leader_epoch,
-                shard_log=_ShardLog(self, (topic.topic_id, shard)),
-                new_runtime=self._new_runtime,
-                loop=cast("asyncio.AbstractEventLoop", self._loop),
-                now_ms=self.node.clock_ms,
-                deliver=self._deliver,
-            )
-            self.hosts[shard] = host
-            host.start()
+        self.groups.follow()
+        self.transactions.follow()
         node, offset = self.node, image.offset
         node.to_controller.put(lambda: node.applied("router", offset))
 
@@ -495,15 +601,3 @@ class SimulatedRouter:
         """The leader and its epoch, as this router would tell a client."""
         state = self.image.partition(*identity)
         return (NO_LEADER, -1) if state is None else (state.leader, state.leader_epoch)
-
-    def _topic(self) -> TopicImage | None:
-        return self.image.topics_by_name.get(GROUP_TOPIC)
-
-    def _new_runtime(self) -> ShardRuntime[Any]:
-        return ShardRuntime(GroupShard(self.node.settings.group))
-
-    def _deliver(self, answers: Sequence[Answer]) -> None:
-        for answer in answers:
-            reply = self.waiting.pop(answer.request_id, None)
-            if reply is not None:
-                reply.resolve(answer if isinstance(answer, Refusal) else answer.response)

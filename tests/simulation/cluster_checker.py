@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.runtime import TransactionalEntry
+from node.router.shard_log import entries_of
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
-from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker, entries_of
+from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.simulation import Simulation, Violation
 from tests.simulation.store import DiskLog, Identity, StoredBatch
@@ -90,7 +92,7 @@ class ClusterChecker:
                 )
             if any(b.crc == batch.crc for b in log.batches[-60:-1]):
                 header: BatchHeader = read_header(memoryview(batch.data))
-                if header.producer_id >= 0:
+                if header.producer_id >= 0 and header.base_sequence >= 0:
                     raise Violation(
                         f"sequence {header.base_sequence} of producer {header.producer_id} is twice"
                         f" in {_name(log)}"
@@ -150,8 +152,13 @@ class ClusterChecker:
 
     def _store(self, batch: StoredBatch) -> None:
         """What groups have said is committed."""
-        for key, value in entries_of(batch):
-            record = None if key is None else decode(key, value)
+        for entry in entries_of(memoryview(batch.data), batch.base_offset):
+            if not isinstance(entry, tuple) or isinstance(entry, TransactionalEntry):
+                continue
+            key, value = entry
+            record = (
+                None if key is None else decode(bytes(key), None if value is None else bytes(value))
+            )
             if isinstance(record, OffsetCommitted) and record.committed is not None:
                 stored = record.group_id, record.partition
                 self._stored[stored] = max(record.committed.offset, self._stored.get(stored, -1))

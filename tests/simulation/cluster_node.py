@@ -35,7 +35,7 @@ from cluster.metadata.snapshot import image_records
 from cluster.raft.configuration import Configuration, Refusal
 from cluster.raft.messages import Entry
 from cluster.raft.ready import Proposal, Ready, Role, Standing
-from node.bus.messages import Submit
+from node.bus.messages import Submit, Submitted
 from node.bus.peer_messages import Carried, ControlMessage, Forward, PeerHeader
 from node.controller.decisions import Decisions, NotNowError
 from node.controller.errands import Errands
@@ -46,6 +46,7 @@ from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity, StoredBatch, StoreDisk, StoreWatcher
+from tests.simulation.transaction_ends import Asked, Told
 from tests.simulation.wires import Wires
 
 CLUSTER_ID = "simulated"
@@ -134,9 +135,7 @@ class ClusterNode(RaftHost):
         self.errands = Errands(
             own_id=self.own_id,
             send=self._send_control,
-            tell=lambda _identity, submitted: self.to_worker.put(
-                lambda: self.worker.answered(submitted)
-            ),
+            tell=self._tell_submitter,
         )
         self.router = SimulatedRouter(self)
         self.to_router = Channel(self.simulation, self.own_id, self.slow_share)
@@ -189,6 +188,9 @@ class ClusterNode(RaftHost):
         return _NEVER if first >= _NEVER else int(first / self.clock_rate) + 1
 
     def receive(self, message: object) -> None:
+        if isinstance(message, Asked | Told):
+            self.router.ends.receive(message)
+            return
         if not isinstance(message, Control):
             super().receive(message)
             return
@@ -211,10 +213,15 @@ class ClusterNode(RaftHost):
         self.errands.submit_own(encode_command(command), now_ms + timeout_ms, answer, now_ms)
         self._settle()
 
-    def submit_of_worker(self, message: Submit) -> None:
+    def submit_of_worker(self, identity: bytes, message: Submit) -> None:
         """What a worker asks of the controller."""
-        self.errands.submit(b"worker", message, message.deadline_ms, self.clock_ms())
+        self.errands.submit(identity, message, message.deadline_ms, self.clock_ms())
         self._settle()
+
+    def _tell_submitter(self, identity: bytes, submitted: Submitted) -> None:
+        # Whoever has asked may have been killed since, and another one taken its place.
+        if identity == self.worker.identity:
+            self.to_worker.put(lambda: self.worker.answered(submitted))
 
     def applied(self, process: str, offset: int) -> None:
         """A process of this node has carried the metadata out as far as that."""

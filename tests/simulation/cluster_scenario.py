@@ -26,11 +26,13 @@ from cluster.metadata.records import decode_records
 from cluster.raft.configuration import configuration_of
 from cluster.raft.settings import RaftSettings
 from coordinator.group.settings import GroupSettings
-from tests.simulation.broker import GROUP_TOPIC
+from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.ledger import Ledger
 from tests.simulation.node_parts import NodeSettings
+from tests.simulation.payers import Auditor, Payer
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
@@ -38,6 +40,7 @@ from tests.simulation.wires import Wires
 
 TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
+TRANSACTION_TOPIC_ID = bytes(15) + b"\x03"
 _BEGINNING_MS = 10_000
 _HEALING_MS = 20_000
 _SHUTDOWN_MS = 3_000
@@ -95,6 +98,8 @@ class Trouble:
     clock_drift: float = 0.0
     slow_share: float = 0.002
     """How often a process of a node is late to hear of another."""
+    payer_count: int = 0
+    payer_interval_ms: int = 8
     settings: NodeSettings = SETTINGS
 
 
@@ -149,9 +154,23 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leader_share=0.8,
         slow_share=0.01,
     ),
+    # Transactions over several partitions and offsets, of both versions.
+    Trouble(
+        partition_count=3,
+        produce_interval_ms=400,
+        consume_interval_ms=600,
+        member_count=1,
+        kill_interval_ms=1_300,
+        worker_interval_ms=1_500,
+        cut_interval_ms=900,
+        leader_share=0.8,
+        delay_ms_max=20,
+        slow_share=0.01,
+        payer_count=3,
+    ),
 )
 """Seed n has the trouble of profile n modulo their number."""
-KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS = PROFILES
+KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, TRANSACTIONS = PROFILES
 
 
 class ClusterScenario:
@@ -199,6 +218,20 @@ class ClusterScenario:
             Member(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
             for _ in range(trouble.member_count)
         ]
+        self.ledger = Ledger()
+        self.payers = [
+            Payer(
+                self,
+                self.ledger,
+                number,
+                TOPIC_ID,
+                trouble.partition_count,
+                coordinators=((TRANSACTION_TOPIC_ID, 0), (GROUP_TOPIC_ID, 0)),
+                version=1 + number % 2,
+            )
+            for number in range(trouble.payer_count)
+        ]
+        self.auditors = [Auditor(self, self.ledger, place) for place in places if self.payers]
 
     def run(self) -> None:
         """Trouble, then healing. Raises SimulationFailure with the seed."""
@@ -241,6 +274,10 @@ class ClusterScenario:
             self._repeat(trouble.consume_interval_ms, consumer.act, is_client=True)
         for member in self.members:
             self._repeat(trouble.member_interval_ms, member.act, is_client=True)
+        for payer in self.payers:
+            self._repeat(trouble.payer_interval_ms, payer.act, is_client=True)
+        for auditor in self.auditors:
+            self._repeat(trouble.consume_interval_ms, auditor.act, is_client=True)
 
     def _repeat(
         self, interval_ms: int, what: Callable[[], None], *, is_client: bool = False
@@ -265,14 +302,20 @@ class ClusterScenario:
 
     def _create_topics(self) -> None:
         """Again and again, until there are brokers enough."""
-        for name, topic_id, count in (
-            (TOPIC, TOPIC_ID, self.trouble.partition_count),
-            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
-        ):
+        for name, topic_id, count in self._topics():
             if topic_id not in self.checker.image.topics_by_id:
                 self._submit(CreateTopics((NewTopic(name, topic_id, count, 3),)))
-        if len(self.checker.image.topics_by_id) < 2:
+        if len(self.checker.image.topics_by_id) < len(self._topics()):
             self.simulation.after(150, self._create_topics)
+
+    def _topics(self) -> list[tuple[str, bytes, int]]:
+        topics = [
+            (TOPIC, TOPIC_ID, self.trouble.partition_count),
+            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
+        ]
+        if self.trouble.payer_count:
+            topics.append((TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID, 1))
+        return topics
 
     def _reassign(self) -> None:
         """Move a partition, redirect or cancel its move."""
@@ -406,7 +449,7 @@ class ClusterScenario:
         """Every partition has its leader and its whole ISR, and every node serves in this start."""
         image = self.checker.image
         return (
-            len(image.topics_by_id) == 2
+            len(image.topics_by_id) == len(self._topics())
             and all(self.simulation.is_running(own_id) for own_id in self.nodes)
             and all(
                 own_id in image.brokers
@@ -458,18 +501,57 @@ class ClusterScenario:
                 f"not whole again after {_HEALING_MS} ms: {partitions=} {members=}"
                 f" {marks=} {self._marks()=}"
             )
+        if self.payers:
+            self._settle_payments()
         self._check_end()
+
+    def _settle_payments(self) -> None:
+        """Payers begin nothing more; what they have begun ends, and nothing is held back."""
+        for payer in self.payers:
+            payer.is_stopping = True
+        for _ in range(_HEALING_MS // _HEALING_STEP_MS):
+            self.simulation.run(_HEALING_STEP_MS)
+            if all(payer.is_idle for payer in self.payers) and not self._held_back():
+                return
+        steps = [(payer.name, payer.step.name) for payer in self.payers]
+        self._fail(f"transactions do not end: held back are {self._held_back()}, {steps=}")
+
+    def _held_back(self) -> list[str]:
+        """The partitions whose last stable offset is not their high watermark."""
+        found = []
+        for topic in self.checker.image.topics_by_id.values():
+            for number, state in enumerate(topic.partitions):
+                store = self.nodes[state.leader].worker.store
+                local = store.number_of(topic.topic_id, number)
+                log = None if local is None else store.partitions().get(local)
+                if log is None or log.last_stable_offset < log.high_watermark:
+                    found.append(f"{topic.name}-{number}")
+        return found
+
+    def _check_payments(self) -> None:
+        histories = self.checker.histories
+
+        def batches(identity: tuple[bytes, int]) -> list[tuple[int, bytes]]:
+            known = histories.get(identity)
+            return [] if known is None else [(b.base_offset, b.data) for b in known.batches]
+
+        places = range(self.trouble.partition_count)
+        self.ledger.check_end((place, batches((TOPIC_ID, place))) for place in places)
+        self.ledger.check_offsets(batches((GROUP_TOPIC_ID, 0)))
 
     def _marks(self) -> list[int]:
         """What must grow when everything works: writes, reads and commits."""
         ends = [self.checker.histories[producer.identity].end_offset for producer in self.producers]
         counts = [p.acknowledged_count for p in self.producers if p.acks == -1]
-        return [*ends, *counts, self.checker.read_count, sum(m.commit_count for m in self.members)]
+        payments = [payer.ended_count for payer in self.payers]
+        commits = sum(m.commit_count for m in self.members)
+        return [*ends, *counts, *payments, self.checker.read_count, commits]
 
     def _check_end(self) -> None:
         try:
             self.checker.check_answered(4_000)
             self.checker.check_all_complete()
+            self._check_payments()
             self._check_images()
         except Violation as error:
             raise SimulationFailure(self.simulation.report(error)) from error

@@ -6,10 +6,18 @@ about 0.2 s each.
 """
 
 import os
+from collections import Counter
 
 import pytest
 
-from tests.simulation.cluster_scenario import GROUPS, POWER, PROFILES, ClusterScenario
+from tests.simulation.cluster_scenario import (
+    GROUPS,
+    POWER,
+    PROFILES,
+    TRANSACTIONS,
+    ClusterScenario,
+)
+from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
 
 _DEFAULT_RUNS = 140
@@ -32,7 +40,7 @@ def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> No
 
 def test_trouble_is_had_and_work_is_done() -> None:
     """A simulation in which nothing happens would find nothing."""
-    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(14)]
+    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(16)]
     for run in runs:
         run.run()
     checkers = [run.checker for run in runs]
@@ -44,6 +52,11 @@ def test_trouble_is_had_and_work_is_done() -> None:
     assert sum(checker.epoch_count for checker in checkers) >= 50
     assert sum(checker.cut_count for checker in checkers) >= 5
     assert sum(checker.lost_count for checker in checkers) >= 1
+    payments = [p for run in runs for p in run.ledger.payments.values()]
+    fates = Counter(payment.fate for payment in payments)
+    assert fates[Fate.COMMITTED] >= 10
+    assert fates[Fate.ABORTED] >= 5
+    assert sum(run.ledger.read_count for run in runs) >= 50
     assert any(node.disk.state.snapshot for run in runs for node in run.nodes.values())
 
 
@@ -54,8 +67,9 @@ def test_the_same_seed_is_the_same_history() -> None:
         ends = [history.end_offset for history in run.checker.histories.values()]
         return run.simulation.event_count, run.simulation.now_ms, run.checker.read_count, ends
 
-    for profile in (PROFILES.index(POWER), PROFILES.index(GROUPS)):
-        assert history(profile) == history(profile)
+    for profile in (POWER, GROUPS, TRANSACTIONS):
+        at = PROFILES.index(profile)
+        assert history(at) == history(at)
 
 
 def test_a_failure_names_its_seed_and_tells_what_led_to_it() -> None:
