@@ -126,6 +126,13 @@ class TimelineTable(Generic[K, V]):
             self._remember(key)
             del self._live[key]
 
+    def assign(self, key: K, value: V | None) -> None:
+        """Set the value, or drop the key if there is none."""
+        if value is None:
+            self.remove(key)
+        else:
+            self.put(key, value)
+
     def _remember(self, key: K) -> None:
         timeline = self._timeline
         if timeline.position > timeline.committed:

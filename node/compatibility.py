@@ -36,21 +36,6 @@ NOT_SERVED: Final[Mapping[str, Collection[ApiKey]]] = {
     "A node's controller is registered with its broker, so there is none to unregister alone.": (
         ApiKey.UNREGISTER_CONTROLLER,
     ),
-    "Share groups (KIP-932) are not served yet.": (
-        ApiKey.SHARE_GROUP_HEARTBEAT,
-        ApiKey.SHARE_GROUP_DESCRIBE,
-        ApiKey.SHARE_FETCH,
-        ApiKey.SHARE_ACKNOWLEDGE,
-        ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS,
-        ApiKey.ALTER_SHARE_GROUP_OFFSETS,
-        ApiKey.DELETE_SHARE_GROUP_OFFSETS,
-    ),
-    "Streams groups (KIP-1071) are not served yet; Kafka Streams runs on classic groups.": (
-        ApiKey.STREAMS_GROUP_HEARTBEAT,
-        ApiKey.STREAMS_GROUP_DESCRIBE,
-        ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE,
-    ),
-    "Groups are not rewound while they consume yet.": (ApiKey.REWIND_GROUP,),
     "Metrics of clients (KIP-714) have no receiver here, so clients are not asked for them.": (
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,

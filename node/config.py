@@ -93,10 +93,12 @@ WORKER_LISTENER = "worker-"
 """Before its number: the name under which a node's registration tells where a worker listens for
 those of other nodes. No client comes in by a listener of that name."""
 
-_DEV_CONFIGS = {"group.initial.rebalance.delay.ms": "100"}
-"""What the dev profile sets unless told otherwise. Consumers that a program starts together form
-one generation: with no delay at all the first has one of its own, and the others wait until it
-hears of them with its next heartbeat, three seconds later in most clients."""
+_DEV_CONFIGS = {
+    "group.initial.rebalance.delay.ms": "100",
+    "group.streams.initial.rebalance.delay.ms": "100",
+}
+"""What the dev profile sets unless told otherwise. Members that a program starts together form one
+generation: with no delay the first has its own, and the others wait for its next heartbeat."""
 
 
 class ListenerConfig(msgspec.Struct, frozen=True, kw_only=True):

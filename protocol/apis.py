@@ -125,6 +125,9 @@ class ApiKey(IntEnum):
     EXPLAIN_GROUP = 20_002
     EXPLAIN_TOPIC = 20_003
     DESCRIBE_LAG = 20_004
+    DESCRIBE_REWINDS = 20_005
+    ALTER_SNAPSHOT = 20_006
+    RELOAD_SHARE_STATE = 20_007
 
 
 PRIVATE_KEY_MIN: Final = 20_001
@@ -345,6 +348,12 @@ _TABLE: Final = (
         insight.ExplainTopicRequest, insight.ExplainTopicResponse),
     Api(ApiKey.DESCRIBE_LAG, 0, 0, 0,
         insight.DescribeLagRequest, insight.DescribeLagResponse),
+    Api(ApiKey.DESCRIBE_REWINDS, 0, 0, 0,
+        odradek.DescribeRewindsRequest, odradek.DescribeRewindsResponse),
+    Api(ApiKey.ALTER_SNAPSHOT, 0, 0, 0,
+        odradek.AlterSnapshotRequest, odradek.AlterSnapshotResponse),
+    Api(ApiKey.RELOAD_SHARE_STATE, 0, 0, 0,
+        odradek.ReloadShareStateRequest, odradek.ReloadShareStateResponse),
 )
 # fmt: on
 

@@ -9,25 +9,36 @@ Called by reader.py, which knows the segments.
 """
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Final, NamedTuple
 
 from protocol.errors import ProtocolError
 from protocol.records import (
+    ATTRIBUTES_AT,
     CONTROL,
     DELETE_HORIZON,
+    HEADER_BYTES,
     LOG_APPEND_TIME,
     BatchHeader,
     iter_timestamps,
 )
-from storage.cursors import batches_from
+from storage.cursors import seek
 from storage.layout import STAMP_SIZE
 from storage.segment import Segment
 from storage.validation import unpack_header
 
-BATCHES_WALKED_MAX: Final = 256
-"""Headers looked at for one answer; about a tenth of a millisecond."""
+BATCHES_WALKED_MAX: Final = 64
+"""Headers looked at for one answer, unless whoever asks for many at once asks for less."""
 UNFOLDED_BYTES_MAX: Final = 64 << 10
 """The largest batch that is unfolded to find the time of a record in its middle."""
+
+_unpack_place = Struct(">I12xq").unpack_from
+"""Partition number and base offset of a stamped value."""
+_unpack_extent = Struct(">hi").unpack_from
+_EXTENT_AT: Final = STAMP_SIZE + ATTRIBUTES_AT
+"""Attributes and last offset delta."""
+_unpack_count = Struct(">i").unpack_from
+_COUNT_AT: Final = STAMP_SIZE + HEADER_BYTES - 4
 
 
 class Backlog(NamedTuple):
@@ -58,8 +69,8 @@ class _Walk:
 
     __slots__ = ("batches_left", "byte_count", "first_timestamp", "has_record", "record_count")
 
-    def __init__(self) -> None:
-        self.batches_left = BATCHES_WALKED_MAX
+    def __init__(self, batches_max: int) -> None:
+        self.batches_left = batches_max
         self.record_count = 0
         self.byte_count = 0
         self.first_timestamp = -1
@@ -67,33 +78,45 @@ class _Walk:
 
     def over(self, segment: Segment, number: int, offset: int, end_offset: int) -> int:
         """Look at the batches of [offset, end_offset); returns how far that went."""
-        with segment.begin() as transaction:
-            for base_offset, value in batches_from(transaction, segment.batches, number, offset):
-                if base_offset >= end_offset:
+        transaction = segment.begin()
+        try:
+            cursor = transaction.cursor(segment.batches)
+            if not seek(cursor, number, offset):
+                return end_offset
+            value: memoryview
+            base_offset: int
+            for value in cursor.iternext(False, True):
+                at_number, base_offset = _unpack_place(value)
+                if at_number != number or base_offset >= end_offset:
                     break
                 if not self.batches_left:
                     return max(base_offset, offset)
                 self.batches_left -= 1
-                self._add(value, offset)
+                self._add(value, base_offset, offset)
+        finally:
+            transaction.abort()
         return end_offset
 
-    def _add(self, value: memoryview, offset: int) -> None:
-        header = BatchHeader._make(unpack_header(value, STAMP_SIZE))
-        last_offset = header.base_offset + header.last_offset_delta
+    def _add(self, value: memoryview, base_offset: int, offset: int) -> None:
+        attributes, last_delta = _unpack_extent(value, _EXTENT_AT)
+        last_offset = base_offset + last_delta
         self.byte_count += len(value) - STAMP_SIZE
-        if header.attributes & CONTROL or last_offset < offset:
+        if attributes & CONTROL or last_offset < offset:
             return
         # Of a batch in which the offset lies, the records from there on.
-        span = last_offset - max(offset, header.base_offset) + 1
-        self.record_count += min(header.record_count, span)
+        span = last_offset - max(offset, base_offset) + 1
+        (count,) = _unpack_count(value, _COUNT_AT)
+        self.record_count += min(count, span)
         if not self.has_record:
             self.has_record = True
-            self.first_timestamp = _timestamp_at(value[STAMP_SIZE:], header, offset)
+            self.first_timestamp = _timestamp_at(value, offset)
 
 
-def measure(pieces: Iterable[Piece], number: int, offset: int, end_offset: int) -> Backlog:
+def measure(
+    pieces: Iterable[Piece], number: int, offset: int, end_offset: int, batches_max: int
+) -> Backlog:
     """What lies in [offset, end_offset) of the partition; the pieces come in the log's order."""
-    walk = _Walk()
+    walk = _Walk(batches_max)
     record_count = byte_count = 0
     is_estimate = False
     for piece in pieces:
@@ -120,8 +143,10 @@ def measure(pieces: Iterable[Piece], number: int, offset: int, end_offset: int) 
     )
 
 
-def _timestamp_at(batch: memoryview, header: BatchHeader, offset: int) -> int:
+def _timestamp_at(value: memoryview, offset: int) -> int:
     """The timestamp of the batch's first record from `offset` on, or one that is not later."""
+    header = BatchHeader._make(unpack_header(value, STAMP_SIZE))
+    batch = value[STAMP_SIZE:]
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp
     is_told_by_header = header.base_offset >= offset and not header.attributes & DELETE_HORIZON

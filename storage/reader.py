@@ -17,7 +17,7 @@ from typing import NamedTuple
 from protocol.errors import ProtocolError
 from protocol.records import BatchHeader, iter_timestamps
 from storage import opening
-from storage.backlog import Backlog, Piece, measure
+from storage.backlog import BATCHES_WALKED_MAX, Backlog, Piece, measure
 from storage.catalog import CatalogFile, PartitionRow, SegmentState
 from storage.cursors import batches_from, last_delta_and_timestamp, seek
 from storage.environment import StorageError
@@ -226,9 +226,16 @@ class StoreReader:
         sealed = sum(extent.byte_count for extent in self._extents_of(number))
         return sealed + self.status.active_bytes(number)
 
-    def backlog(self, number: int, offset: int, end_offset: int) -> Backlog:
+    def backlog(
+        self,
+        number: int,
+        offset: int,
+        end_offset: int,
+        *,
+        batches_max: int = BATCHES_WALKED_MAX,
+    ) -> Backlog:
         """What a reader that stands at `offset` has before it up to `end_offset` (exclusive). Both
-        lie within the log. The work is bounded (backlog.py)."""
+        lie within the log. The work is bounded (backlog.py), by `batches_max` first of all."""
         segments = self._segments_from(number, offset)
         extents = self._extents_of(number)
         known = {extent.segment_id: extent for extent in extents}
@@ -242,7 +249,7 @@ class StoreReader:
                 first = max((extent.end_offset for extent in extents), default=start)
                 end, byte_count = end_offset, self.status.active_bytes(number)
             pieces.append(Piece(segment, first, end, byte_count))
-        return measure(pieces, number, offset, end_offset)
+        return measure(pieces, number, offset, end_offset, batches_max)
 
     def let_go(self) -> None:
         """Let go of segments that were dropped. Reading does so too, but who reads no more would

@@ -121,6 +121,16 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
     settings = broker_settings(state.image, state.node_id, state.static)
     for key, least, most in (
         (
+            "streams.heartbeat.interval.ms",
+            settings.group_streams_min_heartbeat_interval_ms,
+            settings.group_streams_max_heartbeat_interval_ms,
+        ),
+        (
+            "streams.session.timeout.ms",
+            settings.group_streams_min_session_timeout_ms,
+            settings.group_streams_max_session_timeout_ms,
+        ),
+        (
             "consumer.heartbeat.interval.ms",
             settings.group_consumer_min_heartbeat_interval_ms,
             settings.group_consumer_max_heartbeat_interval_ms,
@@ -130,14 +140,54 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             settings.group_consumer_min_session_timeout_ms,
             settings.group_consumer_max_session_timeout_ms,
         ),
+        (
+            "share.delivery.count.limit",
+            settings.group_share_min_delivery_count_limit,
+            settings.group_share_max_delivery_count_limit,
+        ),
+        (
+            "share.partition.max.record.locks",
+            settings.group_share_min_partition_max_record_locks,
+            settings.group_share_max_partition_max_record_locks,
+        ),
+        (
+            "share.record.lock.duration.ms",
+            settings.group_share_min_record_lock_duration_ms,
+            settings.group_share_max_record_lock_duration_ms,
+        ),
+        (
+            "share.heartbeat.interval.ms",
+            settings.group_share_min_heartbeat_interval_ms,
+            settings.group_share_max_heartbeat_interval_ms,
+        ),
+        (
+            "share.session.timeout.ms",
+            settings.group_share_min_session_timeout_ms,
+            settings.group_share_max_session_timeout_ms,
+        ),
     ):
         if key in configs and not least <= int(configs[key]) <= most:
-            kind = key.removeprefix("consumer.")
+            family, _, kind = key.partition(".")
             raise ApiError(
                 ErrorCode.INVALID_CONFIG,
                 f"{key}={configs[key]} is not valid: it must be from {least} to {most}, which"
-                f" group.consumer.min.{kind} and group.consumer.max.{kind} say",
+                f" group.{family}.min.{kind} and group.{family}.max.{kind} say",
             )
+    prefix = settings.errors_deadletterqueue_topic_name_prefix
+    dead_letters = configs.get("errors.deadletterqueue.topic.name", "")
+    if dead_letters and not dead_letters.startswith(prefix):
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"errors.deadletterqueue.topic.name={dead_letters} is not valid: it must begin with"
+            f" {prefix!r}, which errors.deadletterqueue.topic.name.prefix says",
+        )
+    standby, most = "streams.num.standby.replicas", settings.group_streams_max_standby_replicas
+    if standby in configs and int(configs[standby]) > most:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG,
+            f"{standby}={configs[standby]} is not valid: it must be at most {most}, which"
+            " group.streams.max.standby.replicas says",
+        )
 
 
 def _check_topic(state: ControllerState, name: str) -> None:

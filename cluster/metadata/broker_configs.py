@@ -27,7 +27,10 @@ from cluster.metadata.config_definitions import (
 )
 from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
 from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
+from cluster.metadata.share_configs import SHARE_RECORD_CONFIGS
 from cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
+from cluster.metadata.share_group_configs import SHARE_GROUP_BROKER_CONFIGS
+from cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS
 from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
 from cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
 
@@ -353,7 +356,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         10_080,
         "How long the offsets of a group without members are kept.",
-        enforced_by="coordinator.group.shard",
+        enforced_by="coordinator.group.departures",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -495,9 +498,12 @@ BROKER_CONFIGS: Final[Definitions] = table(
             *_REPLICATION,
             *_GROUPS,
             *CONSUMER_GROUP_CONFIGS,
+            *STREAMS_BROKER_CONFIGS,
             *SHARE_COORDINATOR_CONFIGS,
             *RULE_BROKER_CONFIGS,
             *TRANSACTION_CONFIGS,
+            *SHARE_RECORD_CONFIGS,
+            *SHARE_GROUP_BROKER_CONFIGS,
             *_LOGS,
             *_IDENTITY,
         ),

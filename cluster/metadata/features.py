@@ -13,8 +13,10 @@ from cluster.metadata.image import FeatureRange, MetadataImage
 
 METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"
+SHARE_VERSION: Final = "share.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELIGIBLE_LEADER_REPLICAS_VERSION: Final = "eligible.leader.replicas.version"
+STREAMS_VERSION: Final = "streams.version"
 TRANSACTION_VERSION: Final = "transaction.version"
 
 SUPPORTED_FEATURES: Final = (
@@ -24,11 +26,14 @@ SUPPORTED_FEATURES: Final = (
     FeatureRange(KRAFT_VERSION, 0, 1),
     # Kafka's numbers: 7 is 3.3-IV3, where its quorums begin, 30 is 4.3-IV0.
     FeatureRange(METADATA_VERSION, 7, 30),
+    # 1 switches on share groups (KIP-932).
+    FeatureRange(SHARE_VERSION, 0, 1),
+    # 1 switches on the streams group protocol (KIP-1071).
+    FeatureRange(STREAMS_VERSION, 0, 1),
     # 1: records that remember changes of producer id; 2: an epoch for each transaction (KIP-890).
     FeatureRange(TRANSACTION_VERSION, 0, 2),
 )
-"""By name. What is not here cannot be finalised: share.version comes with the protocol that it
-switches on."""
+"""By name. What is not here cannot be finalised."""
 
 
 INITIAL_LEVELS: Final[Mapping[str, int]] = MappingProxyType(

@@ -1,8 +1,8 @@
 """The keys of consumer groups (KIP-848): a broker's, with Kafka's names and limits (4.3), and the
 few that a group may have of its own (resource type GROUP).
 
-A group's own value must lie between the broker's min and max of that key. What share groups and
-streams groups can be told comes with them; till then their keys are refused as unknown.
+A group's own value must lie between the broker's min and max of that key. What streams groups can
+be told is in `streams_configs`, what share groups can be told in `share_group_configs`.
 """
 
 from typing import Final
@@ -21,6 +21,9 @@ from cluster.metadata.config_definitions import (
     table,
 )
 from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
+from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
+from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
 _COORDINATOR: Final = "coordinator.group.heartbeats"
@@ -138,6 +141,9 @@ GROUP_CONFIGS: Final[Definitions] = table(
             limit=at_least(1),
             synonyms=("group.consumer.session.timeout.ms",),
         ),
+        *STREAMS_GROUP_CONFIGS,
         *RULE_GROUP_CONFIGS.values(),
+        *SHARE_GROUP_RECORD_CONFIGS,
+        *SHARE_GROUP_CONFIGS,
     ]
 )

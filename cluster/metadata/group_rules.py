@@ -1,5 +1,5 @@
-"""The keys of ours that say who may be in a group and how long it stays: group.ephemeral and its
-kin, which hold for groups of every kind.
+"""The keys of ours that say who may be in a group, how long it stays and who may rewind it:
+group.ephemeral and its kin, which hold for groups of every kind.
 
 A group that is ephemeral goes, with its offsets, some time after its last member has. Which groups
 are is said for one group (resource type GROUP), or by the names of many in the broker's
@@ -25,6 +25,7 @@ PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
 """By which members may join groups, as ListGroups names the types of groups."""
 EPHEMERAL: Final = "group.ephemeral"
 EPHEMERAL_PATTERNS: Final = "group.ephemeral.patterns"
+REWIND_BY_COMMIT: Final = "group.rewind.by.commit.enable"
 _ENFORCED_BY: Final = "coordinator.group.rules"
 
 
@@ -76,6 +77,14 @@ RULE_GROUP_CONFIGS: Final[Definitions] = table(
             "The protocols by which members may join the group.",
             enforced_by="coordinator.group.admission",
             limit=Limit(f"one or more of: {', '.join(PROTOCOLS)}", _are_protocols),
+        ),
+        define(
+            REWIND_BY_COMMIT,
+            ConfigType.BOOLEAN,
+            "false",
+            "Whether offsets that somebody commits who is no member of the group, as tools do that"
+            " reset offsets, rewind the group while it has members. Kafka refuses such commits.",
+            enforced_by="coordinator.group.rewinding_commits",
         ),
         define(
             "group.ttl.ms",

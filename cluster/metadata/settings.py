@@ -42,6 +42,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
     compression_type: str
     compression_zstd_level: int
     delete_retention_ms: int
+    errors_deadletterqueue_group_enable: bool
     file_delete_delay_ms: int
     flush_messages: int
     flush_ms: int
@@ -80,6 +81,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     default_replication_factor: int
     delete_topic_enable: bool
     durability: str
+    errors_deadletterqueue_auto_create_topics_enable: bool
+    errors_deadletterqueue_topic_name_prefix: str
     fetch_max_bytes: int
     follower_replication_throttled_rate: int
     group_consumer_assignment_interval_ms: int
@@ -98,6 +101,35 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
+    group_share_delivery_count_limit: int
+    group_share_max_delivery_count_limit: int
+    group_share_max_partition_max_record_locks: int
+    group_share_max_record_lock_duration_ms: int
+    group_share_max_share_sessions: int
+    group_share_min_delivery_count_limit: int
+    group_share_min_partition_max_record_locks: int
+    group_share_min_record_lock_duration_ms: int
+    group_share_partition_max_record_locks: int
+    group_share_record_lock_duration_ms: int
+    group_share_assignment_interval_ms: int
+    group_share_heartbeat_interval_ms: int
+    group_share_max_heartbeat_interval_ms: int
+    group_share_max_session_timeout_ms: int
+    group_share_max_size: int
+    group_share_min_heartbeat_interval_ms: int
+    group_share_min_session_timeout_ms: int
+    group_share_session_timeout_ms: int
+    group_streams_assignment_interval_ms: int
+    group_streams_heartbeat_interval_ms: int
+    group_streams_initial_rebalance_delay_ms: int
+    group_streams_max_heartbeat_interval_ms: int
+    group_streams_max_session_timeout_ms: int
+    group_streams_max_size: int
+    group_streams_max_standby_replicas: int
+    group_streams_min_heartbeat_interval_ms: int
+    group_streams_min_session_timeout_ms: int
+    group_streams_num_standby_replicas: int
+    group_streams_session_timeout_ms: int
     leader_imbalance_check_interval_seconds: int
     leader_replication_throttled_rate: int
     listeners: tuple[str, ...] | None

@@ -2,7 +2,8 @@
 
 What is not here is refused as unknown, see `config_definitions`: the keys of tiered storage come
 with that. Each key's default is that of its synonyms in the broker's table, which a test holds to
-be the same; only the throttled replicas, which name a topic's own partitions, have none there.
+be the same; only the throttled replicas, which name a topic's own partitions, and the leave to hold
+dead letters have none there.
 """
 
 import re
@@ -109,6 +110,13 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             enforced_by="storage.compaction",
             limit=at_least(0),
             synonyms=("log.cleaner.delete.retention.ms",),
+        ),
+        define(
+            "errors.deadletterqueue.group.enable",
+            ConfigType.BOOLEAN,
+            "false",
+            "Whether groups may make this topic their dead-letter topic (KIP-1191).",
+            enforced_by="node.router.dead_letters",
         ),
         define(
             "file.delete.delay.ms",

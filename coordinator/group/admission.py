@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from coordinator.group.classic import join_error
-from coordinator.group.requests import Heartbeat
+from coordinator.group.requests import Heartbeat, StreamsAnswer
 from coordinator.group.rules import Rules
 from coordinator.outcome import Command
 from protocol.errors import ErrorCode
 from protocol.messages.groups import ConsumerGroupHeartbeatResponse, JoinGroupRequest
+from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from protocol.messages.streams import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 
 _REFUSAL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
@@ -42,9 +44,29 @@ def _refused_heartbeat(_command: Command, message: str) -> object:
     return ConsumerGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
 
 
+def _joined_streams(request: StreamsGroupHeartbeatRequest) -> str | None:
+    return request.group_id if request.member_epoch == 0 else None
+
+
+def _refused_streams(_command: Command, message: str) -> object:
+    return StreamsAnswer(StreamsGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message))
+
+
+def _joined_by_share_heartbeat(request: ShareGroupHeartbeatRequest) -> str | None:
+    return request.group_id if request.member_epoch == 0 else None
+
+
+def _refused_share_heartbeat(_command: Command, message: str) -> object:
+    return ShareGroupHeartbeatResponse(error_code=_REFUSAL, error_message=message)
+
+
 JOINING: Final[Mapping[type, Joining]] = {
     JoinGroupRequest: Joining("classic", lambda request: request.group_id, _refused_join),
     Heartbeat: Joining("consumer", _joined_by_heartbeat, _refused_heartbeat),
+    StreamsGroupHeartbeatRequest: Joining("streams", _joined_streams, _refused_streams),
+    ShareGroupHeartbeatRequest: Joining(
+        "share", _joined_by_share_heartbeat, _refused_share_heartbeat
+    ),
 }
 
 

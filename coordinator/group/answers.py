@@ -18,6 +18,7 @@ from protocol.messages.group_offsets import (
 )
 from protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
+    DeletableGroupResult,
     DescribedGroup,
     DescribedGroupMember,
     ListedGroup,
@@ -102,6 +103,12 @@ def no_consumer_group(group_id: str, *, exists: bool) -> ConsumerGroupDescribedG
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
         error_message=f"Group {group_id} {kind}.",
     )
+
+
+def deleted_group(group_id: str, error: ErrorCode) -> DeletableGroupResult:
+    """One group of DeleteGroups: gone, or why not."""
+    message = None if error is ErrorCode.NONE else error.message
+    return DeletableGroupResult(group_id=group_id, error_code=error, error_message=message)
 
 
 def is_wanted(group: ListedGroup, request: ListGroupsRequest) -> bool:

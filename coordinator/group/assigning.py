@@ -11,13 +11,14 @@ be. Called by `heartbeats`, `classic_members`, `migration` and `consumer_groups`
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from coordinator.group.assignors import Candidate, assign
 from coordinator.group.classic import Step
 from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_records import (
+    NO_PARTITIONS,
     ConsumerMember,
     CurrentStored,
     GroupEpoch,
@@ -42,16 +43,23 @@ class ConsumerStep(Step):
     """The outcome of one transition in the making, and what it happens under.
 
     `crowd_count` is how many members of consumer groups send heartbeats to this process.
+    `withheld` says which partitions of a group are nobody's while it is rewound.
     """
 
-    __slots__ = ("crowd_count", "topics")
+    __slots__ = ("crowd_count", "topics", "withheld")
 
     def __init__(
-        self, now_ms: int, settings: GroupSettings, topics: TopicCatalog, crowd_count: int = 1
+        self,
+        now_ms: int,
+        settings: GroupSettings,
+        topics: TopicCatalog,
+        crowd_count: int = 1,
+        withheld: Callable[[str], Partitions] = lambda _group_id: NO_PARTITIONS,
     ) -> None:
         super().__init__(now_ms, settings)
         self.topics = topics
         self.crowd_count = crowd_count
+        self.withheld = withheld
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:
@@ -196,10 +204,15 @@ def start_epoch(group: ConsumerGroup, membership: Membership, step: ConsumerStep
 
 def is_due(group: ConsumerGroup, step: ConsumerStep) -> bool:
     """Whether the last target assignment is long enough ago for another one."""
-    age_ms = step.now_ms - group.assigned_at_ms
+    assigned_at_ms = group.assigned_at_ms if group.has_target_epoch else None
     interval_ms = step.settings.consumer_assignment_interval_ms
+    return is_pause_over(assigned_at_ms, interval_ms, step.now_ms)
+
+
+def is_pause_over(assigned_at_ms: int | None, interval_ms: int, now_ms: int) -> bool:
+    """Whether a group that was assigned to then (None: never) may be assigned to again."""
     # A clock that was set back must not put it off.
-    return not group.has_target_epoch or not 0 <= age_ms < interval_ms
+    return assigned_at_ms is None or not 0 <= now_ms - assigned_at_ms < interval_ms
 
 
 def assign_if_due(
@@ -224,14 +237,25 @@ def assign_now(
     by_id = {topic.topic_id: topic for topic in topics.values()}
     assignor = choose_assignor(membership.members, step.settings)
     targets = assign(assignor, membership.candidates(topics), by_id)
+    withheld = step.withheld(group.group_id)
     found: dict[str, Partitions] = {}
-    for member_id, target in targets.items():
+    for member_id, whole in targets.items():
+        target = without(whole, withheld) if withheld else whole
         found[member_id] = target
         if target != membership.target(member_id) or not group.has_target(member_id):
             step.records.append(TargetStored(group.group_id, member_id, target))
     stored = TargetEpoch(epoch, step.now_ms)
     step.records.append(TargetEpochStored(group.group_id, stored))
     return found
+
+
+def without(partitions: Partitions, others: Partitions) -> Partitions:
+    """The partitions that are not among the others."""
+    left = {
+        topic_id: indexes - others.get(topic_id, frozenset())
+        for topic_id, indexes in partitions.items()
+    }
+    return {topic_id: indexes for topic_id, indexes in left.items() if indexes}
 
 
 def choose_assignor(members: Mapping[str, ConsumerMember], settings: GroupSettings) -> str:

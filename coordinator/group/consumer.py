@@ -35,7 +35,6 @@ from coordinator.timeline import Timeline, TimelineTable
 from protocol.types import Uuid
 
 K = TypeVar("K")
-V = TypeVar("V")
 
 LEFT_FOR_A_WHILE: Final = -2
 """The member epoch of a static member that has stepped out and may come back (KIP-345)."""
@@ -98,21 +97,21 @@ class ConsumerGroup:
         """Change the tables as the record says."""
         match record:
             case GroupEpochStored():
-                _set(self._epochs, _GROUP, record.epoch)
+                self._epochs.assign(_GROUP, record.epoch)
             case TargetEpochStored():
-                _set(self._epochs, _TARGET, record.epoch)
+                self._epochs.assign(_TARGET, record.epoch)
             case TargetStored():
-                _set(self._targets, record.member_id, record.target)
+                self._targets.assign(record.member_id, record.target)
             case MemberStored():
                 self._replay_member(record.member_id, record.member)
             case CurrentStored():
                 self._replay_current(record.member_id, record.current)
             case RegexStored():
-                _set(self._regexes, record.regex, record.resolved)
+                self._regexes.assign(record.regex, record.resolved)
 
     def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
         old = self._members.get(member_id)
-        _set(self._members, member_id, member)
+        self._members.assign(member_id, member)
         for known, step in ((old, -1), (member, 1)):
             if known is None:
                 continue
@@ -145,7 +144,7 @@ class ConsumerGroup:
                 _count(self._settled, current.member_epoch, 1)
             for partition in _partitions_of(current):
                 self._owners.put(partition, member_id)
-        _set(self._currents, member_id, current)
+        self._currents.assign(member_id, current)
 
     @property
     def is_blank(self) -> bool:
@@ -305,13 +304,6 @@ class ConsumerGroup:
             for topic_id, indexes in self.target(member_id).items()
             for index in indexes
         )
-
-
-def _set(table: TimelineTable[str, V], key: str, value: V | None) -> None:
-    if value is None:
-        table.remove(key)
-    else:
-        table.put(key, value)
 
 
 def _count(table: TimelineTable[K, int], key: K, step: int) -> None:

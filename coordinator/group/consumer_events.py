@@ -76,6 +76,10 @@ class ConsumerEvents:
         self._rings.pop(group_id, None)
         self._timings.pop(group_id, None)
 
+    def mark(self, group_id: str, at_ms: int, kind: EventKind, reason: str) -> None:
+        """Something has happened that does not show in the group's own records."""
+        self._rings.setdefault(group_id, EventRing()).add(at_ms, kind, "", reason)
+
     def note(
         self, group: ConsumerGroup, records: Sequence[GroupRecord], now_ms: int, why: str
     ) -> None:

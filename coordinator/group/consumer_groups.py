@@ -89,6 +89,7 @@ class ConsumerGroups:
     """
 
     group_type = GROUP_TYPE_CONSUMER
+    is_kept_empty = False
     record_types = get_args(ConsumerGroupRecord)
     timer_kinds = frozenset(
         {

@@ -18,7 +18,7 @@ Values are immutable, their mappings are never written to. Called by `records`.
 """
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final, TypeAlias, TypeVar
 
@@ -27,12 +27,17 @@ import msgspec
 from coordinator.group.record_fields import (
     INT16,
     INT32,
-    INT64,
+    NO_TAGS,
+    VALUE_VERSION,
     FieldReader,
     compact_bytes,
     compact_int32s,
     compact_string,
+    compact_strings,
+    int64_tag,
     string,
+    tag,
+    topic_partitions,
     uvarint,
 )
 from protocol.types import Uuid
@@ -55,8 +60,6 @@ _TARGET_EPOCH_KEY: Final = 6
 _TARGET_KEY: Final = 7
 _CURRENT_KEY: Final = 8
 _EXPRESSION_KEY: Final = 16
-_VERSION: Final = b"\x00\x00"
-_NO_TAGS: Final = b"\x00"
 _EPOCHS_TAG: Final = 0
 
 
@@ -203,44 +206,32 @@ def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | 
     return key, value
 
 
-def _tag(number: int, octets: bytes) -> bytes:
-    """The tagged fields of a structure that has one."""
-    return b"\x01" + uvarint(number) + uvarint(len(octets)) + octets
-
-
 def _encode_epoch(epoch: GroupEpoch) -> bytes:
-    tags = _tag(0, INT64.pack(epoch.metadata_hash)) if epoch.metadata_hash else _NO_TAGS
-    return _VERSION + INT32.pack(epoch.epoch) + tags
+    return VALUE_VERSION + INT32.pack(epoch.epoch) + int64_tag(epoch.metadata_hash)
 
 
 def _encode_target_epoch(epoch: TargetEpoch) -> bytes:
-    tags = _tag(0, INT64.pack(epoch.assigned_at_ms)) if epoch.assigned_at_ms else _NO_TAGS
-    return _VERSION + INT32.pack(epoch.epoch) + tags
-
-
-def _encode_names(names: Iterable[str]) -> bytes:
-    found = tuple(names)
-    return uvarint(len(found) + 1) + b"".join(map(compact_string, found))
+    return VALUE_VERSION + INT32.pack(epoch.epoch) + int64_tag(epoch.assigned_at_ms)
 
 
 def _encode_member(member: ConsumerMember) -> bytes:
-    tags = _NO_TAGS
+    tags = NO_TAGS
     if member.classic is not None:
         # A nullable structure is led by a byte that says whether it is there.
         parts = [b"\x01", INT32.pack(member.classic.session_timeout_ms)]
         parts.append(uvarint(len(member.classic.protocols) + 1))
         for name, metadata in member.classic.protocols:
-            parts += (compact_string(name), compact_bytes(metadata), _NO_TAGS)
-        parts.append(_NO_TAGS)
-        tags = _tag(0, b"".join(parts))
+            parts += (compact_string(name), compact_bytes(metadata), NO_TAGS)
+        parts.append(NO_TAGS)
+        tags = tag(0, b"".join(parts))
     return b"".join(
         (
-            _VERSION,
+            VALUE_VERSION,
             compact_string(member.instance_id),
             compact_string(member.rack_id),
             compact_string(member.client_id),
             compact_string(member.client_host),
-            _encode_names(member.topic_names),
+            compact_strings(member.topic_names),
             compact_string(member.topic_regex),
             INT32.pack(member.rebalance_timeout_ms),
             compact_string(member.server_assignor),
@@ -250,16 +241,12 @@ def _encode_member(member: ConsumerMember) -> bytes:
 
 
 def _encode_target(target: Partitions) -> bytes:
-    parts = [_VERSION, uvarint(len(target) + 1)]
-    for topic_id, partitions in target.items():
-        parts += (topic_id, compact_int32s(sorted(partitions)), _NO_TAGS)
-    parts.append(_NO_TAGS)
-    return b"".join(parts)
+    return VALUE_VERSION + topic_partitions(target) + NO_TAGS
 
 
 def _encode_current(current: CurrentAssignment) -> bytes:
     parts = [
-        _VERSION,
+        VALUE_VERSION,
         struct.pack(
             ">iib", current.member_epoch, current.previous_member_epoch, int(current.state)
         ),
@@ -269,14 +256,14 @@ def _encode_current(current: CurrentAssignment) -> bytes:
         for topic_id, epochs in topics.items():
             in_order = sorted(epochs)
             since = compact_int32s(epochs[index] for index in in_order)
-            parts += (topic_id, compact_int32s(in_order), _tag(_EPOCHS_TAG, since))
-    parts.append(_NO_TAGS)
+            parts += (topic_id, compact_int32s(in_order), tag(_EPOCHS_TAG, since))
+    parts.append(NO_TAGS)
     return b"".join(parts)
 
 
 def _encode_resolved(resolved: ResolvedRegex) -> bytes:
     stamps = struct.pack(">qq", resolved.version, resolved.timestamp_ms)
-    return _VERSION + _encode_names(resolved.topic_names) + stamps + _NO_TAGS
+    return VALUE_VERSION + compact_strings(resolved.topic_names) + stamps + NO_TAGS
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -301,7 +288,8 @@ def decode_consumer_record(
         case 6:
             return TargetEpochStored(key.string(), _read(reader, _decode_target_epoch))
         case 7:
-            return TargetStored(key.string(), key.string(), _read(reader, _decode_target))
+            target = _read(reader, FieldReader.topic_partitions)
+            return TargetStored(key.string(), key.string(), target)
         case 8:
             return CurrentStored(key.string(), key.string(), _read(reader, _decode_current))
         case 16:
@@ -323,28 +311,19 @@ CONSUMER_RECORD_KINDS: Final[Mapping[int, str]] = {
 }
 
 
-def _int64_tag(reader: FieldReader) -> int:
-    octets = reader.tags().get(0)
-    return 0 if octets is None else FieldReader(octets).int64()
-
-
 def _decode_epoch(reader: FieldReader) -> GroupEpoch:
-    return GroupEpoch(reader.int32(), _int64_tag(reader))
+    return GroupEpoch(reader.int32(), reader.int64_tag())
 
 
 def _decode_target_epoch(reader: FieldReader) -> TargetEpoch:
-    return TargetEpoch(reader.int32(), _int64_tag(reader))
-
-
-def _decode_names(reader: FieldReader) -> tuple[str, ...]:
-    return tuple(reader.string() for _ in range(reader.array_length()))
+    return TargetEpoch(reader.int32(), reader.int64_tag())
 
 
 def _decode_member(reader: FieldReader) -> ConsumerMember:
     instance_id = reader.nullable_string()
     rack_id = reader.nullable_string()
     client_id, client_host = reader.string(), reader.string()
-    topic_names = _decode_names(reader)
+    topic_names = reader.strings()
     topic_regex = reader.nullable_string()
     rebalance_timeout_ms = reader.int32()
     server_assignor = reader.nullable_string()
@@ -373,15 +352,6 @@ def _decode_classic(octets: bytes) -> ClassicProtocols | None:
         protocols.append((reader.string(), reader.octets()))
         reader.tags()
     return ClassicProtocols(session_timeout_ms, tuple(protocols))
-
-
-def _decode_target(reader: FieldReader) -> Partitions:
-    target: dict[Uuid, frozenset[int]] = {}
-    for _ in range(reader.array_length()):
-        topic_id = reader.uuid()
-        target[topic_id] = frozenset(reader.int32s())
-        reader.tags()
-    return target
 
 
 def _decode_current(reader: FieldReader) -> CurrentAssignment:
@@ -413,4 +383,4 @@ def _decode_partition_epochs(reader: FieldReader) -> PartitionEpochs:
 
 
 def _decode_resolved(reader: FieldReader) -> ResolvedRegex:
-    return ResolvedRegex(_decode_names(reader), reader.int64(), reader.int64())
+    return ResolvedRegex(reader.strings(), reader.int64(), reader.int64())

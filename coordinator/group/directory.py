@@ -49,17 +49,18 @@ class Directory:
         """Whether there is such a group, of whatever kind."""
         return (
             group_id in self._classic
-            or self._family_of(group_id) is not None
+            or self.family_of(group_id) is not None
             or self._offsets.has_any(group_id)
             or self._pending_offsets.has_any(group_id)
         )
 
-    def _family_of(self, group_id: str) -> Family | None:
+    def family_of(self, group_id: str) -> Family | None:
+        """The family that has the group; None if it is a classic one, or none at all."""
         return next((family for family in self._families if group_id in family), None)
 
     def describe(self, group_id: str, version: int) -> DescribedGroup:
         """A classic group, or one that has nothing but offsets."""
-        if self._family_of(group_id) is not None:
+        if self.family_of(group_id) is not None:
             return described_unknown(group_id, version, f"Group {group_id} is not a classic group.")
         group = self._classic.objects.get(group_id)
         if group is not None:
@@ -85,7 +86,7 @@ class Directory:
     def listed(self) -> Iterator[ListedGroup]:
         """Every group with its kind and state."""
         for group_id in self.group_ids():
-            family = self._family_of(group_id)
+            family = self.family_of(group_id)
             if family is not None:
                 yield family.listed(group_id)
                 continue

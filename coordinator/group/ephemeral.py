@@ -7,13 +7,14 @@ that no transition of any kind of group need know of this:
 |---|---|---|
 | anything | has members | is called off |
 | anything | has none, and has had some | is due in ttl ms from now |
-| its end was due | has members, or some on the way | is off, till more is written of it |
+| its end was due | has members | is off, till more is written of it |
+| its end was due | has none, but some with an id to join with | is put off |
 | its end was due | has none | is written like a deletion that was asked for |
 
 So the time runs anew with every change of an Empty group, as when an administrator moves its
 offsets, and when its coordinator has moved. A static member counts until its session ends, as it
 does everywhere. A group that never had a member, and has nothing but offsets, is left alone: nobody
-has left it. Called by `shard`, which has the timers and deletes.
+has left it. Called by `shard`, which has the timers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,10 +23,13 @@ from typing import Final
 
 import msgspec
 
+from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic_groups import ClassicGroups
+from coordinator.group.departures import Departures
 from coordinator.group.family import Family
 from coordinator.group.records import GroupRecord
 from coordinator.group.rules import Rules
+from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
 from coordinator.outcome import InTransaction, Marker, Outcome, Timer, TimerKey
 
 LOOK: Final = "ephemeral-look"
@@ -56,11 +60,19 @@ class Presence(Enum):
 class Ephemerals:
     """See the module's docstring."""
 
-    __slots__ = ("_classic", "_families")
+    __slots__ = ("_classic", "_departures", "_families", "_shares")
 
-    def __init__(self, classic: ClassicGroups, families: Sequence[Family]) -> None:
+    def __init__(
+        self,
+        classic: ClassicGroups,
+        families: Sequence[Family],
+        shares: ShareGroups,
+        departures: Departures,
+    ) -> None:
         self._classic = classic
         self._families = families
+        self._shares = shares
+        self._departures = departures
 
     def presence(self, group_id: str) -> Presence:
         """Whether somebody is in the group."""
@@ -103,8 +115,22 @@ class Ephemerals:
             for group_id in group_ids
         )
 
-    def next_look(self, key: TimerKey, rules: Rules, now_ms: int) -> Timer | None:
-        """What a timer of this module comes to; None: the group's end is now."""
+    def fire(self, key: TimerKey, step: ConsumerStep) -> None:
+        """A timer of this module is due: the group may have come to its end."""
+        rules = step.settings.rules
+        timer = self._next_look(key, rules, step.now_ms)
+        if timer is not None:
+            step.timers.append(timer)
+            return
+        group_id = key[1]
+        if self._shares.forgets_first(group_id, step):
+            step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
+            return
+        self._departures.end(group_id, step)
+        step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
+
+    def _next_look(self, key: TimerKey, rules: Rules, now_ms: int) -> Timer | None:
+        """What comes of a timer, None if that is the group's end."""
         kind, group_id = key
         end = (END, group_id)
         ttl_ms = rules.ttl_ms(group_id)

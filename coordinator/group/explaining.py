@@ -15,12 +15,11 @@ from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer import LEFT_FOR_A_WHILE, ConsumerGroup
 from coordinator.group.consumer_groups import ConsumerGroups
 from coordinator.group.consumer_records import MemberState, PartitionEpochs
-from coordinator.group.directory import Directory
 from coordinator.group.events import GroupEvent
 from coordinator.group.family import Family
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.requests import ExplainAllGroups, ExplainGroup
+from coordinator.group.requests import ExplainGroup
 from coordinator.group.roster import Member
 from coordinator.group.topics import TopicCatalog
 from protocol.embedded import decode_assignment
@@ -56,7 +55,6 @@ class Explainer:
     __slots__ = (
         "_classic",
         "_consumers",
-        "_directory",
         "_families",
         "_offsets",
         "_pending_offsets",
@@ -64,32 +62,22 @@ class Explainer:
 
     def __init__(
         self,
-        directory: Directory,
         classic: ClassicGroups,
         consumers: ConsumerGroups,
         families: tuple[Family, ...],
         offsets: Offsets,
         pending_offsets: PendingOffsets,
     ) -> None:
-        self._directory = directory
         self._classic = classic
         self._consumers = consumers
         self._families = families
         self._offsets = offsets
         self._pending_offsets = pending_offsets
 
-    def answer(self, request: object, step: ConsumerStep) -> object:
-        """What ExplainGroup and ExplainAllGroups are answered."""
-        if isinstance(request, ExplainGroup):
-            return self.explain(request.group_id, step, with_events=request.with_events)
-        assert isinstance(request, ExplainAllGroups)
-        return [
-            self.explain(group_id, step, with_events=request.with_events)
-            for group_id in sorted(self._directory.group_ids())
-        ]
-
-    def explain(self, group_id: str, step: ConsumerStep, *, with_events: bool) -> ExplainedGroup:
-        """The group; with GROUP_ID_NOT_FOUND if there is none."""
+    def answer(self, request: object, step: ConsumerStep) -> ExplainedGroup:
+        """What ExplainGroup is answered: the group, with GROUP_ID_NOT_FOUND if there is none."""
+        assert isinstance(request, ExplainGroup)
+        group_id, with_events = request.group_id, request.with_events
         explained = ExplainedGroup(group_id=group_id)
         ttl_ms = step.settings.rules.ttl_ms(group_id)
         explained.ttl_ms = -1 if ttl_ms is None else ttl_ms

@@ -34,6 +34,9 @@ class Family(Protocol):
     """The classes of the records that `replay` takes."""
     timer_kinds: frozenset[str]
     """The first parts of the keys of its timers; no other family has them."""
+    is_kept_empty: bool
+    """Whether an Empty group stays until somebody deletes it: what it has read is not in offsets
+    that expire."""
     handlers: Mapping[type, FamilyHandler]
     """The requests that are for this kind of group alone."""
 
@@ -72,7 +75,7 @@ class Family(Protocol):
         """The records that make an end of the group, but for its offsets."""
 
     def commit_error(self, request: OffsetCommitRequest, version: int) -> ErrorCode:
-        """Whether the asker may commit these offsets to the group."""
+        """Whether the asker may commit these offsets to the group, plainly or in a transaction."""
 
     def fetch_error(self, group_id: str, member_id: str | None, member_epoch: int) -> ErrorCode:
-        """Whether the asker may fetch or (in a transaction) commit offsets of the group."""
+        """Whether the asker may fetch offsets of the group."""

@@ -420,21 +420,30 @@ def _assignment(current: CurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
 
 
 def _interval(group: ConsumerGroup, step: ConsumerStep) -> int:
-    """When the member should come again.
+    """When the member should come again."""
+    own = step.settings.consumer_overrides.get(group.group_id)
+    return fair_interval(
+        step.crowd_count,
+        is_busy=bool(step.records) or group.state is not ConsumerGroupState.STABLE,
+        own_ms=None if own is None else own.heartbeat_interval_ms,
+        longest_ms=step.settings.consumer_heartbeat_interval_ms,
+    )
 
-    What was set for this group is kept to while nothing happens. Else members come as often as
-    HEARTBEATS_A_SECOND_MAX of all members of this process allows, at most at the broker's interval.
+
+def fair_interval(crowd_count: int, *, is_busy: bool, own_ms: int | None, longest_ms: int) -> int:
+    """When one of so many members of this process should come again, in ms.
+
+    What was set for its group (`own_ms`) is kept to while nothing happens there. Else members come
+    as often as HEARTBEATS_A_SECOND_MAX of all of them allows, and at least at the broker's interval
+    (`longest_ms`).
     """
-    settings = step.settings
-    own = settings.consumer_overrides.get(group.group_id)
-    if step.records or group.state is not ConsumerGroupState.STABLE:
+    if is_busy:
         rate, floor_ms = HEARTBEATS_A_SECOND_MAX_RECONCILING, INTERVAL_MS_MIN_RECONCILING
-    elif own is not None and own.heartbeat_interval_ms is not None:
-        return own.heartbeat_interval_ms
+    elif own_ms is not None:
+        return own_ms
     else:
         rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
-    fair_ms = 1000 * step.crowd_count // rate
-    return min(max(fair_ms, floor_ms), settings.consumer_heartbeat_interval_ms)
+    return min(max(1000 * crowd_count // rate, floor_ms), longest_ms)
 
 
 def refresh(

@@ -80,6 +80,11 @@ class Offsets:
         table = self._groups.get(group_id)
         return table is not None and len(table) > 0
 
+    def newest(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The group's newest offset of one partition."""
+        table = self._groups.get(group_id)
+        return None if table is None else table.get((topic, partition))
+
     def count(self, group_id: str) -> int:
         """How many offsets the group has."""
         table = self._groups.get(group_id)

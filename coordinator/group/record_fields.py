@@ -2,20 +2,24 @@
 
 Kafka's types in their two forms: fixed lengths before a structure is flexible, variable ones and
 tagged fields (KIP-482) from then on. A reader is never led past the end of its bytes. Called by
-`records` and `consumer_records`.
+`records`, `consumer_records` and `share_records`.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Final
 
 from protocol.errors import ProtocolError
+from protocol.types import Uuid
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
 INT64: Final = Struct(">q")
 _INT16_MAX: Final = 0x7FFF
+VALUE_VERSION: Final = b"\x00\x00"
+"""What values begin with whose type has had one version so far."""
+NO_TAGS: Final = b"\x00"
 
 
 def string(text: str | None) -> bytes:
@@ -55,6 +59,30 @@ def compact_int32s(values: Iterable[int]) -> bytes:
     """An array of INT32 in its flexible form."""
     found = tuple(values)
     return uvarint(len(found) + 1) + struct.pack(f">{len(found)}i", *found)
+
+
+def compact_strings(names: Iterable[str]) -> bytes:
+    """An array of texts in its flexible form."""
+    found = tuple(names)
+    return uvarint(len(found) + 1) + b"".join(map(compact_string, found))
+
+
+def topic_partitions(topics: Mapping[Uuid, frozenset[int]]) -> bytes:
+    """An array of topic ids with their partitions, in its flexible form."""
+    parts = [uvarint(len(topics) + 1)]
+    for topic_id, partitions in topics.items():
+        parts += (topic_id, compact_int32s(sorted(partitions)), NO_TAGS)
+    return b"".join(parts)
+
+
+def tag(number: int, octets: bytes) -> bytes:
+    """The tagged fields of a structure that has one."""
+    return b"\x01" + uvarint(number) + uvarint(len(octets)) + octets
+
+
+def int64_tag(value: int) -> bytes:
+    """The tagged fields of a structure with an INT64 under tag 0, which is left out at 0."""
+    return tag(0, INT64.pack(value)) if value else NO_TAGS
 
 
 class FieldReader:
@@ -136,6 +164,24 @@ class FieldReader:
         """An array of INT32."""
         length = self.array_length()
         return struct.unpack(f">{length}i", self._take(4 * length))
+
+    def strings(self) -> tuple[str, ...]:
+        """An array of texts."""
+        return tuple(self.string() for _ in range(self.array_length()))
+
+    def topic_partitions(self) -> dict[Uuid, frozenset[int]]:
+        """An array of topic ids with their partitions."""
+        topics: dict[Uuid, frozenset[int]] = {}
+        for _ in range(self.array_length()):
+            topic_id = self.uuid()
+            topics[topic_id] = frozenset(self.int32s())
+            self.tags()
+        return topics
+
+    def int64_tag(self) -> int:
+        """The INT64 under tag 0; 0 if it is not there."""
+        octets = self.tags().get(0)
+        return 0 if octets is None else FieldReader(octets).int64()
 
     def _take(self, length: int) -> bytes:
         at = self._at

@@ -15,9 +15,9 @@ compacted).
              assignment BYTES
 
 Written are what Kafka 4.3 writes: offset values v4, or v1 if the commit named its own retention,
-and group values v3. All versions are read. Types of consumer
-groups are in `consumer_records`, those of newer kinds decode to None. Called by
-`shard`.
+and group values v3. All versions are read. Types of consumer groups are in `consumer_records`, of
+share groups in `share_records`, of streams groups in `streams_records`, Odradek's own in
+`rewind_records`; those of newer kinds decode to None. Called by `shard`.
 """
 
 import struct
@@ -39,6 +39,24 @@ from coordinator.group.record_fields import (
     FieldReader,
     string,
     uvarint,
+)
+from coordinator.group.rewind_records import (
+    REWIND_RECORD_KINDS,
+    RewindRecord,
+    decode_rewind_record,
+    encode_rewind_record,
+)
+from coordinator.group.share_records import (
+    SHARE_RECORD_KINDS,
+    ShareGroupRecord,
+    decode_share_record,
+    encode_share_record,
+)
+from coordinator.group.streams_records import (
+    STREAMS_RECORD_KINDS,
+    StreamsGroupRecord,
+    decode_streams_record,
+    encode_streams_record,
 )
 from coordinator.outcome import InTransaction, Marker
 from protocol.errors import ProtocolError
@@ -104,7 +122,14 @@ class GroupStored(msgspec.Struct, frozen=True):
     metadata: GroupMetadata | None
 
 
-OwnRecord: TypeAlias = OffsetCommitted | GroupStored | ConsumerGroupRecord
+OwnRecord: TypeAlias = (
+    OffsetCommitted
+    | GroupStored
+    | ConsumerGroupRecord
+    | ShareGroupRecord
+    | StreamsGroupRecord
+    | RewindRecord
+)
 GroupRecord: TypeAlias = OwnRecord | InTransaction[OffsetCommitted] | Marker
 """What a shard of groups writes. Offsets inside a transaction and its end are told apart by their
 batches; `encode` and `decode` know its own alone."""
@@ -152,11 +177,17 @@ def decode(key: bytes, value: bytes | None) -> OwnRecord | None:
 
 
 _ENCODE: Final[Mapping[type, Callable[[Any], tuple[bytes, bytes | None]]]] = {
-    **dict.fromkeys(get_args(ConsumerGroupRecord), encode_consumer_record)
+    **dict.fromkeys(get_args(ConsumerGroupRecord), encode_consumer_record),
+    **dict.fromkeys(get_args(StreamsGroupRecord), encode_streams_record),
+    **dict.fromkeys(get_args(ShareGroupRecord), encode_share_record),
+    **dict.fromkeys(get_args(RewindRecord), encode_rewind_record),
 }
 """How the records of the newer kinds of groups are written; by class, so their types end here."""
 _DECODE: Final[Mapping[int, Callable[[int, FieldReader, bytes | None], OwnRecord | None]]] = {
-    **dict.fromkeys(CONSUMER_RECORD_KINDS, decode_consumer_record)
+    **dict.fromkeys(CONSUMER_RECORD_KINDS, decode_consumer_record),
+    **dict.fromkeys(STREAMS_RECORD_KINDS, decode_streams_record),
+    **dict.fromkeys(SHARE_RECORD_KINDS, decode_share_record),
+    **dict.fromkeys(REWIND_RECORD_KINDS, decode_rewind_record),
 }
 """How they are read: by the type that their key begins with."""
 

@@ -6,12 +6,17 @@ by the handlers, and understood by `shard`.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
+from coordinator.group.rewind_records import Move, Rewind, Snapshot, UndoPoint
+from coordinator.group.streams_records import InternalTopic
 from coordinator.outcome import Marker
+from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequestTopics
 from protocol.messages.groups import ConsumerGroupHeartbeatRequest
+from protocol.messages.streams import StreamsGroupHeartbeatResponse
 from protocol.messages.transactions import TxnOffsetCommitRequest
 from protocol.types import Uuid
 
@@ -47,6 +52,21 @@ class DescribeConsumerGroup(msgspec.Struct, frozen=True):
     group_id: str
 
 
+class StreamsAnswer(msgspec.Struct, frozen=True):
+    """What StreamsGroupHeartbeat is answered with. The topics of `missing` are to be made, if the
+    member may: it will be told that they are missing until they are there."""
+
+    response: StreamsGroupHeartbeatResponse
+    missing: tuple[InternalTopic, ...] = ()
+
+
+class DescribeStreamsGroup(msgspec.Struct, frozen=True):
+    """One group of StreamsGroupDescribe. Answered with a DescribedGroup of that API."""
+
+    group_id: str
+    with_description: bool = False
+
+
 class FollowTopics(msgspec.Struct, frozen=True):
     """Topics have changed (`names`, None: any may have), and expressions stand for these now.
 
@@ -78,12 +98,6 @@ class ExplainGroup(msgspec.Struct, frozen=True):
     with_events: bool = True
 
 
-class ExplainAllGroups(msgspec.Struct, frozen=True):
-    """What all groups of the shard do. Answered with a list of ExplainedGroup."""
-
-    with_events: bool = False
-
-
 class ForgetTopics(msgspec.Struct, frozen=True):
     """These topics, as (name, id), have been deleted: drop what was committed on them."""
 
@@ -113,3 +127,82 @@ class EndProducerTransaction(msgspec.Struct, frozen=True):
     committed."""
 
     marker: Marker
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where one partition shall go on, within [start_offset, end_offset] of its log.
+
+    At `offset` (NO_OFFSET: it shall have none), or `shift` records from where it is committed.
+    """
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    start_offset: int
+    end_offset: int
+    offset: int | None = None
+    shift: int = 0
+    previous: int = -1
+    """Where a share group is, which has no committed offsets."""
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+WITHDRAW: Final = -1
+
+
+class RewindGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Let a group go on elsewhere. Answered with Rewound, when it does or `timeout_ms` are over.
+
+    The same `rewind_id` again is the same rewind. `undoes`: the number of the undo point whose
+    offsets these are, 0 if they are others; WITHDRAW for giving up a rewind that is under way.
+    """
+
+    group_id: str
+    rewind_id: Uuid
+    positions: tuple[Position, ...]
+    is_dry_run: bool = False
+    undoes: int = 0
+    timeout_ms: int = 30_000
+
+
+class Rewound(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a rewind. With an error nothing was done, unless that is REQUEST_TIMED_OUT:
+    then it goes on. `refused` are the partitions that are to blame."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    moves: tuple[Move, ...] = ()
+    refused: tuple[tuple[str, int, ErrorCode], ...] = ()
+
+
+class DescribeRewinds(msgspec.Struct, frozen=True):
+    """What of a group can be undone or returned to. Answered with a RewindHistory, or with None if
+    there is no such group."""
+
+    group_id: str
+
+
+class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
+    """Undo points by number, snapshots by name, and the rewind that is under way. `known_ids` are
+    that rewind's and the last one's."""
+
+    pending: Rewind | None
+    known_ids: frozenset[Uuid]
+    group_type: str
+    undo_points: Mapping[int, UndoPoint]
+    snapshots: Mapping[str, Snapshot]
+
+
+class TakeSnapshot(msgspec.Struct, frozen=True):
+    """Remember a group's offsets under a name. Answered with a Rewound that has them."""
+
+    group_id: str
+    name: str
+
+
+class DropSnapshot(msgspec.Struct, frozen=True):
+    """Forget a snapshot. Answered with a Rewound without moves."""
+
+    group_id: str
+    name: str

@@ -33,10 +33,23 @@ class MigrationPolicy(StrEnum):
 
 
 class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
-    """What was set for one consumer group; None where nothing was."""
+    """What was set for one group of a newer protocol; None where nothing was."""
 
     session_timeout_ms: int | None = None
     heartbeat_interval_ms: int | None = None
+
+
+class StreamsSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What holds for streams groups, or for one of them (KIP-1071)."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    is_interval_fixed: bool = False
+    """Whether the interval was set for this group: then it is kept to while nothing happens."""
+    size_max: int = 2_147_483_647
+    standby_count: int = 0
+    initial_rebalance_delay_ms: int = 3_000
+    assignment_interval_ms: int = 100
 
 
 class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +74,35 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     consumer_overrides: Mapping[str, ConsumerGroupOverrides] = {}
     """By group id."""
+    streams: StreamsSettings = StreamsSettings()
+    streams_overrides: Mapping[str, StreamsSettings] = {}
+    """By group id: all settings of a group that has some of its own."""
+    rewound_by_commit: frozenset[str] = frozenset()
+    """Groups with group.rewind.by.commit.enable: who commits without being a member rewinds."""
     rules: Rules = NO_RULES
     """Of groups of all kinds."""
+
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_size_max: int = 200
+    share_assignment_interval_ms: int = 100
+    share_overrides: Mapping[str, ConsumerGroupOverrides] = {}
+    """By group id."""
+
+    def streams_of(self, group_id: str) -> StreamsSettings:
+        """What holds for the streams group."""
+        return self.streams_overrides.get(group_id, self.streams)
 
     def consumer_session_of(self, group_id: str) -> int:
         """After how long a silence a member of the consumer group is taken for gone."""
         own = self.consumer_overrides.get(group_id)
         if own is None or own.session_timeout_ms is None:
             return self.consumer_session_timeout_ms
+        return own.session_timeout_ms
+
+    def share_session_of(self, group_id: str) -> int:
+        """After how long a silence a member of the share group is taken for gone."""
+        own = self.share_overrides.get(group_id)
+        if own is None or own.session_timeout_ms is None:
+            return self.share_session_timeout_ms
         return own.session_timeout_ms

@@ -7,27 +7,27 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from coordinator.group import records as formats
-from coordinator.group import transactional_commits as transactional
 from coordinator.group.admission import refusal
 from coordinator.group.answers import (
     answer,
-    expiry_of,
+    deleted_group,
     is_wanted,
     read,
-    refused_commit,
 )
 from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import ClassicGroup, Step, join_error
+from coordinator.group.classic import ClassicGroup, join_error
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer_groups import ConsumerGroups
+from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
-from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals, GroupVanished
+from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
 from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
 from coordinator.group.heartbeats import check
+from coordinator.group.offset_commands import OffsetCommands
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import (
@@ -39,40 +39,31 @@ from coordinator.group.records import (
     OwnRecord,
 )
 from coordinator.group.requests import (
-    CommitInTransaction,
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
-    EndProducerTransaction,
-    ExplainAllGroups,
     ExplainGroup,
-    FetchOffsets,
     FollowTopics,
-    ForgetTopics,
     Heartbeat,
 )
+from coordinator.group.rewinding import Rewinding
+from coordinator.group.rewinds import Rewinds
 from coordinator.group.settings import GroupSettings
+from coordinator.group.share_groups import ShareGroups
+from coordinator.group.streams_groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
     Command,
     InTransaction,
     Marker,
     Outcome,
-    Reply,
     Timer,
     TimerKey,
 )
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ApiError, ErrorCode
-from protocol.messages.group_offsets import (
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetDeleteResponse,
-    OffsetFetchResponseGroup,
-)
 from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
-    DeletableGroupResult,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -80,10 +71,6 @@ from protocol.messages.groups import (
     ListGroupsResponse,
     SyncGroupRequest,
 )
-
-_EXPIRY_KEY: Final[TimerKey] = ("expiry",)
-_EXPIRY_SLICE_COUNT: Final = 2_000
-"""Offsets looked at in one go; about a millisecond."""
 
 _Handler = Callable[[Command, int], Outcome[GroupRecord]]
 
@@ -97,38 +84,57 @@ class GroupShard:
         self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
-        self.families: tuple[Family, ...] = (self.consumers,)
+        self.shares = ShareGroups(self.timeline, self.occupant)
+        self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
+        self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
+        self.rewinds = Rewinds(self.timeline)
+        self._rewinding = Rewinding(
+            self.rewinds,
+            self.classic,
+            self.consumers,
+            self.shares,
+            self.offsets,
+            self.pending_offsets,
+            self.occupant,
+            self._is_empty,
+        )
         self._explainer = Explainer(
-            self._directory,
             self.classic,
             self.consumers,
             self.families,
             self.offsets,
             self.pending_offsets,
         )
-        self._ephemerals = Ephemerals(self.classic, self.families)
-        self._to_check: list[str] = []
+        self._offset_commands = OffsetCommands(
+            self._directory,
+            self.classic,
+            self.shares,
+            self.offsets,
+            self.pending_offsets,
+            self._rewinding,
+        )
+        self._departures = Departures(
+            self._directory,
+            self.classic,
+            self.offsets,
+            self.pending_offsets,
+            self.rewinds,
+        )
+        self._ephemerals = Ephemerals(self.classic, self.families, self.shares, self._departures)
         self._handlers: dict[type, _Handler] = {
             HeartbeatRequest: self._heartbeat,
-            OffsetCommitRequest: self._commit,
-            FetchOffsets: self._fetch,
-            CommitInTransaction: self._commit_in_transaction,
-            EndProducerTransaction: self._end_transaction,
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             LeaveGroupRequest: self._leave,
             DescribeGroup: self._describe,
             ListGroupsRequest: self._list,
             DeleteGroup: self._delete,
-            OffsetDeleteRequest: self._delete_offsets,
-            ForgetTopics: self._forget_topics,
             ExplainGroup: self._explain,
-            ExplainAllGroups: self._explain,
             Heartbeat: self._consumer_heartbeat,
             DescribeConsumerGroup: self._describe_consumer,
             FollowTopics: self._follow_topics,
@@ -138,9 +144,12 @@ class GroupShard:
             OffsetCommitted: self._replay_offset,
             InTransaction: self.pending_offsets.add,
             Marker: self._replay_marker,
+            **dict.fromkeys(self.rewinds.record_types, self.rewinds.replay),
         }
-        self._family_of_timer: dict[str, Family] = {}
-        self._family_handlers: dict[type, FamilyHandler] = {}
+        self._family_of_timer: dict[str, Family | Rewinding] = dict.fromkeys(
+            self._rewinding.timer_kinds, self._rewinding
+        )
+        self._family_handlers: dict[type, FamilyHandler] = dict(self._rewinding.handlers)
         for family in self.families:
             self._replay |= dict.fromkeys(family.record_types, family.replay)
             self._family_of_timer |= dict.fromkeys(family.timer_kinds, family)
@@ -166,12 +175,21 @@ class GroupShard:
 
     def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         kind = type(command.request)
-        decide = self._family_handlers.get(kind)
-        if decide is None:
-            return self._handlers[kind](command, now_ms)
+        handle = self._handlers.get(kind)
+        if handle is not None:
+            return self._followed(handle(command, now_ms), now_ms)
         step = self._step(now_ms)
-        decide(command, step)
-        return step.seal()
+        of_offsets = self._offset_commands.handlers.get(kind)
+        if of_offsets is not None:
+            return self._followed(of_offsets(command, step), now_ms)
+        self._family_handlers[kind](command, step)
+        return self._followed(step.seal(), now_ms)
+
+    def _followed(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
+        """The outcome, with what it means for groups that are being rewound."""
+        if not self.rewinds.has_pending or not outcome.records:
+            return outcome
+        return self._rewinding.follow(outcome, self._step(now_ms))
 
     def replay(self, record: GroupRecord) -> None:
         """Change the tables as the record says."""
@@ -191,7 +209,8 @@ class GroupShard:
         self.classic.on_loaded(step)
         for family in self.families:
             family.on_loaded(step)
-        step.set_timer(_EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
+        self._rewinding.on_loaded(step)
+        step.set_timer(EXPIRY_KEY, now_ms + self.settings.retention_check_interval_ms)
         if self.settings.rules.has_ephemeral:
             step.timers += self._looks(self._directory.group_ids(), now_ms)
         return step.seal()
@@ -199,18 +218,19 @@ class GroupShard:
     def fire(self, key: TimerKey, now_ms: int) -> Outcome[GroupRecord]:
         """A member's, a group's or the shard's time has come."""
         step = self._step(now_ms)
-        if key == _EXPIRY_KEY:
-            self._expire(step)
+        if key == EXPIRY_KEY:
+            self._departures.expire(step)
             return step.seal(is_atomic=False)
         if key[0] in EPHEMERAL_TIMERS:
-            self._end_if_left(key, step)
+            self._ephemerals.fire(key, step)
             return step.seal(is_atomic=False)
         family = self._family_of_timer.get(key[0])
         if family is not None:
             family.fire(key, step)
         else:
             self.classic.fire(key, step)
-        return self._ephemerals.watched(step.seal(), self.settings.rules, now_ms)
+        outcome = self._followed(step.seal(), now_ms)
+        return self._ephemerals.watched(outcome, self.settings.rules, now_ms)
 
     def on_append_failed(
         self, records: tuple[GroupRecord, ...], now_ms: int
@@ -224,6 +244,7 @@ class GroupShard:
         self.classic.on_append_failed(records, group_ids, is_other_kind, step)
         for family in self.families:
             family.on_append_failed(group_ids, step)
+        self._rewinding.on_append_failed(records, step)
         step.timers += self._looks(group_ids, now_ms)
         return step.seal()
 
@@ -240,10 +261,7 @@ class GroupShard:
 
     def family_of(self, group_id: str) -> Family | None:
         """The family that has the group; None if it is a classic one, or none at all."""
-        for family in self.families:
-            if group_id in family:
-                return family
-        return None
+        return self._directory.family_of(group_id)
 
     def _looks(self, group_ids: Iterable[str], now_ms: int) -> tuple[Timer, ...]:
         return self._ephemerals.looks_at(group_ids, self.settings.rules, now_ms)
@@ -258,8 +276,15 @@ class GroupShard:
             return family.group_type
         return GROUP_TYPE_CLASSIC if self._directory.exists(group_id) else None
 
+    def _is_empty(self, group_id: str) -> bool:
+        """Whether the group has no members, of whatever kind it is."""
+        group = self.classic.objects.get(group_id)
+        family = self.family_of(group_id)
+        return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
+
     def _step(self, now_ms: int) -> ConsumerStep:
-        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count)
+        withheld = self._rewinding.withheld
+        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count, withheld)
 
     # -- membership -------------------------------------------------------------------------------
 
@@ -279,7 +304,10 @@ class GroupShard:
             <= settings.session_timeout_max_ms
         ):
             error = ErrorCode.INVALID_SESSION_TIMEOUT
-        elif family is not None and consumers is None and not family.is_empty(group_id):
+        elif family is self.shares or (
+            family is not None and consumers is None and not family.is_empty(group_id)
+        ):
+            # What an Empty share group has read is no offset that another kind could go on from.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         elif (
             request.member_id
@@ -306,6 +334,9 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
+        elif self.rewinds.has_pending:
+            self.classic.sync(command, self._rewinding.before_sync(request, step), step)
+            self._rewinding.after_sync(request.group_id, step)
         else:
             self.classic.sync(command, request, step)
         return step.seal()
@@ -366,147 +397,6 @@ class GroupShard:
         step.reply(command.request_id, None)
         return step.seal(is_atomic=False)
 
-    # -- offsets ----------------------------------------------------------------------------------
-
-    def _commit(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, OffsetCommitRequest)
-        member_id = request.member_id
-        generation_id = request.generation_id_or_member_epoch
-        # Offsets alone make no object: a simple group is one that has nothing else.
-        group = self.group(request.group_id)
-        family = self.family_of(request.group_id)
-        if len(request.group_id) > TEXT_LETTERS_MAX:
-            error = ErrorCode.INVALID_GROUP_ID
-        elif family is not None:
-            error = family.commit_error(request, command.api_version)
-        elif group is not None:
-            error = group.commit_error(member_id, request.group_instance_id, generation_id)
-        elif generation_id < 0:
-            error = ErrorCode.NONE
-        elif self.offsets.has_any(request.group_id):
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif command.api_version >= 9:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
-        else:
-            error = ErrorCode.ILLEGAL_GENERATION
-        if error is not ErrorCode.NONE:
-            return answer(command, refused_commit(request, error))
-        records, response = self.offsets.commit(request, now_ms, self.settings)
-        timers: tuple[Timer, ...] = ()
-        member = None if group is None else group.roster.get(member_id)
-        if member is not None:
-            key = ("session", request.group_id, member_id)
-            timers = (Timer(key, now_ms + member.session_timeout_ms),)
-        return Outcome(
-            records=records, replies=(Reply(command.request_id, response),), timers=timers
-        )
-
-    def _fetch(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, FetchOffsets)
-        # Classic groups do not check who asks.
-        group_id = request.group_id
-        family = self.family_of(group_id)
-        if family is not None:
-            error = family.fetch_error(group_id, request.member_id, request.member_epoch)
-            if error is not ErrorCode.NONE:
-                refused = OffsetFetchResponseGroup(group_id=group_id, error_code=error)
-                return answer(command, refused)
-        if not request.require_stable:
-            return read(command, self.offsets.fetch(group_id, request.topics))
-        is_unstable = self.pending_offsets.is_unstable
-        return read(command, self.offsets.fetch(group_id, request.topics, is_unstable))
-
-    def _commit_in_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        asked = command.request
-        assert isinstance(asked, CommitInTransaction)
-        request = asked.request
-        family = self.family_of(request.group_id)
-        if family is None:
-            error = transactional.membership_error(self.group(request.group_id), request)
-        else:
-            member_id, epoch = request.member_id or None, request.generation_id_or_member_epoch
-            error = family.fetch_error(request.group_id, member_id, epoch)
-        if len(request.group_id) > TEXT_LETTERS_MAX:
-            error = ErrorCode.INVALID_GROUP_ID
-        if error is not ErrorCode.NONE:
-            return transactional.refused(command, request, error)
-        pending = self.pending_offsets
-        is_open = pending.is_open(request.producer_id, request.producer_epoch)
-        ended_count = pending.ended_count(request.producer_id)
-        if transactional.needs_verification(asked, is_open=is_open, ended_count=ended_count):
-            return transactional.unverified(command, ended_count)
-        return transactional.commit(command, request, now_ms, self.settings)
-
-    def _end_transaction(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, EndProducerTransaction)
-        reply = Reply(command.request_id, ErrorCode.NONE)
-        return Outcome(records=(request.marker,), replies=(reply,))
-
-    def _delete_offsets(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, OffsetDeleteRequest)
-        group = self.group(request.group_id)
-        if not request.group_id or not self._directory.exists(request.group_id):
-            is_named = bool(request.group_id)
-            error = ErrorCode.GROUP_ID_NOT_FOUND if is_named else ErrorCode.INVALID_GROUP_ID
-            return answer(command, OffsetDeleteResponse(error_code=error))
-        subscribed: frozenset[str] | None = frozenset()
-        family = self.family_of(request.group_id)
-        if family is not None:
-            subscribed = family.topic_names(request.group_id)
-        if group is not None and not group.is_empty:
-            if not group.uses_consumer_protocol:
-                error = ErrorCode.NON_EMPTY_GROUP
-                return answer(command, OffsetDeleteResponse(error_code=error))
-            subscribed = group.subscribed_topics()
-        records, response = self.offsets.delete(request, subscribed)
-        return Outcome(records=records, replies=(Reply(command.request_id, response),))
-
-    def _forget_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
-        request = command.request
-        assert isinstance(request, ForgetTopics)
-        records: list[GroupRecord] = []
-        for group_id in list(self.offsets.group_ids()):
-            for name, topic_id in request.topics:
-                records += self.offsets.tombstones_of_topic(group_id, name, topic_id)
-        reply = Reply(command.request_id, None)
-        return Outcome(records=tuple(records), replies=(reply,), is_atomic=False)
-
-    def _expire(self, step: Step) -> None:
-        """Look at some groups; the rest follows at once, or the next round after a while."""
-        if not self._to_check:
-            self._to_check = list(self._directory.group_ids())
-        budget = _EXPIRY_SLICE_COUNT
-        while self._to_check and budget > 0:
-            group_id = self._to_check.pop()
-            budget -= 1 + self.offsets.count(group_id)
-            self._expire_group(group_id, step)
-        pause_ms = 1 if self._to_check else self.settings.retention_check_interval_ms
-        step.set_timer(_EXPIRY_KEY, step.now_ms + pause_ms)
-
-    def _expire_group(self, group_id: str, step: Step) -> None:
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
-        read_topics = None if family is None else family.topic_names(group_id)
-        expiry = expiry_of(group, self.generations.get(group_id), read_topics)
-        expired = self.offsets.expired(
-            group_id, expiry, step.now_ms, self.settings.offsets_retention_ms
-        )
-        step.records += expired
-        self.offsets.drop_blank(group_id)
-        is_bare = len(expired) == self.offsets.count(group_id) and not self.pending_offsets.has_any(
-            group_id
-        )
-        if family is not None:
-            if is_bare and family.is_empty(group_id):
-                step.records += family.tombstones(group_id)
-            return
-        if is_bare and (group is None or (group.is_empty and not group.pending)):
-            self.classic.bury(group_id, step)
-
     # -- administration ---------------------------------------------------------------------------
 
     def _describe(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
@@ -543,41 +433,13 @@ class GroupShard:
         ):
             error = ErrorCode.NON_EMPTY_GROUP
         step = self._step(now_ms)
+        if error is ErrorCode.NONE and family is self.shares and self.shares.has_states(group_id):
+            self.shares.delete(command, request, step)
+            return step.seal()
         if error is ErrorCode.NONE:
-            self._end(group_id, step)
-        message = None if error is ErrorCode.NONE else error.message
-        step.reply(
-            command.request_id,
-            DeletableGroupResult(group_id=group_id, error_code=error, error_message=message),
-        )
+            self._departures.end(group_id, step)
+        step.reply(command.request_id, deleted_group(group_id, error))
         return step.seal(is_atomic=False)
-
-    def _end(self, group_id: str, step: Step) -> None:
-        """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
-        a part of this is written, there still is a group to be deleted."""
-        group = self.classic.objects.get(group_id)
-        family = self.family_of(group_id)
-        step.records += self.offsets.tombstones(group_id)
-        step.records += (
-            OffsetCommitted(*key, None) for key in self.pending_offsets.keys_of(group_id)
-        )
-        if family is not None:
-            step.records += family.tombstones(group_id)
-        if group is not None:
-            for member_id in list(group.pending):
-                group.forget_pending(member_id, step)
-        self.classic.bury(group_id, step)
-
-    def _end_if_left(self, key: TimerKey, step: Step) -> None:
-        """An ephemeral group may have come to its end."""
-        rules = self.settings.rules
-        timer = self._ephemerals.next_look(key, rules, step.now_ms)
-        if timer is not None:
-            step.timers.append(timer)
-            return
-        group_id = key[1]
-        self._end(group_id, step)
-        step.send(GroupVanished(group_id, rules.ttl_ms(group_id) or 0))
 
     def _explain(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         return answer(command, self._explainer.answer(command.request, self._step(now_ms)))

@@ -7,7 +7,10 @@ before it was asked: if a transaction of that producer has ended meanwhile, it m
 Called by `shard`.
 """
 
+from typing import Final
+
 from coordinator.group.classic import ClassicGroup
+from coordinator.group.family import Family
 from coordinator.group.offsets import is_too_long
 from coordinator.group.records import (
     NO_TIMESTAMP,
@@ -18,13 +21,21 @@ from coordinator.group.records import (
 from coordinator.group.requests import CommitInTransaction, Unverified
 from coordinator.group.settings import GroupSettings
 from coordinator.outcome import Command, InTransaction, Outcome, Reply
+from protocol.apis import APIS, ApiKey
 from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+
+_NEWEST_COMMIT: Final = APIS[ApiKey.OFFSET_COMMIT].max_version
 
 
 def membership_error(group: ClassicGroup | None, request: TxnOffsetCommitRequest) -> ErrorCode:
@@ -38,6 +49,33 @@ def membership_error(group: ClassicGroup | None, request: TxnOffsetCommitRequest
         return ErrorCode.ILLEGAL_GENERATION if generation_id >= 0 else ErrorCode.UNKNOWN_MEMBER_ID
     error = group.commit_error(member_id, instance_id, generation_id)
     return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
+
+
+def family_error(family: Family, request: TxnOffsetCommitRequest) -> ErrorCode:
+    """The same for a group of a newer kind: as in a plain commit, an epoch that is not the newest
+    counts for partitions that the member has had since before it (KIP-1251)."""
+    epoch, member_id = request.generation_id_or_member_epoch, request.member_id
+    if epoch < 0 and not member_id and request.group_instance_id is None:
+        # A producer that knows no groups, which is nobody.
+        return family.fetch_error(request.group_id, None, epoch)
+    plain = OffsetCommitRequest(
+        group_id=request.group_id,
+        generation_id_or_member_epoch=epoch,
+        member_id=member_id,
+        group_instance_id=request.group_instance_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=partition.partition_index)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+    return family.commit_error(plain, _NEWEST_COMMIT)
 
 
 def needs_verification(asked: CommitInTransaction, *, is_open: bool, ended_count: int) -> bool:

@@ -36,6 +36,7 @@ from coordinator.share.acquisition import (
     is_last_attempt,
     suspects_max,
 )
+from coordinator.share.batches import StateBatch
 from coordinator.share.runs import NOBODY, TERMINAL, RecordState, Run, Runs, Target
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
@@ -50,16 +51,6 @@ class Taken(NamedTuple):
 
     error_code: ErrorCode
     write_id: int = NOTHING_TO_WRITE
-
-
-@dataclass(frozen=True, slots=True)
-class StateBatch:
-    """Offsets [first_offset, last_offset], both included as on the wire, in one durable state."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +92,7 @@ class SharePartition:
         self._written_start = self._writing_start = start_offset
         self._write_id = 0
         self._is_writing = False
+        self._has_letters = False
         self._deadline_ms: int | None = None
         for batch in sorted(batches, key=lambda batch: batch.first_offset):
             self._load(batch, now_ms, terms)
@@ -320,13 +312,16 @@ class SharePartition:
     def take_dead_letters(self) -> list[DeadLetters]:
         """What is to be written to the dead-letter topic and has not been taken yet. It is durable
         that nobody gets these records any more."""
+        if not self._has_letters:
+            return []
         taken = []
+        self._has_letters = False
         for run in self._runs:
-            if (
-                run.state is RecordState.ARCHIVING
-                and self._is_durable(run)
-                and not run.is_handed_out
-            ):
+            if run.state is not RecordState.ARCHIVING or run.is_handed_out:
+                continue
+            if not self._is_durable(run):
+                self._has_letters = True
+            else:
                 run.is_handed_out = True
                 taken.append(DeadLetters(run.start, run.end, run.delivery_count, run.is_rejected))
         return taken
@@ -442,6 +437,7 @@ class SharePartition:
         run.member_id = NOBODY
         run.due_ms = 0
         run.is_rejected = target.is_rejected
+        self._has_letters |= run.state is RecordState.ARCHIVING
         if run.state in TERMINAL:
             self._complete_count += run.end - run.start
 
@@ -463,11 +459,12 @@ class SharePartition:
             self._mark(run)
 
     def _give_up(self, run: Run, *, is_rejected: bool, terms: Terms) -> None:
-        if terms.has_dead_letters:
+        if terms.dead_letter_topic:
             run.state = RecordState.ARCHIVING
             run.member_id = NOBODY
             run.due_ms = 0
             run.is_rejected = is_rejected
+            self._has_letters = True
             self._mark(run)
         else:
             self._archive(run)
@@ -498,7 +495,9 @@ class SharePartition:
         run = self._runs.append(Run(start, end, state, batch.delivery_count))
         if state in TERMINAL:
             self._complete_count += end - start
-        elif state is RecordState.AVAILABLE:
+        elif state is RecordState.ARCHIVING:
+            self._has_letters = True
+        else:
             run.due_ms = _rested(run, now_ms, terms)
             if run.due_ms:
                 self._remind(run.due_ms)
@@ -563,7 +562,7 @@ def _is_free(run: Run, now_ms: int) -> bool:
 
 
 def _given_up(terms: Terms) -> RecordState:
-    return RecordState.ARCHIVING if terms.has_dead_letters else RecordState.ARCHIVED
+    return RecordState.ARCHIVING if terms.dead_letter_topic else RecordState.ARCHIVED
 
 
 def _rested(run: Run, now_ms: int, terms: Terms) -> int:

@@ -71,7 +71,7 @@ class Run:
             return False
         if self.is_dirty is not other.is_dirty:
             return False
-        if self.state in TERMINAL:
+        if self.state in TERMINAL and not self.is_dirty:
             return True
         return (
             self.delivery_count == other.delivery_count

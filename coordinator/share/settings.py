@@ -10,4 +10,4 @@ class ShareStateSettings(msgspec.Struct, frozen=True, kw_only=True):
     anew a fraction of all writes."""
 
     updates_per_snapshot: int = 500
-    log_records_max: int = 10_000
+    log_records_max: int = 2_000

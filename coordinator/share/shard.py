@@ -12,7 +12,8 @@ The log holds for each key a snapshot and updates of it, and after so many updat
 | | with a lower leader epoch | update: who led before is fenced |
 | | with the same leader epoch, or for nobody | nothing |
 | Write | unknown | INVALID_REQUEST |
-| | with a higher leader epoch, or state epoch | FENCED_LEADER_EPOCH, FENCED_STATE_EPOCH |
+| | with a higher leader epoch | FENCED_LEADER_EPOCH |
+| | of another state epoch, also a lower one: it was deleted since | FENCED_STATE_EPOCH |
 | | else | update, or snapshot |
 | Delete | known | tombstone |
 | | unknown | nothing |
@@ -197,7 +198,7 @@ class ShareStateShard:
             return _answer(command, _uninitialised("Write"))
         if NO_EPOCH != asked.leader_epoch < known.leader_epoch:
             return _answer(command, _fenced_leader(known))
-        if NO_EPOCH != asked.state_epoch < known.state_epoch:
+        if asked.state_epoch not in (NO_EPOCH, known.state_epoch):
             return _answer(command, _fenced_state(known))
         if (
             asked.start_offset < NO_OFFSET

@@ -49,7 +49,7 @@ def list_configs(
     """
     rows = [
         _row(entry)
-        for entry in _read(kind, name, connection)
+        for entry in read_configs(kind, name, connection)
         if show_all or _source(entry) != "default_config"
     ]
     output.rows(
@@ -68,7 +68,7 @@ def describe(
     kind: str, name: str, keys: tuple[str, ...], connection: Connection, output: Output
 ) -> None:
     """Show settings with where each value comes from and what it would fall back to."""
-    entries = {entry.name: entry for entry in _read(kind, name, connection)}
+    entries = {entry.name: entry for entry in read_configs(kind, name, connection)}
     unknown = [key for key in keys if key not in entries]
     if unknown:
         raise click.ClickException(f"{kind} {name} has no setting {', '.join(unknown)}")
@@ -145,7 +145,7 @@ def _resource(kind: str, name: str, changes: list[ConfigEntry] | None = None) ->
     return ConfigResource(kind, name, incremental_configs=changes)
 
 
-def _read(kind: str, name: str, connection: Connection) -> list[ConfigEntry]:
+def read_configs(kind: str, name: str, connection: Connection) -> list[ConfigEntry]:
     resource = _resource(kind, name)
     futures = connection.admin().describe_configs([resource], request_timeout=connection.timeout_s)
     entries = settle_one(futures, f"{kind} {name}")

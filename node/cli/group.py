@@ -6,18 +6,26 @@ from typing import TYPE_CHECKING
 
 import click
 
+from cluster.metadata.group_rules import PROTOCOLS
 from node.asker import Asker, NotABroker
-from node.cli import offsets
+from node.cli import offsets, share_group, streams_group
 from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
 from node.cli.completion import complete_group
+from node.cli.dead_letters import dead_letters
+from node.cli.group_admin import create, delete_groups, show_groups
+from node.cli.group_explain import explain
+from node.cli.group_facts import serves_ours
+from node.cli.group_lag import add_lag, lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
+from node.cli.rewind import rewind, snapshot, undo
 from protocol.errors import ProtocolError
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import (
         AdminClient,
         ConsumerGroupDescription,
@@ -31,6 +39,16 @@ NO_OFFSET = -1001  # librdkafka's "nothing committed"
 @click.group()
 def group() -> None:
     """List, describe, rewind and delete consumer groups."""
+
+
+group.add_command(rewind)
+group.add_command(undo)
+group.add_command(snapshot)
+group.add_command(create)
+group.add_command(explain)
+group.add_command(lag)
+group.add_command(wait)
+group.add_command(dead_letters)
 
 
 @group.command("list")
@@ -51,11 +69,27 @@ def group() -> None:
     ),
     help="Only groups in this state.",
 )
+@click.option(
+    "--type",
+    "kinds",
+    multiple=True,
+    type=click.Choice(PROTOCOLS),
+    help="Only groups of this type.",
+)
 @with_connection
 @with_output
-def list_groups(states: tuple[str, ...], connection: Connection, output: Output) -> None:
-    """List the groups every broker knows."""
+def list_groups(
+    states: tuple[str, ...], kinds: tuple[str, ...], connection: Connection, output: Output
+) -> None:
+    """List the groups of the whole cluster: state, type, members, topics, lag, coordinator.
+
+    Of brokers other than Odradek's only state and type.
+    """
     wanted = {_words(state) for state in states}
+    connection.check_reachable()
+    if serves_ours(connection):
+        show_groups(connection, output, wanted, kinds)
+        return
     admin = connection.admin()
     listing = admin.list_consumer_groups(request_timeout=connection.timeout_s).result()
     names = {found.group_id: _words(found.state.name) for found in listing.valid or []}
@@ -69,7 +103,8 @@ def list_groups(states: tuple[str, ...], connection: Connection, output: Output)
             "simple": found.is_simple_consumer_group,
         }
         for found in sorted(listing.valid or [], key=lambda found: found.group_id)
-        if not wanted or names[found.group_id] in wanted
+        if (not wanted or names[found.group_id] in wanted)
+        and (not kinds or found.type.name.lower() in kinds)
     ]
     output.rows(rows, ["group", "state", "type"], empty="No consumer groups.")
     if listing.errors:
@@ -86,9 +121,20 @@ def describe(
 ) -> None:
     """Show state, members, committed offsets and lag."""
     admin = connection.admin()
-    futures = admin.describe_consumer_groups(list(names), request_timeout=connection.timeout_s)
-    answers, refusals = settle(futures)
-    documents = [_document(admin, found, connection) for found in answers.values()]
+    streams = streams_group.applications(admin, names, connection)
+    documents = [
+        streams_group.document(admin, found, node, committed_offsets(admin, name, connection))
+        for name, (node, found) in streams.items()
+    ]
+    shares = share_group.share_groups(admin, names, connection)
+    documents += [share_group.document(admin, found) for found in shares.values()]
+    others = [name for name in names if name not in streams and name not in shares]
+    refusals: dict[str, KafkaError] = {}
+    if others:
+        futures = admin.describe_consumer_groups(others, request_timeout=connection.timeout_s)
+        answers, refusals = settle(futures)
+        documents += [_document(admin, found, connection) for found in answers.values()]
+    has_more = add_lag(connection, documents)
     if output.is_json:
         output.document(documents)
     for document in documents if not output.is_json else []:
@@ -107,7 +153,11 @@ def describe(
         else:
             output.rows(
                 lag,
-                ["topic", "partition", "committed", "end_offset", "lag", "client", "host"],
+                [
+                    *("topic", "partition", "committed", "end_offset", "lag"),
+                    *(("bytes", "seconds") if has_more else ()),
+                    *("client", "host"),
+                ],
                 empty="Nothing committed and nothing assigned.",
             )
     fail_with(refusals)
@@ -116,13 +166,26 @@ def describe(
 @group.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=complete_group, metavar="GROUP...")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--force", "is_forced", is_flag=True, help="Put their members out first.")
 @with_connection
 @with_output
-def delete(names: tuple[str, ...], yes: bool, connection: Connection, output: Output) -> None:
-    """Delete empty groups with their committed offsets."""
-    admin = connection.admin()
+def delete(
+    names: tuple[str, ...], yes: bool, is_forced: bool, connection: Connection, output: Output
+) -> None:
+    """Delete empty groups with their committed offsets and their own configs.
+
+    With --force also groups that have members: those are put out first. Consumers that still run
+    come back, and begin a new group.
+    """
+    connection.check_reachable()
     if not yes:
         click.confirm(f"Delete {', '.join(names)} and their offsets?", abort=True, err=True)
+    if serves_ours(connection):
+        delete_groups(connection, output, names, is_forced=is_forced)
+        return
+    if is_forced:
+        raise click.ClickException("--force is for Odradek's own brokers, over PLAINTEXT")
+    admin = connection.admin()
     futures = admin.delete_consumer_groups(list(names), request_timeout=connection.timeout_s)
     answers, refusals = settle(futures)
     deleted = list(answers)
@@ -166,7 +229,11 @@ def reset_offsets(
     if sum(choice is not None for choice in (end, to_offset, to_time, shift_by)) != 1:
         raise click.UsageError("Give exactly one of --to, --to-offset, --to-time and --shift-by.")
     admin = connection.admin()
-    committed = committed_offsets(admin, name, connection)
+    shares = share_group.share_groups(admin, [name], connection)
+    if name in shares:
+        committed = shares[name].starts()
+    else:
+        committed = committed_offsets(admin, name, connection)
     if selections:
         metadata = admin.list_topics(timeout=connection.timeout_s)
         known = offsets.partitions_of(metadata, [selection.topic for selection in selections])
@@ -201,7 +268,9 @@ def reset_offsets(
         }
         for place in places
     ]
-    if not dry_run:
+    if not dry_run and name in shares:
+        share_group.move(shares[name], targets, connection)
+    elif not dry_run:
         _commit(admin, name, targets, connection)
     output.rows(rows, ["topic", "partition", "committed", "new_offset", "end_offset", "lag"])
     if dry_run:
@@ -266,7 +335,10 @@ def _commit(
     )
     answers, refusals = settle(futures)
     for error in refusals.values():
-        raise click.ClickException(f"group {name!r}: {reason(error)}. Are its consumers stopped?")
+        raise click.ClickException(
+            f"group {name!r}: {reason(error)}. Are its consumers stopped?"
+            " `odradek group rewind` moves it while they run."
+        )
     for answer in answers.values():
         refused = [place for place in answer.topic_partitions or [] if place.error is not None]
         if refused:

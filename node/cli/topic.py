@@ -12,6 +12,7 @@ from node.cli.client import Connection, fail_with, settle, settle_one, with_conn
 from node.cli.completion import complete_topic
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, pair, topic_selection
+from node.cli.topic_explain import explain
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.
@@ -24,6 +25,9 @@ _URL_SAFE = str.maketrans("+/", "-_")
 @click.group()
 def topic() -> None:
     """Create, describe, change and delete topics."""
+
+
+topic.add_command(explain)
 
 
 @topic.command("list")

@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
     from node.router.controller_link import ControllerLink
     from node.router.coordinators import Coordinators
+    from node.router.dead_letters import DeadLetters
+    from node.router.end_offsets import EndOffsets
     from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
+    from node.router.log_positions import LogPositions
     from node.router.logs import Logs
     from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
+    from node.router.share_partitions import SharePartitions
+    from node.router.share_reloads import ShareReloads
+    from node.router.share_sessions import ShareSessions
     from node.router.share_states import ShareStates
 
 
@@ -100,9 +106,16 @@ class Services:
     transactions: "Coordinators" = field(init=False)
     enlistment: "Enlistment" = field(init=False)
     markers: "MarkerWriter" = field(init=False)
+    positions: "LogPositions" = field(init=False)
     share_coordinators: "Coordinators" = field(init=False)
     """Of what share groups durably know of partitions, as far as it is hosted here."""
     share_states: "ShareStates" = field(init=False)
     """The same, wherever it is hosted."""
+    share_sessions: "ShareSessions" = field(init=False)
+    share_partitions: "SharePartitions" = field(init=False)
+    share_reloads: "ShareReloads" = field(init=False)
+    """Of the partitions that this node leads."""
+    dead_letters: "DeadLetters" = field(init=False)
+    end_offsets: "EndOffsets" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

@@ -10,14 +10,19 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from cluster.metadata.features import TRANSACTION_VERSION
 from cluster.metadata.group_configs import ASSIGNORS
-from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from cluster.metadata.group_rules import REWIND_BY_COMMIT, RULE_GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.settings import BrokerSettings
 from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
 from coordinator.group.rules import OwnRules, Rules
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
+from coordinator.group.settings import (
+    ConsumerGroupOverrides,
+    GroupSettings,
+    MigrationPolicy,
+    StreamsSettings,
+)
 from coordinator.group.shard import GroupShard
 from coordinator.group.topics import TopicCatalog, changed_names
 from coordinator.runtime import Shard
@@ -26,8 +31,11 @@ from coordinator.transaction.settings import TransactionSettings
 from coordinator.transaction.shard import TransactionShard
 from node.router.markers import Errand, MarkerWriter
 from node.router.patterns import Patterns
+from node.router.share_groups import StateKeeper
 from protocol.errors import ApiError
 from protocol.messages.groups import JoinGroupRequest
+from protocol.messages.share import ShareGroupHeartbeatRequest
+from protocol.messages.streams import StreamsGroupHeartbeatRequest
 from protocol.types import ZERO_UUID, Uuid
 
 log = logging.getLogger(__name__)
@@ -95,12 +103,14 @@ class ShardKind(Protocol):
 
 
 class GroupKind:
-    """Groups and their offsets, in `__consumer_offsets`. `patterns` are those of their members."""
+    """Groups and their offsets, in `__consumer_offsets`. `patterns` are those of their members,
+    `states` keeps what share groups know of partitions."""
 
     topic_name = CONSUMER_OFFSETS
 
-    def __init__(self, patterns: Patterns) -> None:
+    def __init__(self, patterns: Patterns, states: StateKeeper) -> None:
         self._patterns = patterns
+        self._states = states
         self._image = MetadataImage.empty()
         self._topics = TopicCatalog(self._image)
         self._changed: frozenset[str] = frozenset()
@@ -168,13 +178,18 @@ class GroupKind:
         return found
 
     def changes_members(self, request: object) -> bool:
-        """A member of a consumer group joins or leaves."""
+        """A member of a consumer, share or streams group joins or leaves."""
+        if isinstance(request, ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest):
+            return request.member_epoch <= 0
         return type(request) is Heartbeat and request.request.member_epoch <= 0
 
     def count_members(self, shards: Sequence[Shard[Any]]) -> None:
         """All shards ask their members to come as often as all of them together may."""
         groups = [shard for shard in shards if isinstance(shard, GroupShard)]
-        count = 1 + sum(shard.consumers.member_count for shard in groups)
+        count = 1 + sum(
+            shard.consumers.member_count + shard.shares.member_count + shard.streams.member_count
+            for shard in groups
+        )
         for shard in groups:
             shard.crowd_count = count
 
@@ -199,11 +214,11 @@ class GroupKind:
         return self._settings.retention_check_interval_ms
 
     def missed_deletions(self, shard: Shard[Any], image: MetadataImage) -> ForgetTopics | None:
-        """Topics on which offsets are committed and that are no more."""
+        """Topics of which something is kept (offsets, share states) and that are no more."""
         assert isinstance(shard, GroupShard)
         gone = tuple(
             (name, topic_id)
-            for name, topic_id in shard.offsets.topics()
+            for name, topic_id in shard.offsets.topics() | shard.shares.topics()
             if (
                 name not in image.topics_by_name
                 if topic_id == ZERO_UUID
@@ -212,12 +227,14 @@ class GroupKind:
         )
         return ForgetTopics(gone) if gone else None
 
-    def carry_out(self, instruction: object, _errand: Errand) -> None:
-        """Tell of ephemeral groups that are gone."""
-        assert isinstance(instruction, GroupVanished), instruction
+    def carry_out(self, instruction: object, errand: Errand) -> None:
+        """Tell of ephemeral groups that are gone; have states of share groups made or deleted."""
+        if not isinstance(instruction, GroupVanished):
+            self._states.carry_out(instruction, errand)
+            return
         self.vanished_count += 1
         log.info(
-            "group %s is ephemeral and was deleted with its offsets, %d ms after its last member",
+            "group %s is ephemeral, was Empty for %d ms and has been deleted with its offsets",
             instruction.group_id,
             instruction.ttl_ms,
         )
@@ -315,11 +332,25 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
         consumer_assignors=settings.group_consumer_assignors or ASSIGNORS,
         consumer_assignment_interval_ms=settings.group_consumer_assignment_interval_ms,
         migration_policy=MigrationPolicy(settings.group_consumer_migration_policy),
-        consumer_overrides={
-            resource.name: _overrides(configs)
+        consumer_overrides=_overrides("consumer", image),
+        share_session_timeout_ms=settings.group_share_session_timeout_ms,
+        share_heartbeat_interval_ms=settings.group_share_heartbeat_interval_ms,
+        share_size_max=settings.group_share_max_size,
+        share_assignment_interval_ms=settings.group_share_assignment_interval_ms,
+        share_overrides=_overrides("share", image),
+        streams=streams_settings(settings, {}),
+        streams_overrides={
+            resource.name: streams_settings(settings, configs)
             for resource, configs in image.configs.items()
             if resource.type == ConfigResourceType.GROUP and configs
         },
+        rewound_by_commit=frozenset(
+            resource.name
+            for resource, configs in image.configs.items()
+            if resource.type == ConfigResourceType.GROUP
+            and REWIND_BY_COMMIT in configs
+            and RULE_GROUP_CONFIGS[REWIND_BY_COMMIT].parse(configs[REWIND_BY_COMMIT]) is True
+        ),
         rules=Rules(
             ephemeral_patterns=settings.group_ephemeral_patterns,
             ephemeral_ttl_ms=settings.group_ephemeral_ttl_ms,
@@ -330,6 +361,31 @@ def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSetti
                 and (own := _own_rules(configs)) is not None
             },
         ),
+    )
+
+
+def streams_settings(settings: BrokerSettings, configs: Mapping[str, str]) -> StreamsSettings:
+    """What holds for streams groups, or for the one that has these configs of its own."""
+    interval = "streams.heartbeat.interval.ms"
+    return StreamsSettings(
+        session_timeout_ms=int(
+            configs.get("streams.session.timeout.ms", settings.group_streams_session_timeout_ms)
+        ),
+        heartbeat_interval_ms=int(
+            configs.get(interval, settings.group_streams_heartbeat_interval_ms)
+        ),
+        is_interval_fixed=interval in configs,
+        size_max=settings.group_streams_max_size,
+        standby_count=int(
+            configs.get("streams.num.standby.replicas", settings.group_streams_num_standby_replicas)
+        ),
+        initial_rebalance_delay_ms=int(
+            configs.get(
+                "streams.initial.rebalance.delay.ms",
+                settings.group_streams_initial_rebalance_delay_ms,
+            )
+        ),
+        assignment_interval_ms=settings.group_streams_assignment_interval_ms,
     )
 
 
@@ -354,10 +410,19 @@ def _own_rules(configs: Mapping[str, str]) -> OwnRules | None:
     )
 
 
-def _overrides(configs: Mapping[str, str]) -> ConsumerGroupOverrides:
+def _overrides(protocol: str, image: MetadataImage) -> dict[str, ConsumerGroupOverrides]:
+    """What was set for groups of a newer protocol, by group id."""
+    return {
+        resource.name: _overrides_of(protocol, configs)
+        for resource, configs in image.configs.items()
+        if resource.type == ConfigResourceType.GROUP and configs
+    }
+
+
+def _overrides_of(protocol: str, configs: Mapping[str, str]) -> ConsumerGroupOverrides:
     """Values have been checked when they were set."""
-    session = configs.get("consumer.session.timeout.ms")
-    interval = configs.get("consumer.heartbeat.interval.ms")
+    session = configs.get(f"{protocol}.session.timeout.ms")
+    interval = configs.get(f"{protocol}.heartbeat.interval.ms")
     return ConsumerGroupOverrides(
         session_timeout_ms=None if session is None else int(session),
         heartbeat_interval_ms=None if interval is None else int(interval),

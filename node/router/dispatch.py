@@ -29,7 +29,13 @@ from node.router.handlers import (
     offsets,
     produce,
     producers,
+    rewinding,
+    share_acknowledge,
+    share_fetch,
+    share_group_offsets,
+    share_groups,
     share_states,
+    streams,
     topics,
     transactional_offsets,
     transactions,
@@ -102,6 +108,18 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.LIST_CONFIG_RESOURCES: configs.handle_list_config_resources,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_groups.handle_consumer_group_heartbeat,
     ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_groups.handle_consumer_group_describe,
+    ApiKey.SHARE_FETCH: share_fetch.handle_share_fetch,
+    ApiKey.SHARE_ACKNOWLEDGE: share_acknowledge.handle_share_acknowledge,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: streams.handle_streams_group_heartbeat,
+    ApiKey.STREAMS_GROUP_DESCRIBE: streams.handle_streams_group_describe,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
+        streams.handle_streams_group_topology_description_update
+    ),
+    ApiKey.SHARE_GROUP_HEARTBEAT: share_groups.handle_share_group_heartbeat,
+    ApiKey.SHARE_GROUP_DESCRIBE: share_groups.handle_share_group_describe,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: share_group_offsets.handle_describe_share_group_offsets,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: share_group_offsets.handle_alter_share_group_offsets,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: share_group_offsets.handle_delete_share_group_offsets,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: metadata.handle_describe_topic_partitions,
     ApiKey.ADD_RAFT_VOTER: cluster.handle_add_raft_voter,
     ApiKey.REMOVE_RAFT_VOTER: cluster.handle_remove_raft_voter,
@@ -113,6 +131,10 @@ HANDLERS: Mapping[int, Handler] = {
     ApiKey.EXPLAIN_GROUP: explain.handle_explain_group,
     ApiKey.EXPLAIN_TOPIC: explain.handle_explain_topic,
     ApiKey.DESCRIBE_LAG: lag.handle_describe_lag,
+    ApiKey.REWIND_GROUP: rewinding.handle_rewind_group,
+    ApiKey.DESCRIBE_REWINDS: rewinding.handle_describe_rewinds,
+    ApiKey.ALTER_SNAPSHOT: rewinding.handle_alter_snapshot,
+    ApiKey.RELOAD_SHARE_STATE: rewinding.handle_reload_share_state,
 }
 
 

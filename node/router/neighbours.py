@@ -37,6 +37,9 @@ _LOOK_S: Final = 0.25
 _KEYS: Final = {
     APIS[key].request: key
     for key in (
+        ApiKey.PRODUCE,
+        ApiKey.LIST_OFFSETS,
+        ApiKey.RELOAD_SHARE_STATE,
         ApiKey.ADD_PARTITIONS_TO_TXN,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.INITIALIZE_SHARE_GROUP_STATE,

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -37,16 +38,24 @@ from node.router.context import Services, context_of_cluster
 from node.router.controller_link import ControllerLink
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
+from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS, Dispatcher
+from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
+from node.router.handlers.offsets import list_offsets_here
+from node.router.log_positions import LogPositions
 from node.router.logs import Logs
 from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
+from node.router.share_partitions import SharePartitions
+from node.router.share_reloads import ShareReloads
+from node.router.share_sessions import ShareSessions
 from node.router.share_states import ShareStates
 from node.router.watchdog import Watchdog
 from node.wire.connection import Connection, Wire
@@ -131,13 +140,23 @@ class RouterProcess:
             keys=CurveKeys(*cluster_keys(config.cluster_secret)) if config.cluster_secret else None,
             address_of=lambda node_id: relay_address(services.image, node_id),
         )
+        services.positions = LogPositions(
+            services, self._neighbours, partial(list_offsets_here, services=services)
+        )
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
-        self._groups = GroupKind(services.patterns)
+        self._groups = GroupKind(services.patterns, StateKeeper(services))
         services.coordinators = Coordinators(services, loop, self._groups)
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))
         services.share_states = ShareStates(services, self._neighbours, loop)
+        services.share_sessions = ShareSessions(
+            lambda: self._settings().group_share_max_share_sessions
+        )
+        services.share_partitions = SharePartitions(services, loop)
+        services.share_reloads = ShareReloads(services, self._neighbours)
+        services.dead_letters = DeadLetters(services, self._neighbours, loop)
+        services.end_offsets = EndOffsets(services, self._neighbours)
         self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
@@ -151,6 +170,8 @@ class RouterProcess:
         self._register_metrics(dispatcher)
 
     def _on_disconnected(self, connection: Connection) -> None:
+        # Before its fetches end: what they would still acquire is nobody's.
+        self._services.share_partitions.on_disconnected(connection.id)
         self._services.fetch_waits.abandon(connection.id)
         self._services.readers.forget(connection.id)
 
@@ -179,6 +200,7 @@ class RouterProcess:
         self._watchdog.close()
         self._services.coordinators.close()
         self._services.transactions.close()
+        self._services.share_partitions.close()
         self._services.share_states.close()
         self._services.share_coordinators.close()
         self._neighbours.close()
@@ -202,6 +224,15 @@ class RouterProcess:
             "Ephemeral groups that were deleted because their last member had gone",
             lambda: self._groups.vanished_count,
         )
+        metrics.counter(
+            "odradek_dead_letters",
+            "Records of share groups that were given up, told to a dead-letter topic or not",
+            lambda: {
+                "told": services.dead_letters.told_count,
+                "lost": services.dead_letters.lost_count,
+            },
+            label="fate",
+        )
         for name, text, reading in (
             ("odradek_connections", "Clients now", lambda: len(self._wire.connections)),
             ("odradek_parked_fetches", "Long polls now", lambda: services.fetch_waits.parked_count),
@@ -212,6 +243,12 @@ class RouterProcess:
                 lambda: services.fanout.queued_count,
             ),
             ("odradek_arena_bytes", "Client bytes in memory", lambda: self._arena.used_bytes),
+            ("odradek_share_sessions", "Share sessions now", lambda: len(services.share_sessions)),
+            (
+                "odradek_share_partitions",
+                "Partitions of share groups led here now",
+                lambda: services.share_partitions.count,
+            ),
             (
                 "odradek_hanging_transactions",
                 "Open in partitions led here, and known to no coordinator",
@@ -247,6 +284,7 @@ class RouterProcess:
         services.coordinators.on_image(old, new)
         services.transactions.on_image(old, new)
         services.share_coordinators.on_image(old, new)
+        services.share_partitions.on_image(old, new)
         self._neighbours.on_image(new)
         if old.topics_by_id is not new.topics_by_id:
             services.fetch_waits.wake_all()

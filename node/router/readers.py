@@ -6,7 +6,7 @@ read. A note costs a dictionary's entry per partition and fetch; a connection th
 notes along. Called by handlers/fetch.py; read by handlers/explain.py.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from node.router.fetch_sessions import SessionPartition, TopicKey
@@ -91,18 +91,23 @@ class Readers:
         """The connection has gone."""
         self._readers.pop(connection_id, None)
 
-    def of(self, name: str, topic_id: bytes, partition: int, now_ms: int) -> Iterator[Reading]:
-        """Who fetches the partition; clients ask for it by name or by id."""
+    def of(self, name: str, topic_id: bytes, now_ms: int) -> dict[int, list[Reading]]:
+        """Who fetches the partitions of a topic; clients ask for it by name or by id. Costs a look
+        at every note there is."""
+        found: dict[int, list[Reading]] = {}
         for reader in self._readers.values():
-            for key in ((name, partition), (topic_id, partition)):
-                noted = reader.fetched.get(key)
-                if noted is not None:
-                    yield Reading(
-                        reader.client_id,
-                        reader.client_host,
-                        max(now_ms - noted[0], 0),
-                        max(now_ms - reader.last_ms, 0),
-                        noted[1],
-                        reader.is_read_committed,
-                        reader.errors.get(key, 0),
-                    )
+            for key, (noted_ms, offset) in reader.fetched.items():
+                topic, partition = key
+                if topic not in (name, topic_id):
+                    continue
+                reading = Reading(
+                    reader.client_id,
+                    reader.client_host,
+                    max(now_ms - noted_ms, 0),
+                    max(now_ms - reader.last_ms, 0),
+                    offset,
+                    reader.is_read_committed,
+                    reader.errors.get(key, 0),
+                )
+                found.setdefault(partition, []).append(reading)
+        return found

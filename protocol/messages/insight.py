@@ -77,12 +77,14 @@ class DescribeLagResponse:
 
 @struct
 class ExplainGroupRequest:
-    """What do these groups do, and why? Asked of their coordinator; null: of all it has.
+    """What do these groups do, and why? Asked of their coordinator; null: the next ones it has in
+    the order of their ids, behind `after` (null: from the first one on).
 
-    Events and timings are left out unless `include_events`.
+    Events are left out unless `include_events`.
     """
 
     group_ids: list[str] | None = array(string, nullable_since=0, default=None)
+    after: str | None = string(nullable_since=0, default=None)
     include_events: bool = boolean()
 
 
@@ -171,11 +173,15 @@ class ExplainedGroup:
 
 @struct
 class ExplainGroupResponse:
-    """`now` is the clock by which all times are told. With an error code the list is not whole."""
+    """`now` is the clock by which all times are told. With an error code the list is not whole.
+
+    `has_more`: there are groups behind the last one here.
+    """
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
     now: int = int64()
+    has_more: bool = boolean()
     groups: list[ExplainedGroup] = array(ExplainedGroup)
 
 
@@ -216,6 +222,36 @@ class ExplainedReader:
 
 
 @struct
+class ExplainedLock:
+    """Records [start, end) that a member of a share group holds, for `left_ms` more."""
+
+    member_id: str = string()
+    start_offset: int = int64()
+    end_offset: int = int64()
+    delivery_count: int = int16()
+    left_ms: int = int64()
+
+
+@struct
+class ExplainedSharing:
+    """A share group in a partition: it is done with what lies before `start_offset`, and has had
+    nothing from `end_offset` on yet.
+
+    Of the records between, so many may be had now, are held, rest until they are delivered again,
+    or are on their way to the dead-letter topic. `locks` are the first of those that are held.
+    """
+
+    group_id: str = string()
+    start_offset: int = int64()
+    end_offset: int = int64()
+    available_count: int = int64()
+    held_count: int = int64()
+    resting_count: int = int64()
+    archiving_count: int = int64()
+    locks: list[ExplainedLock] = array(ExplainedLock)
+
+
+@struct
 class ExplainedPartition:
     """A partition as this node sees it; offsets are -1 unless it leads.
 
@@ -238,6 +274,7 @@ class ExplainedPartition:
     open_since_offset: int = int64(default=-1)
     open_silent_ms: int = int64(default=-1)
     readers: list[ExplainedReader] = array(ExplainedReader)
+    sharing: list[ExplainedSharing] = array(ExplainedSharing)
 
 
 @struct

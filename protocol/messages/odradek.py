@@ -1,4 +1,5 @@
-"""APIs of our own, that Kafka does not have: RewindGroup (20001).
+"""APIs of our own, that Kafka does not have: RewindGroup (20001), DescribeRewinds (20005),
+AlterSnapshot (20006), ReloadShareState (20007); others are in `insight`.
 
 Their keys are from `PRIVATE_KEY_MIN` up, far from any that Kafka gives out. ApiVersions does not
 name them, so that no client library stumbles over them; who asks for them knows whom it asks. They
@@ -40,8 +41,9 @@ class RewindGroupRequest:
     """Let a group go on elsewhere, while it consumes.
 
     `target` 0: at the positions of `topics`; 1: where it was when the snapshot of that name was
-    taken; 2: where it was before its last rewind. For 1 and 2 `topics` only narrow down what is
-    rewound, null to everything that is known; their positions mean nothing.
+    taken; 2: where it was before its last rewind; 3: where it is, by giving up the rewind that is
+    under way. For 1 `topics` only narrow down what is rewound, their positions mean nothing; for 2
+    and 3 they are null.
 
     A dry run only answers what would be. `rewind_id` is the asker's own: the same rewind asked for
     again, because its answer was lost, is not carried out twice. `isolation_level` says where
@@ -90,3 +92,99 @@ class RewindGroupResponse:
     error_code: int = int16()
     error_message: str | None = string(nullable_since=0, default=None)
     topics: list[RewindGroupResponseTopic] = array(RewindGroupResponseTopic)
+
+
+# -- what can be gone back to ----------------------------------------------------------------------
+
+
+@struct
+class DescribeRewindsRequest:
+    """Which rewinds of a group can be undone, and which snapshots are there?"""
+
+    group_id: str = string()
+
+
+@struct
+class KnownOffset:
+    """A partition and where the group was in it; -1 if nowhere."""
+
+    partition_index: int = int32()
+    offset: int = int64()
+
+
+@struct
+class KnownTopic:
+    """Partitions of one topic."""
+
+    name: str = string()
+    partitions: list[KnownOffset] = array(KnownOffset)
+
+
+@struct
+class KnownOffsets:
+    """Offsets that a group once had, under a name, with when that was noted.
+
+    The name of a rewind that can be undone is its number.
+    """
+
+    name: str = string()
+    timestamp: int = int64()
+    topics: list[KnownTopic] = array(KnownTopic)
+
+
+@struct
+class DescribeRewindsResponse:
+    """Rewinds that can be undone, the newest first; snapshots by name."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    is_under_way: bool = boolean()
+    undo_points: list[KnownOffsets] = array(KnownOffsets)
+    snapshots: list[KnownOffsets] = array(KnownOffsets)
+
+
+@struct
+class AlterSnapshotRequest:
+    """Take a snapshot of a group's offsets, or delete it."""
+
+    group_id: str = string()
+    name: str = string()
+    is_deletion: bool = boolean()
+
+
+@struct
+class AlterSnapshotResponse:
+    """The offsets that a new snapshot has."""
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable_since=0, default=None)
+    topics: list[KnownTopic] = array(KnownTopic)
+
+
+# -- between nodes ---------------------------------------------------------------------------------
+
+
+@struct
+class ReloadShareStateTopic:
+    """Partitions of one topic."""
+
+    topic_id: Uuid = uuid()
+    partitions: list[int] = array(int32)
+
+
+@struct
+class ReloadShareStateRequest:
+    """Begin anew with what is stored of these partitions of a share group, of which the one that
+    is asked is the leader: locks end. Nodes ask each other this."""
+
+    group_id: str = string()
+    topics: list[ReloadShareStateTopic] = array(ReloadShareStateTopic)
+
+
+@struct
+class ReloadShareStateResponse:
+    """NOT_LEADER_OR_FOLLOWER if any of them is led by somebody else by now."""
+
+    error_code: int = int16()

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.conformance.dialogue import Cluster, unique
+from tests.support.java import run_java_tool
 from tests.support.streams_application import StreamsApplication, why_no_streams
 from tests.support.waiting import wait_until
 
@@ -22,6 +23,7 @@ pytestmark = [
 ]
 
 TIMEOUT_S = 60.0
+STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 LINES = [f"w{number % 7} w{number % 3} all" for number in range(300)]
 
 
@@ -105,3 +107,40 @@ def test_exactly_once_survives_a_kill_in_the_middle(cluster: Cluster, tmp_path: 
         second.close()
     counts.close()
     assert counts.seen == {word: list(range(1, n + 1)) for word, n in expected.items()}
+
+
+def test_an_application_runs_on_a_streams_group(cluster: Cluster, tmp_path: Path) -> None:
+    source, target = cluster.new_topic(2), cluster.new_topic(1)
+    application = unique("streams")
+    settings = {
+        "bootstrap.servers": cluster.bootstrap,
+        "application.id": application,
+        "group.protocol": "streams",
+        "processing.guarantee": "exactly_once_v2",
+        "num.stream.threads": "2",
+        "commit.interval.ms": "50",
+        "statestore.cache.max.bytes": "0",
+        "auto.offset.reset": "earliest",
+        "replication.factor": "1",
+    }
+    write(cluster, source, LINES)
+    counts = Counts(cluster, target)
+    with StreamsApplication(
+        tmp_path / "one", source=source, target=target, settings=settings
+    ) as running:
+        running.wait_until_running()
+        expected = words_of(LINES)
+        counts.wait_for(expected)
+        told = run_java_tool(
+            STREAMS_GROUPS,
+            *("--bootstrap-server", cluster.bootstrap, "--describe", "--group", application),
+            *("--members", "--verbose"),
+            directory=tmp_path,
+            timeout_s=TIMEOUT_S,
+        )
+        running.close()
+    counts.close()
+    assert counts.seen == {word: list(range(1, n + 1)) for word, n in expected.items()}
+    # A table with a line for each thread.
+    assert told.stdout.count(application) >= 2, told.stdout + told.stderr
+    assert "ACTIVE" in told.stdout

@@ -8,24 +8,20 @@ as its handlers do.
 """
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import NamedTuple, Protocol, cast
 
 import zmq
 
-from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.replication.leader import Proposal
 from cluster.replication.partition import ANY_EPOCH
 from coordinator.group.shard import GroupShard
-from coordinator.outcome import Answer, Command, Refusal
-from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import LogEntry, Shard, ShardRuntime, ShardState
+from coordinator.outcome import Refusal
 from coordinator.transaction.shard import TransactionShard
 from node.bus.messages import (
     AppendBytes,
     Appended,
-    DescribeProducers,
     Failed,
     ProducersDescribed,
     Submit,
@@ -33,11 +29,7 @@ from node.bus.messages import (
 )
 from node.bus.reply import Reply
 from node.router import fanout
-from node.router.coordinators import Asker
 from node.router.enlistment import Producer
-from node.router.markers import NOBODY, Errand, Nobody
-from node.router.shard_host import ShardHost
-from node.router.shard_log import entries_of
 from node.worker.partitions import Partitions
 from node.worker.proposals import Proposals
 from node.worker.replication import ReplicaNetwork, Replication
@@ -48,6 +40,8 @@ from storage.reader import StoreReader
 from storage.settings import StoreOptions
 from storage.store import Store
 from tests.simulation.node_parts import Channel, NodeSettings
+from tests.simulation.shards import PRODUCE_TIMEOUT_MS, Loop, SimulatedShards
+from tests.simulation.share_host import ShareHost, ShareWatcher
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import (
     Identity,
@@ -59,14 +53,14 @@ from tests.simulation.store import (
 from tests.simulation.transaction_ends import TransactionEnds
 from tests.simulation.wires import Wires
 
-if TYPE_CHECKING:
-    import asyncio
-
 GROUP_TOPIC = "__consumer_offsets"
 TRANSACTION_TOPIC = "__transaction_state"
-PRODUCE_TIMEOUT_MS = 1_500
 _NEVER = 2**62
 _FOLDER = Path("simulated")
+
+
+class Watcher(StoreWatcher, ShareWatcher, Protocol):
+    """Who sees everything that happens on a node. It must not change anything."""
 
 
 class Node(Protocol):
@@ -78,7 +72,7 @@ class Node(Protocol):
     simulation: Simulation
     settings: NodeSettings
     wires: Wires
-    watcher: StoreWatcher
+    watcher: Watcher
     store_disk: StoreDisk
     worker: "SimulatedWorker"
     router: "SimulatedRouter"
@@ -248,225 +242,31 @@ class Fetched(NamedTuple):
     batches: tuple[StoredBatch, ...] = ()
 
 
-class Loop:
-    """What `ShardHost` asks of asyncio's loop, with the node's clock."""
-
-    def __init__(self, node: "Node") -> None:
-        self._node = node
-        self.is_closed = False
-
-    def time(self) -> float:
-        return self._node.clock_ms() / 1_000
-
-    def call_soon(self, action: Callable[..., None], *arguments: object) -> "Handle":
-        return self.call_later(0, action, *arguments)
-
-    def call_at(self, when: float, action: Callable[..., None], *arguments: object) -> "Handle":
-        return self.call_later(when - self.time(), action, *arguments)
-
-    def call_later(self, delay: float, action: Callable[..., None], *arguments: object) -> "Handle":
-        handle = Handle()
-
-        def happen() -> None:
-            if not handle.is_cancelled and not self.is_closed:
-                action(*arguments)
-
-        delay_ms = max(0, int(delay * 1_000 / self._node.clock_rate + 0.999))
-        self._node.simulation.after_on(self._node.own_id, delay_ms, happen)
-        return handle
-
-
-class Handle:
-    """Of a call to come."""
-
-    def __init__(self) -> None:
-        self.is_cancelled = False
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
-
-
-class _ShardLog:
-    """`ShardLog` of one partition, by the router's way."""
-
-    def __init__(self, router: "SimulatedRouter", identity: Identity) -> None:
-        self._router = router
-        self._identity = identity
-
-    def barrier(self) -> Reply[fanout.Answer]:
-        number = self._router.locate(self._identity)
-        if number is None:
-            return _not_yet()
-        return self._router.ask_worker(lambda key: DescribeProducers(key, 0, number))
-
-    def bounds(self) -> tuple[int, int]:
-        log = self._router.node.store_disk.logs[self._identity]
-        return log.log_start_offset, log.log_end_offset
-
-    def high_watermark(self) -> int:
-        return self._router.high_watermark(self._identity)
-
-    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
-        log = self._router.node.store_disk.logs[self._identity]
-        entries: list[LogEntry] = []
-        for batch in log.batches[log.index_of(offset) :]:
-            if batch.base_offset >= end_offset:
-                break
-            entries += entries_of(memoryview(batch.data), offset)
-        return entries, end_offset
-
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
-        number = self._router.locate(self._identity)
-        if number is None:
-            return _not_yet()
-        return self._router.ask_worker(
-            lambda key: AppendBytes(
-                key,
-                0,
-                number,
-                batch,
-                acks=-1,
-                leader_epoch=leader_epoch,
-                timeout_ms=PRODUCE_TIMEOUT_MS,
-            )
-        )
-
-
-def _not_yet() -> Reply[fanout.Answer]:
-    reply: Reply[fanout.Answer] = Reply()
-    reply.resolve(Failed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
-    return reply
-
-
-class Hosting:
-    """The shards of one kind of coordinator on a router, as `Coordinators` has them."""
-
-    def __init__(
-        self,
-        router: "SimulatedRouter",
-        topic_name: str,
-        new_shard: Callable[[], Shard[Any]],
-        carry_out: Callable[[object, Errand], None],
-    ) -> None:
-        self._router = router
-        self._topic_name = topic_name
-        self._new_shard = new_shard
-        self._carry_out = carry_out
-        self._hosts: dict[int, ShardHost] = {}
-        self._waiting: dict[int, Reply[object]] = {}
-        self._next_id = 0
-
-    def call(self, key: str, request: object, asker: Asker) -> Reply[object]:
-        return self.call_shard(self.shard_of(key), request, asker)
-
-    def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
-        reply: Reply[object] = Reply()
-        host = self._hosts.get(shard)
-        if host is None:
-            reply.fail(ApiError(ErrorCode.NOT_COORDINATOR))
-            return reply
-        self._next_id = key = self._next_id + 1
-        self._waiting[key] = reply
-        node = self._router.node
-        host.execute(
-            Command(
-                request=request,
-                request_id=key,
-                api_version=asker.api_version,
-                client_id="member",
-                client_host="/simulated",
-                fresh_id=f"{node.own_id}-{node.incarnation}-{key}",
-            )
-        )
-        return reply
-
-    def shard_of(self, key: str) -> int:
-        topic = self._topic()
-        return -1 if topic is None else shard_of(key, len(topic.partitions))
-
-    def coordinator_of(self, key: str) -> int:
-        topic = self._topic()
-        return NO_LEADER if topic is None else topic.partitions[self.shard_of(key)].leader
-
-    async def ensure_topic(self) -> None:
-        """It was made in the beginning."""
-
-    def follow(self) -> None:
-        """As `Coordinators.on_image`."""
-        router = self._router
-        hosted = {shard: host.leader_epoch for shard, host in self._hosts.items()}
-        topic = self._topic()
-        changes = compare(hosted, claims(topic, node_id=router.node.own_id))
-        for shard in changes.unload:
-            self._hosts.pop(shard).close()
-        for shard, leader_epoch in changes.load:
-            assert topic is not None
-            host = ShardHost(
-                name=f"{self._topic_name}-{shard}",
-                leader_epoch=leader_epoch,
-                shard_log=_ShardLog(router, (topic.topic_id, shard)),
-                new_runtime=lambda: ShardRuntime(self._new_shard()),
-                loop=cast("asyncio.AbstractEventLoop", router.loop),
-                now_ms=router.node.clock_ms,
-                deliver=self._deliver,
-                carry_out=partial(self._begin, shard),
-            )
-            self._hosts[shard] = host
-            host.start()
-
-    def _topic(self) -> TopicImage | None:
-        return self._router.image.topics_by_name.get(self._topic_name)
-
-    def _begin(self, shard: int, instruction: object) -> None:
-        host = self._hosts[shard]
-        runtime = host.runtime
-
-        def is_wanted() -> bool:
-            return (
-                not self._router.loop.is_closed
-                and host.runtime is runtime
-                and runtime.state not in (ShardState.FAILED, ShardState.CLOSED)
-            )
-
-        def tell(request: object) -> Reply[object]:
-            return self.call_shard(shard, request, NOBODY)
-
-        self._carry_out(instruction, Errand(host.leader_epoch, is_wanted, tell, shard))
-
-    def _deliver(self, answers: Sequence[Answer]) -> None:
-        for answer in answers:
-            reply = self._waiting.pop(answer.request_id, None)
-            if reply is None:
-                continue
-            if isinstance(answer, Refusal):
-                reply.fail(ApiError(answer.error_code))
-            else:
-                reply.resolve(answer.response)
-
-
 class SimulatedRouter:
     """See the module's docstring."""
 
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.image = MetadataImage.empty()
-        self.loop = Loop(node)
         self._of_worker: dict[int, Reply[fanout.Answer]] = {}
+        self._loop = Loop(node)
         self._next_id = 0
-        self.groups = Hosting(
-            self, GROUP_TOPIC, lambda: GroupShard(node.settings.group), lambda *_: None
-        )
-        self.ends = TransactionEnds(self)
-        self.transactions = Hosting(
+        settings = node.settings.group
+        self._groups = SimulatedShards(self, GROUP_TOPIC, lambda: GroupShard(settings), self._loop)
+        transaction = node.settings.transaction
+        self._transactions = SimulatedShards(
             self,
             TRANSACTION_TOPIC,
-            lambda: TransactionShard(node.settings.transaction),
-            self.ends.carry_out,
+            lambda: TransactionShard(transaction),
+            self._loop,
+            lambda shard, instruction: self.ends.carry_out(shard, instruction),
         )
+        self.ends = TransactionEnds(self, self._loop, self._groups, self._transactions)
+        self.shares = ShareHost(self, self._loop, node.watcher)
 
     def end(self) -> None:
         """The process is gone."""
-        self.loop.is_closed = True
+        self._loop.is_closed = True
 
     # -- the worker --------------------------------------------------------------------------------
 
@@ -572,9 +372,9 @@ class SimulatedRouter:
         return Fetched(ErrorCode.NONE, end, tuple(batches))
 
     def coordinate(self, group_id: str, request: object, api_version: int) -> Reply[object]:
-        """As `Coordinators.call`, with a Refusal for an error."""
+        """As `Coordinators.call`; a shard that does not answer does so with a Refusal."""
         reply: Reply[object] = Reply()
-        called = self.groups.call(group_id, request, Nobody(api_version))
+        called = self._groups.call(group_id, request, api_version)
 
         def done() -> None:
             try:
@@ -589,11 +389,12 @@ class SimulatedRouter:
 
     def follow(self, image: MetadataImage) -> None:
         """The controller has published an image; as `Coordinators.on_image`."""
-        if self.loop.is_closed or image.offset <= self.image.offset:
+        if self._loop.is_closed or image.offset <= self.image.offset:
             return
         self.image = image
-        self.groups.follow()
-        self.transactions.follow()
+        self._groups.follow()
+        self._transactions.follow()
+        self.shares.follow()
         node, offset = self.node, image.offset
         node.to_controller.put(lambda: node.applied("router", offset))
 

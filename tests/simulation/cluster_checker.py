@@ -9,12 +9,16 @@ from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.outcome import Marker
 from coordinator.runtime import TransactionalEntry
+from coordinator.share.acquisition import AcquiredRange
 from node.router.shard_log import entries_of
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
+from tests.simulation.share_checker import ShareChecker
+from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement, Machine
 from tests.simulation.simulation import Simulation, Violation
 from tests.simulation.store import DiskLog, Identity, StoredBatch
 
@@ -48,6 +52,7 @@ class ClusterChecker:
         self.owner_count = 0
         self.commit_count = 0
         self.min_insync_replicas = 2
+        self.shares = ShareChecker()
         self._simulation = simulation
         self._nodes = nodes
         self._facts: dict[tuple[Identity, int, int], tuple[int, int, int]] = {}
@@ -147,18 +152,15 @@ class ClusterChecker:
                 history.at[batch.base_offset] = batch
                 if log.topic_name == GROUP_TOPIC:
                     self._store(batch)
+                elif log.topic_name == SHARE_TOPIC:
+                    self.shares.stored(_plain_entries_of(batch))
             verified += 1
         self._verified[place] = verified
 
     def _store(self, batch: StoredBatch) -> None:
         """What groups have said is committed."""
-        for entry in entries_of(memoryview(batch.data), batch.base_offset):
-            if not isinstance(entry, tuple) or isinstance(entry, TransactionalEntry):
-                continue
-            key, value = entry
-            record = (
-                None if key is None else decode(bytes(key), None if value is None else bytes(value))
-            )
+        for key, value in _plain_entries_of(batch):
+            record = None if key is None else decode(key, value)
             if isinstance(record, OffsetCommitted) and record.committed is not None:
                 stored = record.group_id, record.partition
                 self._stored[stored] = max(record.committed.offset, self._stored.get(stored, -1))
@@ -297,6 +299,22 @@ class ClusterChecker:
         if offset > self._stored.get((group_id, partition), -1):
             raise Violation(f"the offset {offset} of {partition} is told before it is committed")
 
+    # -- share groups ------------------------------------------------------------------------------
+
+    def share_acquired(
+        self, machine: Machine, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+    ) -> None:
+        """A member has got records."""
+        self.shares.acquired(machine, member, taken, now_ms, until_ms)
+
+    def share_answered(self, machine: Machine, batches: Sequence[Acknowledgement]) -> None:
+        """A member is told that its acknowledgements count."""
+        self.shares.answered(machine, batches)
+
+    def share_left(self, machine: Machine, member: str) -> None:
+        """A member has gone."""
+        self.shares.left(machine, member)
+
     # -- metadata ----------------------------------------------------------------------------------
 
     def is_leader(self, identity: Identity, node_id: int | None) -> bool:
@@ -431,3 +449,16 @@ def _has(log: DiskLog | None, batch: StoredBatch) -> bool:
 
 def _name(log: DiskLog) -> str:
     return f"{log.topic_name}-{log.identity[1]}"
+
+
+def _plain_entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a batch outside of transactions."""
+    entries = entries_of(memoryview(batch.data), batch.base_offset)
+    return [
+        (
+            None if entry[0] is None else bytes(entry[0]),
+            None if entry[1] is None else bytes(entry[1]),
+        )
+        for entry in entries
+        if not isinstance(entry, Marker | TransactionalEntry)
+    ]

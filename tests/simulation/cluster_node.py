@@ -41,11 +41,12 @@ from node.controller.decisions import Decisions, NotNowError
 from node.controller.errands import Errands
 from node.controller.raft_driver import RaftDriver
 from protocol.errors import ErrorCode
-from tests.simulation.broker import SimulatedRouter, SimulatedWorker
+from tests.simulation.broker import SimulatedRouter, SimulatedWorker, Watcher
 from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
+from tests.simulation.share_host import ShareAnswer, ShareAsk
 from tests.simulation.simulation import Simulation
-from tests.simulation.store import Identity, StoredBatch, StoreDisk, StoreWatcher
+from tests.simulation.store import Identity, StoredBatch, StoreDisk
 from tests.simulation.transaction_ends import Asked, Told
 from tests.simulation.wires import Wires
 
@@ -97,7 +98,7 @@ class ClusterNode(RaftHost):
         observer: Observer,
         *,
         wires: Wires,
-        watcher: StoreWatcher,
+        watcher: Watcher,
     ) -> None:
         super().__init__(simulation, own_id, bootstrap, settings.raft, observer, core=settings.core)
         self.simulation = simulation
@@ -190,6 +191,9 @@ class ClusterNode(RaftHost):
     def receive(self, message: object) -> None:
         if isinstance(message, Asked | Told):
             self.router.ends.receive(message)
+            return
+        if isinstance(message, ShareAsk | ShareAnswer):
+            self.router.shares.receive(message)
             return
         if not isinstance(message, Control):
             super().receive(message)

@@ -9,8 +9,7 @@ nothing that was below a high watermark is ever missing.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from contextlib import suppress
 
 from cluster.controller.commands import (
     AlterPartitionReassignments,
@@ -24,153 +23,34 @@ from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.metadata.records import decode_records
 from cluster.raft.configuration import configuration_of
-from cluster.raft.settings import RaftSettings
-from coordinator.group.settings import GroupSettings
+from coordinator.share.requests import ShareKey
+from coordinator.share.state import ShareState
+from protocol.errors import ApiError
 from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ledger import Ledger
-from tests.simulation.node_parts import NodeSettings
 from tests.simulation.payers import Auditor, Payer
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
+from tests.simulation.rewinder import Rewinder
+from tests.simulation.share_host import GROUP as SHARE_GROUP
+from tests.simulation.share_host import SHARE_TOPIC
+from tests.simulation.share_members import ShareMember
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
+from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
 
 TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
-TRANSACTION_TOPIC_ID = bytes(15) + b"\x03"
+TRANSACTION_TOPIC_ID = bytes(15) + b"\x04"
+SHARE_TOPIC_ID = bytes(7) + b"\x01" + bytes(7) + b"\x03"
 _BEGINNING_MS = 10_000
 _HEALING_MS = 20_000
 _SHUTDOWN_MS = 3_000
 """controlled.shutdown.timeout.ms"""
 _HEALING_STEP_MS = 500
-
-SETTINGS: Final = NodeSettings(
-    raft=RaftSettings(election_timeout_ms=200, heartbeat_ms=60, snapshot_chunk_bytes=400),
-    static={
-        "broker.session.timeout.ms": "500",
-        "broker.heartbeat.interval.ms": "120",
-        "min.insync.replicas": "2",
-        "leader.imbalance.check.interval.seconds": "2",
-    },
-    group=GroupSettings(
-        session_timeout_min_ms=100, initial_rebalance_delay_ms=100, new_member_join_timeout_ms=2_000
-    ),
-    # More than a fetch may wait for news (500 ms), or an idle follower would lag.
-    lag_max_ms=700,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """What befalls a cluster, and how often. Intervals are means; 0 is never."""
-
-    node_count: int = 3
-    partition_count: int = 2
-    duration_ms: int = 5_000
-    produce_interval_ms: int = 40
-    consume_interval_ms: int = 120
-    member_count: int = 2
-    member_interval_ms: int = 90
-    kill_interval_ms: int = 1_500
-    down_ms_max: int = 1_200
-    power_interval_ms: int = 0
-    worker_interval_ms: int = 0
-    shutdown_interval_ms: int = 0
-    cut_interval_ms: int = 1_200
-    cut_ms_max: int = 1_500
-    stop_interval_ms: int = 3_000
-    stop_ms_max: int = 900
-    slow_disk_interval_ms: int = 3_000
-    snapshot_interval_ms: int = 2_500
-    reassign_interval_ms: int = 0
-    elect_interval_ms: int = 4_000
-    leave_interval_ms: int = 3_000
-    leader_share: float = 0.5
-    """How often a fault looks for somebody who leads a partition."""
-    delay_ms_max: int = 5
-    drop_share: float = 0.02
-    double_share: float = 0.02
-    break_share: float = 0.002
-    client_loss_share: float = 0.02
-    clock_drift: float = 0.0
-    slow_share: float = 0.002
-    """How often a process of a node is late to hear of another."""
-    payer_count: int = 0
-    payer_interval_ms: int = 8
-    settings: NodeSettings = SETTINGS
-
-
-PROFILES: Final[tuple[Trouble, ...]] = (
-    Trouble(),
-    Trouble(
-        kill_interval_ms=2_500, power_interval_ms=900, shutdown_interval_ms=2_500, clock_drift=0.05
-    ),
-    Trouble(
-        kill_interval_ms=700,
-        cut_interval_ms=500,
-        worker_interval_ms=900,
-        leader_share=0.8,
-        slow_share=0.02,
-    ),
-    Trouble(node_count=4, reassign_interval_ms=700, kill_interval_ms=1_800, partition_count=3),
-    Trouble(
-        kill_interval_ms=2_500,
-        cut_interval_ms=350,
-        cut_ms_max=900,
-        stop_interval_ms=900,
-        delay_ms_max=40,
-        drop_share=0.06,
-        break_share=0.02,
-        leader_share=0.9,
-        clock_drift=0.1,
-    ),
-    # Nobody is fenced; it is the leaders who see who lags, and change their ISRs again and again,
-    # by commands that come late and twice.
-    Trouble(
-        kill_interval_ms=2_000,
-        cut_interval_ms=0,
-        stop_interval_ms=500,
-        stop_ms_max=1_800,
-        elect_interval_ms=600,
-        leader_share=0.3,
-        delay_ms_max=60,
-        double_share=0.3,
-        slow_share=0.02,
-        settings=replace(SETTINGS, static={**SETTINGS.static, "broker.session.timeout.ms": "3000"}),
-    ),
-    # Members come and go while their coordinator does.
-    Trouble(
-        partition_count=1,
-        produce_interval_ms=150,
-        consume_interval_ms=300,
-        member_count=3,
-        member_interval_ms=40,
-        leave_interval_ms=500,
-        kill_interval_ms=900,
-        cut_interval_ms=400,
-        leader_share=0.8,
-        slow_share=0.01,
-    ),
-    # Transactions over several partitions and offsets, of both versions.
-    Trouble(
-        partition_count=3,
-        produce_interval_ms=400,
-        consume_interval_ms=600,
-        member_count=1,
-        kill_interval_ms=1_300,
-        worker_interval_ms=1_500,
-        cut_interval_ms=900,
-        leader_share=0.8,
-        delay_ms_max=20,
-        slow_share=0.01,
-        payer_count=3,
-    ),
-)
-"""Seed n has the trouble of profile n modulo their number."""
-KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, TRANSACTIONS = PROFILES
 
 
 class ClusterScenario:
@@ -232,6 +112,20 @@ class ClusterScenario:
             for number in range(trouble.payer_count)
         ]
         self.auditors = [Auditor(self, self.ledger, place) for place in places if self.payers]
+        self.rewinder = Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+        self.share_members = [
+            ShareMember(self, number, place)
+            for place in places
+            for number in range(trouble.share_member_count)
+        ]
+        self._topics = [
+            (TOPIC, TOPIC_ID, trouble.partition_count),
+            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
+        ]
+        if self.share_members:
+            self._topics.append((SHARE_TOPIC, SHARE_TOPIC_ID, 1))
+        if self.payers:
+            self._topics.append((TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID, 1))
 
     def run(self) -> None:
         """Trouble, then healing. Raises SimulationFailure with the seed."""
@@ -248,6 +142,8 @@ class ClusterScenario:
                 break
         else:
             self._fail("the cluster does not begin")
+        if self.share_members:
+            self._begin_to_share()
         trouble, network = self.trouble, self.simulation.network
         network.delay_ms_max = trouble.delay_ms_max
         network.drop_share = trouble.drop_share
@@ -264,7 +160,9 @@ class ClusterScenario:
             (trouble.snapshot_interval_ms, self._snapshot),
             (trouble.reassign_interval_ms, self._reassign),
             (trouble.elect_interval_ms, self._elect),
+            (trouble.depose_interval_ms, self._depose),
             (trouble.leave_interval_ms, self._leave),
+            (trouble.rewind_interval_ms, self.rewinder.act),
         ):
             if interval_ms:
                 self._repeat(interval_ms, what)
@@ -278,6 +176,8 @@ class ClusterScenario:
             self._repeat(trouble.payer_interval_ms, payer.act, is_client=True)
         for auditor in self.auditors:
             self._repeat(trouble.consume_interval_ms, auditor.act, is_client=True)
+        for share_member in self.share_members:
+            self._repeat(trouble.share_interval_ms, share_member.act, is_client=True)
 
     def _repeat(
         self, interval_ms: int, what: Callable[[], None], *, is_client: bool = False
@@ -302,36 +202,57 @@ class ClusterScenario:
 
     def _create_topics(self) -> None:
         """Again and again, until there are brokers enough."""
-        for name, topic_id, count in self._topics():
+        for name, topic_id, count in self._topics:
             if topic_id not in self.checker.image.topics_by_id:
                 self._submit(CreateTopics((NewTopic(name, topic_id, count, 3),)))
-        if len(self.checker.image.topics_by_id) < len(self._topics()):
+        if len(self.checker.image.topics_by_id) < len(self._topics):
             self.simulation.after(150, self._create_topics)
 
-    def _topics(self) -> list[tuple[str, bytes, int]]:
-        topics = [
-            (TOPIC, TOPIC_ID, self.trouble.partition_count),
-            (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
-        ]
-        if self.trouble.payer_count:
-            topics.append((TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID, 1))
-        return topics
+    def _begin_to_share(self) -> None:
+        """What the coordinator of a share group does before its first member gets anything."""
+        for partition in range(self.trouble.partition_count):
+            for _ in range(_BEGINNING_MS // 100):
+                states = self.nodes[1].router.shares.states
+                reply = states.initialize(SHARE_GROUP, TOPIC_ID, partition, 1, 0)
+                self.simulation.run(100)
+                with suppress(ApiError):
+                    if reply.is_done:
+                        reply.result()
+                        break
+            else:
+                self._fail("no share group begins")
 
     def _reassign(self) -> None:
         """Move a partition, redirect or cancel its move."""
-        number = self._random.randrange(self.trouble.partition_count + 1)
-        topic = GROUP_TOPIC if number == self.trouble.partition_count else TOPIC
+        places = [(name, number) for name, _, count in self._topics for number in range(count)]
+        topic, number = places[self._random.randrange(len(places))]
         ids = list(self.nodes)
         self._random.shuffle(ids)
         target = None if self._random.random() < 0.15 else tuple(ids[:3])
-        number = 0 if topic == GROUP_TOPIC else number
         self.simulation.note(f"{topic}-{number} shall be on {target}")
         self._submit(AlterPartitionReassignments((Reassignment(topic, number, target),)))
 
     def _elect(self) -> None:
         self._submit(ElectLeaders(0, None))
 
+    def _depose(self) -> None:
+        """Another one is to lead; the router of who does hears nothing for a while."""
+        state = self.checker.image.partition(TOPIC_ID, 0)
+        if state is None or state.leader == NO_LEADER or len(state.replicas) != 3:
+            return
+        leader = state.leader
+        if self.simulation.is_running(leader):
+            self.nodes[leader].to_router.hold_up(self._random.randrange(200, 1_200))
+        others = [replica for replica in state.replicas if replica != leader]
+        self._random.shuffle(others)
+        self.simulation.note(f"{leader} shall not lead any more")
+        self._submit(AlterPartitionReassignments((Reassignment(TOPIC, 0, (*others, leader)),)))
+        self.simulation.after(60, self._elect)
+
     def _leave(self) -> None:
+        if self.share_members and self._random.random() < 0.5:
+            self._random.choice(self.share_members).leave()
+            return
         member = self._random.choice(self.members)
         if self._random.random() < 0.5:
             member.leave()
@@ -449,7 +370,7 @@ class ClusterScenario:
         """Every partition has its leader and its whole ISR, and every node serves in this start."""
         image = self.checker.image
         return (
-            len(image.topics_by_id) == len(self._topics())
+            len(image.topics_by_id) == len(self._topics)
             and all(self.simulation.is_running(own_id) for own_id in self.nodes)
             and all(
                 own_id in image.brokers
@@ -544,8 +465,9 @@ class ClusterScenario:
         ends = [self.checker.histories[producer.identity].end_offset for producer in self.producers]
         counts = [p.acknowledged_count for p in self.producers if p.acks == -1]
         payments = [payer.ended_count for payer in self.payers]
+        shared = [self.checker.shares.accepted_count] if self.share_members else []
         commits = sum(m.commit_count for m in self.members)
-        return [*ends, *counts, *payments, self.checker.read_count, commits]
+        return [*ends, *counts, self.checker.read_count, commits, *payments, *shared]
 
     def _check_end(self) -> None:
         try:
@@ -553,8 +475,20 @@ class ClusterScenario:
             self.checker.check_all_complete()
             self._check_payments()
             self._check_images()
+            if self.share_members:
+                self.checker.shares.check_durable(self._share_states())
         except Violation as error:
             raise SimulationFailure(self.simulation.report(error)) from error
+
+    def _share_states(self) -> dict[ShareKey, ShareState]:
+        """What is known where the shard is led, as soon as it is loaded there."""
+        while True:
+            state = self.checker.image.partition(SHARE_TOPIC_ID, 0)
+            assert state is not None
+            if state.leader != NO_LEADER:
+                for shard in self.nodes[state.leader].router.shares.active_shards():
+                    return dict(shard.states.committed_items())
+            self.simulation.run(100)
 
     def _check_images(self) -> None:
         """All nodes that have come as far say the same, and so does the log."""

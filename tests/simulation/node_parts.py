@@ -38,6 +38,10 @@ class Channel:
         self._slow_share = slow_share
         self.is_closed = False
 
+    def hold_up(self, for_ms: int) -> None:
+        """Nothing arrives for a while."""
+        self._due_ms = max(self._due_ms, self._simulation.now_ms + for_ms)
+
     def put(self, action: Callable[[], None]) -> None:
         simulation = self._simulation
         lot = simulation.random.random()

@@ -5,6 +5,7 @@ them, and would find them again.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -20,6 +21,9 @@ from cluster.raft.messages import Entry
 from cluster.replication.follower import Conversation, Followed
 from cluster.replication.leader import LeaderPartition
 from cluster.replication.partition import PartitionReplica
+from coordinator.group.assigning import ConsumerStep
+from coordinator.group.rewind_records import Rewind
+from coordinator.group.rewinding import Rewinding, Waiter
 from coordinator.outcome import Outcome, Reply
 from coordinator.runtime import ShardRuntime
 from coordinator.transaction.records import TransactionStored
@@ -32,7 +36,8 @@ from protocol.errors import ErrorCode
 from storage.leader_epochs import LeaderEpochs
 from storage.status import Role
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.cluster_scenario import (
+from tests.simulation.store import SimulatedStore
+from tests.simulation.trouble import (
     CUTS,
     GROUPS,
     KILLS,
@@ -42,7 +47,6 @@ from tests.simulation.cluster_scenario import (
     TRANSACTIONS,
     Trouble,
 )
-from tests.simulation.store import SimulatedStore
 
 
 class PlantedBug(NamedTuple):
@@ -153,7 +157,7 @@ _apply = ShardRuntime._apply
 _load = ShardRuntime.load
 
 
-def _answers_before_the_commit(
+def answers_before_the_commit(
     self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
 ) -> None:
     replies = tuple(
@@ -195,6 +199,19 @@ async def _takes_one_marker_for_all(
 
 
 _try = MarkerWriter._try
+
+
+def _rewinds_before_members_agree_anew(
+    self: Rewinding,
+    group_id: str,
+    rewind: Rewind,
+    _timeout_ms: int,
+    waiter: Waiter,
+    step: ConsumerStep,
+) -> None:
+    self._waiters.setdefault(group_id, []).append(waiter)
+    self._finish(group_id, rewind, step)
+
 
 _COMMITTED_ANOTHER = "commits another batch|leads .* without|which .* does not have|differ at"
 
@@ -253,7 +270,15 @@ PLANTED: dict[str, PlantedBug] = {
         SimulatedStore, "set_leader_epoch", _cuts_to_its_high_watermark, KILLS, "committed"
     ),
     "coordinators answer before the commit": PlantedBug(
-        ShardRuntime, "_apply", _answers_before_the_commit, GROUPS, "offset|belongs to|owns"
+        ShardRuntime, "_apply", answers_before_the_commit, GROUPS, "offset|belongs to|owns"
+    ),
+    "offsets are set while the old generation may commit": PlantedBug(
+        Rewinding,
+        "_begin",
+        _rewinds_before_members_agree_anew,
+        replace(GROUPS, rewind_interval_ms=150),
+        "was acknowledged before",
+        2,
     ),
     # Ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(

@@ -102,6 +102,9 @@ class StoreDisk:
 
     def __init__(self, random: Random) -> None:
         self.logs: dict[Identity, DiskLog] = {}
+        self.dropped: dict[Identity, int] = {}
+        """Below that coordinators have dropped what their logs hold: nobody reads it. It stays here
+        because the checker compares whole logs."""
         self.next_number = 0
         self.sync_interval_ms = 1_000
         self.is_torn = False

@@ -7,21 +7,17 @@ about 0.2 s each.
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from tests.simulation.cluster_scenario import (
-    GROUPS,
-    POWER,
-    PROFILES,
-    TRANSACTIONS,
-    ClusterScenario,
-)
+from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
+from tests.simulation.trouble import GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
 
-_DEFAULT_RUNS = 140
-_GROUP = 14
+_DEFAULT_RUNS = 162
+_GROUP = 18
 
 
 def seeds() -> range:
@@ -38,9 +34,17 @@ def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> No
         ClusterScenario(seed, PROFILES[seed % len(PROFILES)]).run()
 
 
+def test_commits_of_before_a_rewind_never_win() -> None:
+    """B.14: "old-generation commits never win"."""
+    runs = [ClusterScenario(seed, replace(GROUPS, rewind_interval_ms=150)) for seed in range(8)]
+    for run in runs:
+        run.run()
+    assert sum(run.rewinder.rewind_count for run in runs) >= 6
+
+
 def test_trouble_is_had_and_work_is_done() -> None:
     """A simulation in which nothing happens would find nothing."""
-    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(16)]
+    runs = [ClusterScenario(seed, PROFILES[seed % len(PROFILES)]) for seed in range(18)]
     for run in runs:
         run.run()
     checkers = [run.checker for run in runs]
@@ -57,6 +61,10 @@ def test_trouble_is_had_and_work_is_done() -> None:
     assert fates[Fate.COMMITTED] >= 10
     assert fates[Fate.ABORTED] >= 5
     assert sum(run.ledger.read_count for run in runs) >= 50
+    shares = [checker.shares for checker in checkers]
+    assert sum(each.accepted_count for each in shares) >= 40
+    assert sum(each.again_count for each in shares) >= 10
+    assert sum(each.snapshot_count for each in shares) >= 10
     assert any(node.disk.state.snapshot for run in runs for node in run.nodes.values())
 
 
@@ -67,7 +75,7 @@ def test_the_same_seed_is_the_same_history() -> None:
         ends = [history.end_offset for history in run.checker.histories.values()]
         return run.simulation.event_count, run.simulation.now_ms, run.checker.read_count, ends
 
-    for profile in (POWER, GROUPS, TRANSACTIONS):
+    for profile in (POWER, GROUPS, TRANSACTIONS, SHARES):
         at = PROFILES.index(profile)
         assert history(at) == history(at)
 

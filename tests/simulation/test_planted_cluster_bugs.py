@@ -3,6 +3,7 @@
 import pytest
 
 from node.controller.decisions import Decisions
+from tests.simulation import planted_share_bugs
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.planted_cluster_bugs import (
     PLANTED,
@@ -15,7 +16,10 @@ from tests.simulation.simulation import SimulationFailure
 _SEEDS_MAX = 40
 
 
-@pytest.mark.parametrize("bug", PLANTED.values(), ids=list(PLANTED))
+ALL = PLANTED | planted_share_bugs.PLANTED
+
+
+@pytest.mark.parametrize("bug", ALL.values(), ids=list(ALL))
 def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug) -> None:
     monkeypatch.setattr(bug.owner, bug.name, bug.wrong)
     if bug.wrong is decides_on_what_is_committed:

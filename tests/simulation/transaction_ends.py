@@ -8,27 +8,30 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from cluster.metadata.image import MetadataImage
+from coordinator.runtime import ShardState
 from coordinator.transaction.requests import WriteMarkers
 from node.bus.messages import WriteMarker
 from node.bus.reply import Reply
 from node.router import fanout
 from node.router.authorizer import Authorizer
 from node.router.context import RequestContext, Services, context_of_cluster
+from node.router.coordinators import Asker
 from node.router.enlistment import Enlistment
 from node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_write_txn_markers,
 )
 from node.router.markers import Errand, MarkerWriter, begin
+from node.worker.turns import Request
 from protocol.apis import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from tests.simulation.shards import Loop, SimulatedShards
+from tests.simulation.simulation import Simulation
+from tests.simulation.store import Identity
 
 if TYPE_CHECKING:
     import asyncio
-
-    from tests.simulation.broker import Hosting, Loop, Node
-    from tests.simulation.store import Identity
 
 ASK_TIMEOUT_S = 1.0
 _IDS_OF_A_NODE = 1_000_000
@@ -53,18 +56,43 @@ class Told(NamedTuple):
     response: object
 
 
+class Node(Protocol):
+    """The node that it is on."""
+
+    own_id: int
+    incarnation: int
+    simulation: Simulation
+
+
 class Router(Protocol):
     """What is needed of the router that this is a part of."""
 
-    node: "Node"
     image: MetadataImage
-    loop: "Loop"
-    groups: "Hosting"
-    transactions: "Hosting"
 
-    def locate(self, identity: "Identity") -> int | None: ...
+    @property
+    def node(self) -> Node: ...
 
-    def ask_worker(self, request: Callable[[int], WriteMarker]) -> Reply[fanout.Answer]: ...
+    def locate(self, identity: Identity) -> int | None: ...
+
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]: ...
+
+
+class _Coordinators:
+    """The shards of one kind, as handlers ask them."""
+
+    def __init__(self, shards: SimulatedShards) -> None:
+        self._shards = shards
+        self.shard_of = shards.shard_of
+        self.coordinator_of = shards.coordinator_of
+
+    def call(self, key: str, request: object, asker: Asker) -> Reply[object]:
+        return self._shards.call(key, request, asker.api_version)
+
+    def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
+        return self._shards.call_shard(shard, request, asker.api_version)
+
+    async def ensure_topic(self) -> None:
+        """It was made in the beginning."""
 
 
 class _Fanout:
@@ -111,7 +139,7 @@ class _Logs:
 class _ProducerIds:
     """Blocks that no other start of a node has."""
 
-    def __init__(self, node: "Node") -> None:
+    def __init__(self, node: Node) -> None:
         self._next = (node.incarnation * 100 + node.own_id) * _IDS_OF_A_NODE
 
     async def take(self) -> int:
@@ -122,13 +150,17 @@ class _ProducerIds:
 class _Services:
     """As far as the handlers of transactions use them."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(
+        self, router: Router, groups: SimulatedShards, transactions: SimulatedShards
+    ) -> None:
         self._router = router
         self.node_id = router.node.own_id
         self.fanout = _Fanout(router)
         self.logs = _Logs(router)
         self.authorizer = Authorizer()
         self.producer_ids = _ProducerIds(router.node)
+        self.coordinators = _Coordinators(groups)
+        self.transactions = _Coordinators(transactions)
         self.markers: MarkerWriter
         self.enlistment: Enlistment
 
@@ -136,33 +168,46 @@ class _Services:
     def image(self) -> MetadataImage:
         return self._router.image
 
-    @property
-    def coordinators(self) -> "Hosting":
-        return self._router.groups
-
-    @property
-    def transactions(self) -> "Hosting":
-        return self._router.transactions
-
 
 class TransactionEnds:
     """See the module's docstring. Made at every start of the router."""
 
-    def __init__(self, router: Router) -> None:
+    def __init__(
+        self,
+        router: Router,
+        loop: Loop,
+        groups: SimulatedShards,
+        transactions: SimulatedShards,
+    ) -> None:
         self._router = router
+        self._loop = loop
+        self._transactions = transactions
         self._pending: dict[int, Reply[object]] = {}
         self._next_number = 0
-        services = _Services(router)
+        services = _Services(router, groups, transactions)
         self.services = cast("Services", services)
         self.enlistment = services.enlistment = Enlistment(
-            self.services, self, cast("asyncio.AbstractEventLoop", router.loop)
+            self.services, self, cast("asyncio.AbstractEventLoop", loop)
         )
         self._markers = services.markers = MarkerWriter(self.services, self, self._pause)
 
-    def carry_out(self, instruction: object, errand: Errand) -> None:
+    def carry_out(self, shard: int, instruction: object) -> None:
         """What a shard of transactions asks for."""
         assert isinstance(instruction, WriteMarkers)
-        self._markers.write(instruction, errand)
+        host = self._transactions.hosts[shard]
+        runtime = host.runtime
+
+        def is_wanted() -> bool:
+            return (
+                not self._loop.is_closed
+                and host.runtime is runtime
+                and runtime.state not in (ShardState.FAILED, ShardState.CLOSED)
+            )
+
+        def tell(request: object) -> Reply[object]:
+            return self._transactions.call_shard(shard, request)
+
+        self._markers.write(instruction, Errand(host.leader_epoch, is_wanted, tell, shard))
 
     def handle(self, handler: Handler, request: object, key: ApiKey, version: int) -> Reply[object]:
         """What comes of a client's request."""
@@ -179,7 +224,7 @@ class TransactionEnds:
         node.simulation.send(
             node.own_id, node_id, Asked(node.own_id, node.incarnation, number, request)
         )
-        self._router.loop.call_later(ASK_TIMEOUT_S, self._give_up, number)
+        self._loop.call_later(ASK_TIMEOUT_S, self._give_up, number)
         return reply
 
     def receive(self, message: Asked | Told) -> None:
@@ -213,5 +258,5 @@ class TransactionEnds:
 
     async def _pause(self, seconds: float) -> None:
         reply: Reply[None] = Reply()
-        self._router.loop.call_later(seconds, reply.resolve, None)
+        self._loop.call_later(seconds, reply.resolve, None)
         await reply

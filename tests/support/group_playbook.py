@@ -2,6 +2,7 @@
 
 Requests return a `Call`, which is answered now or by a later event, so that a test reads as the
 dialogue it is. Unless the log is held, what an event writes is committed before the next event.
+What is to be done outside waits in `sent`.
 """
 
 from collections.abc import Sequence
@@ -92,6 +93,7 @@ class Playbook:
         self.log: list[tuple[bytes, bytes | None]] = list(log)
         self.is_log_held = False
         self.held: list[Batch[GroupRecord]] = []
+        self.sent: list[object] = []
         self.calls: dict[int, Call] = {}
         self.batch_bytes_max = batch_bytes_max
         self._load(settings)
@@ -109,6 +111,7 @@ class Playbook:
         """The coordinator dies and another one loads what the log has."""
         self._hear(self.runtime.unload())
         self.held.clear()
+        self.sent.clear()
         self._load(self.shard.settings)
 
     def hold_log(self) -> None:
@@ -157,6 +160,7 @@ class Playbook:
         self._hear(self.runtime.committed_below(len(self.log), self.now_ms))
 
     def _hear(self, answers: Sequence[Answer]) -> None:
+        self.sent += (send.instruction for send in self.runtime.take_sends())
         for answer in answers:
             call = self.calls[answer.request_id]
             assert call.answer is None, "a request was answered twice"

@@ -5,6 +5,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
@@ -22,9 +23,13 @@ from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
+from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
+from node.router.handlers.offsets import list_offsets_here
+from node.router.log_positions import LogPositions
 from node.router.markers import MarkerWriter
+from node.router.share_groups import StateKeeper
 from node.router.share_kind import ShareKind
 from node.router.share_states import ShareStates
 from node.worker.turns import RouterState, Turns
@@ -34,6 +39,7 @@ from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 
+T = TypeVar("T")
 Response = TypeVar("Response")
 Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
@@ -66,12 +72,23 @@ class TurningFanout:
         self.marker_count = 0
 
     def append_bytes(
-        self, *, store: int, number: int, batches: bytes, acks: int = -1, leader_epoch: int = -1
+        self,
+        *,
+        store: int,
+        number: int,
+        batches: bytes,
+        is_client: bool = False,
+        acks: int = -1,
+        version: int = 13,
+        leader_epoch: int = -1,
+        timeout_ms: int = 30_000,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
         return self._ask(
-            AppendBytes(self._next_id, store, number, batches, False, leader_epoch, acks)
+            AppendBytes(
+                self._next_id, store, number, batches, is_client, leader_epoch, acks, version
+            )
         )
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
@@ -181,14 +198,16 @@ class GroupRoom(RouterRoom):
         self.bus = TurningFanout(self.turns, self.loop, self.arena)
         self.services.fanout = cast("Fanout", self.bus)
         self._heard = self.image
+        self.services.positions = LogPositions(
+            self.services, NoNeighbours(), partial(list_offsets_here, services=self.services)
+        )
         self.services.markers = MarkerWriter(self.services, NoNeighbours())
         self.services.enlistment = Enlistment(self.services, NoNeighbours(), self.loop)
         self._host()
 
     def _host(self) -> None:
-        self.coordinators = Coordinators(
-            self.services, self.loop, GroupKind(self.services.patterns)
-        )
+        groups = GroupKind(self.services.patterns, StateKeeper(self.services))
+        self.coordinators = Coordinators(self.services, self.loop, groups)
         self.services.coordinators = self.coordinators
         kind = TransactionKind(self.services.markers)
         self.transactions = Coordinators(self.services, self.loop, kind)
@@ -196,6 +215,7 @@ class GroupRoom(RouterRoom):
         self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
         self.services.share_coordinators = self.shares
         self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
+        self.services.end_offsets = EndOffsets(self.services, NoNeighbours())
 
     def follow(self) -> None:
         super().follow()
@@ -273,6 +293,13 @@ class GroupRoom(RouterRoom):
     ) -> Response:
         assert listener == "PLAINTEXT"
         return self.wait(self.begin(handler, request, version))
+
+    def result(self, reply: Reply[T]) -> T:
+        """What comes, or the ApiError that is raised."""
+        arrived: asyncio.Future[None] = self.loop.create_future()
+        reply.on_done(lambda: arrived.set_result(None))
+        self.wait(arrived)
+        return reply.result()
 
     def turn_loop(self, seconds: float = 0.0) -> None:
         """Let the loop turn once, or for a while."""

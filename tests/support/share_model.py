@@ -67,7 +67,7 @@ class ShareModel:
 
     def give_up(self, entry: Entry, terms: Terms) -> None:
         self.archive(entry)
-        if terms.has_dead_letters:
+        if terms.dead_letter_topic:
             entry.state = RecordState.ARCHIVING
 
     def let_go(self, entry: Entry, now: int, terms: Terms) -> None:
@@ -170,7 +170,7 @@ class ShareModel:
         if kind == 4:
             entry.due = now + terms.lock_duration_ms
             return
-        given_up = RecordState.ARCHIVING if terms.has_dead_letters else RecordState.ARCHIVED
+        given_up = RecordState.ARCHIVING if terms.dead_letter_topic else RecordState.ARCHIVED
         if kind == 2 and entry.count < terms.delivery_count_limit:
             delay = terms.delay_ms(entry.count)
             entry.target = RecordState.AVAILABLE

@@ -1,6 +1,5 @@
 """A router with its share coordinators, and another node's that asks it in the wire's formats."""
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +16,7 @@ from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import FindCoordinatorRequest
-from tests.support.group_room import DEADLINE_S, GroupRoom
+from tests.support.group_room import GroupRoom
 
 T = TypeVar("T")
 
@@ -103,17 +102,6 @@ class ShareRoom(GroupRoom):
     @property
     def here(self) -> ShareStates:
         return self.services.share_states
-
-    def result(self, reply: Reply[T]) -> T:
-        """What comes, or the ApiError that is raised."""
-        future: asyncio.Future[None] = self.loop.create_future()
-        reply.on_done(lambda: future.set_result(None))
-
-        async def bounded() -> None:
-            await asyncio.wait_for(future, DEADLINE_S)
-
-        self.loop.run_until_complete(bounded())
-        return reply.result()
 
     def shards(self) -> list[ShareStateShard]:
         found = [host.runtime.shard for host in self.shares._hosts.values()]

@@ -6,16 +6,26 @@ logs and open transactions, and every node knows who fetches from it; whoever as
 together (node/cli/findings.py).
 """
 
+from collections.abc import Sequence
+from typing import Final
+
 from cluster.metadata.image import PartitionImage, TopicImage
 from cluster.metadata.settings import topic_settings
-from coordinator.group.requests import ExplainAllGroups, ExplainGroup
+from coordinator.group.requests import ExplainGroup
+from coordinator.share.partition import SharePartition
+from coordinator.share.runs import RecordState
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.readers import Reading
+from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.insight import (
     ExplainedGroup,
+    ExplainedLock,
     ExplainedPartition,
     ExplainedReader,
+    ExplainedSharing,
     ExplainedTopicPartitions,
     ExplainGroupRequest,
     ExplainGroupResponse,
@@ -26,16 +36,21 @@ from protocol.messages.insight import (
 from storage.environment import StorageError
 from storage.reader import StoreReader
 
+GROUPS_MAX: Final = 200
+"""Told at once where all groups are asked for: the router has one loop."""
+LOCKS_MAX: Final = 20
+"""Of one group in one partition that are told one by one."""
+
 
 async def handle_explain_group(
     request: ExplainGroupRequest, context: RequestContext, services: Services
 ) -> ExplainGroupResponse:
     """Groups of which this node is the coordinator. Needs DESCRIBE on each."""
     response = ExplainGroupResponse(now=services.coordinators.now_ms())
-    if request.group_ids is None:
-        await _explain_all(response, request, context, services)
-        return response
-    for group_id in dict.fromkeys(request.group_ids):
+    wanted = request.group_ids
+    if wanted is None:
+        wanted = await _next_groups(response, request.after, context, services)
+    for group_id in dict.fromkeys(wanted):
         explained = ExplainedGroup(group_id=group_id)
         if not _may_see(group_id, context, services):
             explained.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -45,6 +60,9 @@ async def handle_explain_group(
                 answer = await services.coordinators.call(group_id, question, context)
             except ApiError as error:
                 explained.error_code = error.code
+                if request.group_ids is None:
+                    # It has moved away since it was listed.
+                    response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             else:
                 assert isinstance(answer, ExplainedGroup)
                 explained = answer
@@ -52,27 +70,34 @@ async def handle_explain_group(
     return response
 
 
-async def _explain_all(
-    response: ExplainGroupResponse,
-    request: ExplainGroupRequest,
-    context: RequestContext,
-    services: Services,
-) -> None:
+async def _next_groups(
+    response: ExplainGroupResponse, after: str | None, context: RequestContext, services: Services
+) -> list[str]:
+    """The groups of all shards hosted here that the asker may see, as many as are told at once."""
     coordinators = services.coordinators
-    question = ExplainAllGroups(with_events=request.include_events)
     waiting = [
-        coordinators.call_shard(shard, question, context) for shard in coordinators.hosted_shards()
+        coordinators.call_shard(shard, ListGroupsRequest(), context)
+        for shard in coordinators.hosted_shards()
     ]
+    names: list[str] = []
     for reply in waiting:
         try:
-            groups = await reply
+            listed = await reply
         except ApiError as error:
             # A shard that has just moved away is explained by its new host.
             if error.code is not ErrorCode.NOT_COORDINATOR:
                 response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             continue
-        assert isinstance(groups, list)
-        response.groups += (g for g in groups if _may_see(g.group_id, context, services))
+        assert isinstance(listed, ListGroupsResponse)
+        names += (
+            group.group_id
+            for group in listed.groups
+            if (after is None or group.group_id > after)
+            and _may_see(group.group_id, context, services)
+        )
+    names.sort()
+    response.has_more = len(names) > GROUPS_MAX
+    return names[:GROUPS_MAX]
 
 
 def _may_see(group_id: str, context: RequestContext, services: Services) -> bool:
@@ -103,8 +128,9 @@ def _topic(
     else:
         known = range(len(topic.partitions))
         indexes = known if asked.partitions is None else asked.partitions
+        readers = services.readers.of(topic.name, topic.topic_id, services.now_ms())
         explained.partitions = [
-            _partition(topic, index, services)
+            _partition(topic, index, readers.get(index, ()), services)
             if index in known
             else ExplainedPartition(
                 partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -114,7 +140,9 @@ def _topic(
     return explained
 
 
-def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPartition:
+def _partition(
+    topic: TopicImage, index: int, readings: Sequence[Reading], services: Services
+) -> ExplainedPartition:
     state = topic.partitions[index]
     explained = _as_the_metadata_say(topic, index, state, services)
     if services.node_id not in state.replicas:
@@ -130,7 +158,7 @@ def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPa
             is_read_committed=reading.is_read_committed,
             error_code=reading.error_code,
         )
-        for reading in services.readers.of(topic.name, topic.topic_id, index, services.now_ms())
+        for reading in readings
     ]
     if state.leader == services.node_id:
         place = services.logs.locate(topic.topic_id, index)
@@ -138,11 +166,47 @@ def _partition(topic: TopicImage, index: int, services: Services) -> ExplainedPa
         if place is None or reader is None:
             explained.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
             return explained
+        here = TopicPartition(topic.topic_id, index)
+        clock_ms = services.share_partitions.now_ms()
+        explained.sharing = [
+            _sharing(group_id, machine, clock_ms)
+            for group_id, machine in services.share_partitions.at(here)
+        ]
         try:
             _fill_from_log(explained, reader, place[1], services.now_ms())
         except StorageError:
             explained.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return explained
+
+
+def _sharing(group_id: str, machine: SharePartition, now_ms: int) -> ExplainedSharing:
+    sharing = ExplainedSharing(
+        group_id=group_id, start_offset=machine.start_offset, end_offset=machine.end_offset
+    )
+    for run in machine.runs():
+        count = run.end - run.start
+        match run.state:
+            case RecordState.AVAILABLE if run.due_ms > now_ms:
+                sharing.resting_count += count
+            case RecordState.AVAILABLE:
+                sharing.available_count += count
+            case RecordState.ARCHIVING:
+                sharing.archiving_count += count
+            case RecordState.ACQUIRED:
+                sharing.held_count += count
+                if len(sharing.locks) < LOCKS_MAX:
+                    sharing.locks.append(
+                        ExplainedLock(
+                            member_id=run.member_id,
+                            start_offset=run.start,
+                            end_offset=run.end,
+                            delivery_count=run.delivery_count,
+                            left_ms=max(run.due_ms - now_ms, 0),
+                        )
+                    )
+            case _:
+                pass  # done with
+    return sharing
 
 
 def _as_the_metadata_say(

@@ -5,6 +5,8 @@ index, without a message to the worker, in bounded work (storage/backlog.py). Wh
 committed: that is another node's, for most groups.
 """
 
+from typing import Final
+
 from cluster.replication.partition import ANY_EPOCH, check_leader
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
@@ -16,19 +18,29 @@ from protocol.messages.insight import (
     DescribeLagResponsePartition,
     DescribeLagResponseTopic,
 )
+from storage.backlog import BATCHES_WALKED_MAX
 from storage.environment import StorageError
+
+WALKED_MAX: Final = 2_048
+"""Batches looked at for one request; a few milliseconds."""
+WALKED_MIN: Final = 4
+"""And for each of its partitions at the least."""
 
 
 async def handle_describe_lag(
     request: DescribeLagRequest, context: RequestContext, services: Services
 ) -> DescribeLagResponse:
     """Needs DESCRIBE on the topics."""
+    count = sum(len(topic.partitions) for topic in request.topics)
+    # The router has one loop: who asks for many partitions at once is told less exactly.
+    batches_max = max(min(BATCHES_WALKED_MAX, WALKED_MAX // max(count, 1)), WALKED_MIN)
     return DescribeLagResponse(
         topics=[
             DescribeLagResponseTopic(
                 name=topic.name,
                 partitions=[
-                    _lag(topic.name, partition, context, services) for partition in topic.partitions
+                    _lag(topic.name, partition, batches_max, context, services)
+                    for partition in topic.partitions
                 ],
             )
             for topic in request.topics
@@ -37,21 +49,29 @@ async def handle_describe_lag(
 
 
 def _lag(
-    name: str, asked: DescribeLagRequestPartition, context: RequestContext, services: Services
+    name: str,
+    asked: DescribeLagRequestPartition,
+    batches_max: int,
+    context: RequestContext,
+    services: Services,
 ) -> DescribeLagResponsePartition:
     answer = DescribeLagResponsePartition(partition_index=asked.partition_index)
     if not services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
         answer.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return answer
     try:
-        answer.error_code = _fill(answer, name, asked.committed_offset, services)
+        answer.error_code = _fill(answer, name, asked.committed_offset, batches_max, services)
     except StorageError:
         answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return answer
 
 
 def _fill(
-    answer: DescribeLagResponsePartition, name: str, offset: int, services: Services
+    answer: DescribeLagResponsePartition,
+    name: str,
+    offset: int,
+    batches_max: int,
+    services: Services,
 ) -> ErrorCode:
     topic = services.image.topics_by_name.get(name)
     index = answer.partition_index
@@ -76,7 +96,7 @@ def _fill(
     first = max(offset, start)
     if first >= end:
         return ErrorCode.NONE
-    backlog = reader.backlog(number, first, end)
+    backlog = reader.backlog(number, first, end, batches_max=batches_max)
     answer.records, answer.bytes = backlog.record_count, backlog.byte_count
     answer.is_estimate = backlog.is_estimate
     if backlog.record_count:

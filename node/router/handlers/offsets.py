@@ -11,7 +11,8 @@ asked one. Both are read from the stores by the router itself.
 from cluster.metadata.image import PartitionImage, TopicImage
 from cluster.replication.partition import check_leader
 from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
+from node.router.context import RequestContext, Services, context_of_cluster
+from protocol.apis import APIS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import (
     EpochEndOffset,
@@ -77,6 +78,12 @@ async def handle_list_offsets(
             answers.append(answer)
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return ListOffsetsResponse(topics=topics)
+
+
+async def list_offsets_here(request: ListOffsetsRequest, services: Services) -> ListOffsetsResponse:
+    """What this node answers itself, in the newest version."""
+    context = context_of_cluster(ApiKey.LIST_OFFSETS, APIS[ApiKey.LIST_OFFSETS].max_version)
+    return await handle_list_offsets(request, context, services)
 
 
 def _list(

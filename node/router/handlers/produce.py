@@ -19,7 +19,7 @@ from node.bus.messages import Appended
 from node.bus.reply import Reply
 from node.router.addresses import endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
+from node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
 from node.router.enlistment import ENLISTS_SINCE, Producer
 from node.router.fanout import Answer
 from protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -162,6 +162,17 @@ def _append(
             store=store,
             number=number,
             batches=batches,
+            is_client=True,
+            acks=acks,
+            version=version,
+            timeout_ms=timeout_ms,
+        )
+    if context.principal == CLUSTER_PRINCIPAL:
+        # Another node's router asks: what it sends does not lie in the arena.
+        return services.fanout.append_bytes(
+            store=store,
+            number=number,
+            batches=bytes(records),
             is_client=True,
             acks=acks,
             version=version,

@@ -40,10 +40,37 @@ KAFKA: Final = {
     "group.consumer.min.heartbeat.interval.ms": ("INT", "5000"),
     "group.consumer.min.session.timeout.ms": ("INT", "45000"),
     "group.consumer.session.timeout.ms": ("INT", "45000"),
+    "group.share.heartbeat.interval.ms": ("INT", "5000"),
+    "group.share.max.heartbeat.interval.ms": ("INT", "15000"),
+    "group.share.max.session.timeout.ms": ("INT", "60000"),
+    "group.share.max.size": ("INT", "200"),
+    "group.share.min.heartbeat.interval.ms": ("INT", "5000"),
+    "group.share.min.session.timeout.ms": ("INT", "45000"),
+    "group.share.session.timeout.ms": ("INT", "45000"),
     "group.initial.rebalance.delay.ms": ("INT", "3000"),
+    "group.share.delivery.count.limit": ("INT", "5"),
+    "group.share.max.delivery.count.limit": ("INT", "10"),
+    "group.share.max.partition.max.record.locks": ("INT", "4000"),
+    "group.share.max.record.lock.duration.ms": ("INT", "60000"),
+    "group.share.max.share.sessions": ("INT", "2000"),
+    "group.share.min.delivery.count.limit": ("INT", "2"),
+    "group.share.min.partition.max.record.locks": ("INT", "100"),
+    "group.share.min.record.lock.duration.ms": ("INT", "15000"),
+    "group.share.partition.max.record.locks": ("INT", "2000"),
+    "group.share.record.lock.duration.ms": ("INT", "30000"),
     "group.max.session.timeout.ms": ("INT", "1800000"),
     "group.max.size": ("INT", "2147483647"),
     "group.min.session.timeout.ms": ("INT", "6000"),
+    "group.streams.heartbeat.interval.ms": ("INT", "5000"),
+    "group.streams.initial.rebalance.delay.ms": ("INT", "3000"),
+    "group.streams.max.heartbeat.interval.ms": ("INT", "15000"),
+    "group.streams.max.session.timeout.ms": ("INT", "60000"),
+    "group.streams.max.size": ("INT", "2147483647"),
+    "group.streams.max.standby.replicas": ("INT", "2"),
+    "group.streams.min.heartbeat.interval.ms": ("INT", "5000"),
+    "group.streams.min.session.timeout.ms": ("INT", "45000"),
+    "group.streams.num.standby.replicas": ("INT", "0"),
+    "group.streams.session.timeout.ms": ("INT", "45000"),
     "leader.imbalance.check.interval.seconds": ("LONG", "300"),
     "log.cleaner.delete.retention.ms": ("LONG", "86400000"),
     "log.cleaner.max.compaction.lag.ms": ("LONG", "9223372036854775807"),
@@ -108,10 +135,17 @@ OURS: Final = {
     "transaction.watchdog.margin.ms",
     "workers",
 }
+KIP_1191: Final = {
+    "errors.deadletterqueue.auto.create.topics.enable": ("BOOLEAN", "false"),
+    "errors.deadletterqueue.topic.name.prefix": ("STRING", "dlq."),
+}
+"""Of Kafka 4.4."""
 FASTER: Final = {
     "broker.heartbeat.interval.ms": ("INT", "200"),
     "broker.session.timeout.ms": ("INT", "1000"),
     "group.consumer.assignment.interval.ms": ("INT", "100"),
+    "group.streams.assignment.interval.ms": ("INT", "100"),
+    "group.share.assignment.interval.ms": ("INT", "100"),
 }
 """Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead; and 1000, so that
 members who join one after another wait for a second."""
@@ -134,7 +168,7 @@ def test_types_and_defaults_are_kafkas() -> None:
         for name, definition in BROKER_CONFIGS.items()
         if name not in OURS | INSTALLATION
     }
-    assert ours == KAFKA | NEVER | FASTER | THROTTLES
+    assert ours == KAFKA | KIP_1191 | NEVER | FASTER | THROTTLES
 
 
 def test_every_default_is_a_value_that_may_be_set() -> None:
@@ -182,12 +216,22 @@ CALLED_THERE: Final = {
     "group.consumer.max.size": "consumer_size_max",
     "group.consumer.migration.policy": "migration_policy",
     "group.consumer.session.timeout.ms": "consumer_session_of",
+    "group.share.assignment.interval.ms": "share_assignment_interval_ms",
+    "group.share.heartbeat.interval.ms": "share_heartbeat_interval_ms",
+    "group.share.max.size": "share_size_max",
+    "group.share.session.timeout.ms": "share_session_of",
     "group.ephemeral.patterns": "ephemeral_patterns",
     "group.ephemeral.ttl.ms": "ephemeral_ttl_ms",
     "group.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
     "group.max.session.timeout.ms": "session_timeout_max_ms",
     "group.max.size": "size_max",
     "group.min.session.timeout.ms": "session_timeout_min_ms",
+    "group.streams.assignment.interval.ms": "assignment_interval_ms",
+    "group.streams.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "group.streams.initial.rebalance.delay.ms": "initial_rebalance_delay_ms",
+    "group.streams.max.size": "size_max",
+    "group.streams.num.standby.replicas": "standby_count",
+    "group.streams.session.timeout.ms": "session_timeout_ms",
     "log.retention.check.interval.ms": "retention_check_interval_ms",
     "max.connections": "connections_max",
     "max.connections.per.ip": "connections_per_ip_max",
@@ -197,6 +241,10 @@ CALLED_THERE: Final = {
     "offsets.retention.minutes": "offsets_retention_ms",
     "share.coordinator.snapshot.update.records.per.snapshot": "updates_per_snapshot",
     "socket.request.max.bytes": "request_bytes_max",
+    "group.share.delivery.count.limit": "delivery_count_limit",
+    "group.share.max.share.sessions": "sessions_max",
+    "group.share.partition.max.record.locks": "record_locks_max",
+    "group.share.record.lock.duration.ms": "lock_duration_ms",
     "transaction.max.timeout.ms": "timeout_max_ms",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "expiry_check_interval_ms",
     "transactional.id.expiration.ms": "expiration_ms",
@@ -223,6 +271,7 @@ def names_read_outside_of_the_metadata() -> frozenset[str]:
     folders = ("cluster/controller", "cluster/replication", "node")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     paths.append(ROOT / "cluster/metadata/throttles.py")
+    paths.append(ROOT / "coordinator/share/terms.py")
     return frozenset(name for path in paths for name in names_in(path.read_text()))
 
 

@@ -3,25 +3,29 @@
 from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.config_definitions import ConfigScope
 from cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
+from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
 from coordinator.group.assignors import ASSIGNORS as MADE
 
-CONSUMER_KEYS = {
-    name: definition for name, definition in GROUP_CONFIGS.items() if name.startswith("consumer.")
+MEMBERS_KEYS = {
+    name: definition
+    for name, definition in GROUP_CONFIGS.items()
+    if name.startswith(("consumer.", "share.")) and definition not in SHARE_GROUP_RECORD_CONFIGS
 }
+"""What concerns members; test_share_configs.py has what concerns records."""
 
 
 def test_a_groups_default_is_that_of_the_brokers_key() -> None:
-    for definition in CONSUMER_KEYS.values():
+    for definition in MEMBERS_KEYS.values():
         [synonym] = definition.synonyms
         assert synonym.name == f"group.{definition.name}"
         assert definition.default == BROKER_CONFIGS[synonym.name].default
 
 
 def test_every_key_of_a_group_has_bounds_and_keeps_them() -> None:
-    for name, definition in CONSUMER_KEYS.items():
-        kind = name.removeprefix("consumer.")
+    for name, definition in MEMBERS_KEYS.items():
+        protocol, _, kind = name.partition(".")
         least, most = (
-            BROKER_CONFIGS[f"group.consumer.{end}.{kind}"].default for end in ("min", "max")
+            BROKER_CONFIGS[f"group.{protocol}.{end}.{kind}"].default for end in ("min", "max")
         )
         assert int(least or 0) <= int(definition.default or 0) <= int(most or 0)
 

@@ -50,6 +50,7 @@ def test_brokers_keys_take_what_can_be_enforced(key: str, good: str, bad: str) -
     ("key", "good", "bad"),
     [
         ("group.ephemeral", "true", "maybe"),
+        ("group.rewind.by.commit.enable", "true", "yes"),
         ("group.ttl.ms", "60000", "-1"),
         ("group.protocol.allow", "consumer,share", "consumer,smoke"),
         ("group.protocol.allow", "streams", ""),
@@ -66,6 +67,7 @@ def test_by_default_groups_stay_and_take_members_of_every_protocol() -> None:
     assert defaults == {
         "group.ephemeral": "false",
         "group.protocol.allow": ",".join(PROTOCOLS),
+        "group.rewind.by.commit.enable": "false",
         "group.ttl.ms": "0",
     }
 

@@ -12,6 +12,7 @@ from cluster.metadata.topic_configs import TOPIC_CONFIGS
 KAFKA: Final = {
     "cleanup.policy": ("LIST", "delete"),
     "compression.type": ("STRING", "producer"),
+    "errors.deadletterqueue.group.enable": ("BOOLEAN", "false"),
     "compression.gzip.level": ("INT", "-1"),
     "compression.lz4.level": ("INT", "9"),
     "compression.zstd.level": ("INT", "3"),
@@ -50,6 +51,7 @@ LATER: Final = {
 
 
 OWN_ONLY: Final = {
+    "errors.deadletterqueue.group.enable",
     "follower.replication.throttled.replicas",
     "leader.replication.throttled.replicas",
 }
@@ -66,7 +68,7 @@ def test_types_and_defaults_are_kafkas() -> None:
 
 def test_what_nothing_enforces_is_not_listed() -> None:
     assert LATER.isdisjoint(TOPIC_CONFIGS)
-    assert len(LATER) + len(TOPIC_CONFIGS) == 33  # as many as Kafka 4.3.1 lists
+    assert len(LATER) + len(TOPIC_CONFIGS) == 34  # what Kafka 4.3.1 lists, and KIP-1191's
 
 
 def test_every_key_has_its_default_from_a_key_of_the_broker() -> None:

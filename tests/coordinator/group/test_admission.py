@@ -1,10 +1,14 @@
 """Who may join a group by which protocol."""
 
+from cluster.metadata.group_rules import PROTOCOLS
+from coordinator.group.admission import JOINING
 from coordinator.group.rules import OwnRules, Rules
 from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
 from protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from tests.support.consumer_playbook import Stage
+from tests.support.share_group_playbook import ShareStage
+from tests.support.streams_playbook import AT_ONCE, StreamsStage
 
 
 def stage(*protocols: str) -> Stage:
@@ -50,3 +54,25 @@ def test_a_consumer_that_is_in_is_not_asked_again() -> None:
     play.shard.settings = GroupSettings(rules=Rules(own=own))
     assert play.beat("m", joined.member_epoch).error_code == ErrorCode.NONE
     assert play.beat("m", -1).error_code == ErrorCode.NONE
+
+
+def test_members_of_streams_groups_are_refused_with_a_sentence() -> None:
+    own = {"g": OwnRules(protocols=frozenset({"consumer"}))}
+    play = StreamsStage(settings=GroupSettings(streams=AT_ONCE, rules=Rules(own=own)))
+    refused = play.streams_beat("m")
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "This one came by streams." in str(refused.error_message)
+    assert play.streams_beat("m", group="other").error_code == ErrorCode.NONE
+
+
+def test_share_members_are_refused_with_a_sentence() -> None:
+    own = {"s": OwnRules(protocols=frozenset({"consumer"}))}
+    play = ShareStage(settings=GroupSettings(rules=Rules(own=own)))
+    refused = play.share("m")
+    assert refused.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert "This one came by share." in str(refused.error_message)
+    assert play.share("m", group="other").error_code == ErrorCode.NONE
+
+
+def test_every_protocol_that_may_be_named_is_looked_at() -> None:
+    assert {joining.protocol for joining in JOINING.values()} == set(PROTOCOLS)

@@ -4,6 +4,7 @@ import pytest
 
 from coordinator.group.answers import (
     answer,
+    deleted_group,
     described_unknown,
     expiry_of,
     is_wanted,
@@ -77,3 +78,10 @@ def test_offsets_expire_by_what_their_group_is() -> None:
     assert expiry_of(None, None, None) == Expiry(None)
     empty = GroupMetadata(protocol_type="consumer", state_timestamp_ms=5)
     assert expiry_of(None, empty, None) == Expiry(5)
+
+
+def test_a_deleted_group_has_no_message_and_one_that_stays_has() -> None:
+    assert deleted_group("g", ErrorCode.NONE).error_message is None
+    stays = deleted_group("g", ErrorCode.NON_EMPTY_GROUP)
+    assert (stays.group_id, stays.error_code) == ("g", ErrorCode.NON_EMPTY_GROUP)
+    assert stays.error_message == ErrorCode.NON_EMPTY_GROUP.message

@@ -6,10 +6,12 @@ from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
 from coordinator.group.settings import GroupSettings
+from coordinator.group.share_requests import DeleteStates
 from protocol.errors import ErrorCode
 from protocol.messages.groups import MemberIdentity
 from tests.support.consumer_playbook import Stage
 from tests.support.group_playbook import SESSION_MS, Playbook
+from tests.support.share_group_playbook import Sharer, ShareStage, settle
 
 TTL_MS = 5_000
 
@@ -39,7 +41,8 @@ def is_gone(play: Playbook) -> bool:
 
 
 def told(play: Playbook) -> list[object]:
-    return [send.instruction for send in play.runtime.take_sends()]
+    sent, play.sent = play.sent, []
+    return sent
 
 
 def test_a_group_goes_with_its_offsets_some_time_after_its_last_member() -> None:
@@ -213,3 +216,20 @@ def test_whatever_part_of_the_log_is_loaded_the_group_comes_to_its_end(kind: str
         assert is_gone(again), f"the first {length} records"
         again.reload()
         assert is_gone(again)
+
+
+def test_a_share_group_goes_when_its_states_are_gone() -> None:
+    own = {"s": OwnRules(is_ephemeral=True, ttl_ms=TTL_MS)}
+    stage = ShareStage(
+        {"a": 1}, GroupSettings(share_assignment_interval_ms=0, rules=Rules(own=own))
+    )
+    settle(stage, Sharer(stage, "m"))
+    stage.share("m", -1)
+    stage.tick(TTL_MS)
+    assert [type(each) for each in stage.sent] == [DeleteStates]
+    stage.keep_states()
+    assert "s" in stage.list_groups()
+    # That is a change of the group, too.
+    stage.tick(TTL_MS)
+    assert stage.list_groups() == {}
+    assert told(stage) == [GroupVanished("s", TTL_MS)]

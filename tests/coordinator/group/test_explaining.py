@@ -1,7 +1,7 @@
 """What a group does, and why: who is waited for, how long members took, what they own."""
 
 from coordinator.group import explaining
-from coordinator.group.requests import CommitInTransaction, ExplainAllGroups
+from coordinator.group.requests import CommitInTransaction, ExplainGroup
 from coordinator.group.rules import OwnRules, Rules
 from coordinator.group.settings import GroupSettings
 from protocol.embedded import (
@@ -18,7 +18,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from tests.support.consumer_playbook import Consumer, Stage
-from tests.support.group_playbook import NO_DELAY, Playbook
+from tests.support.group_playbook import Playbook
 
 
 def members(group: ExplainedGroup) -> dict[str, ExplainedMember]:
@@ -175,18 +175,12 @@ def test_a_static_consumer_that_is_away_is_told_so() -> None:
     assert members(stage.explained())["m"].state == explaining.AWAY
 
 
-def test_all_groups_are_told_at_once_without_events() -> None:
-    play = Stage({"a": 2}, NO_DELAY)
-    play.stable(group="classic")
-    play.beat("m", group="consumer")
-    play.commit({("t", 0): 1}, group="simple")
-    groups: list[ExplainedGroup] = play.ask(ExplainAllGroups()).response(list)
-    assert {group.group_id: group.group_type for group in groups} == {
-        "classic": "classic",
-        "consumer": "consumer",
-        "simple": "classic",
-    }
-    assert all(group.events == [] for group in groups)
+def test_events_are_left_out_where_nobody_wants_them() -> None:
+    play = Playbook()
+    play.stable()
+    told = play.ask(ExplainGroup("g", with_events=False)).response(ExplainedGroup)
+    assert (told.group_state, told.events) == ("Stable", [])
+    assert play.explained().events != []
 
 
 def test_a_group_that_was_left_is_told_after_its_coordinator_has_moved() -> None:

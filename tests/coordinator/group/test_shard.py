@@ -329,7 +329,7 @@ def test_every_prefix_of_a_recorded_log_gives_the_state_of_that_moment() -> None
 
 
 def test_records_of_other_kinds_in_the_log_are_stepped_over() -> None:
-    play = Playbook(log=[(b"\x00\x0b\x00\x01g", b"\x00\x00\x00\x00\x00\x05")])
+    play = Playbook(log=[(b"\x00\x09\x00\x01g", b"\x00\x00\x00\x00\x00\x05")])
     assert play.list_groups() == {}
     assert play.commit({("t", 0): 1}) == ErrorCode.NONE
 

@@ -7,11 +7,11 @@ import pytest
 
 from coordinator.share.acknowledging import AcknowledgeType
 from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
+from coordinator.share.batches import StateBatch
 from coordinator.share.partition import (
     NOTHING_TO_WRITE,
     DeadLetters,
     SharePartition,
-    StateBatch,
     StateWrite,
     Taken,
 )
@@ -375,7 +375,7 @@ def test_a_rejected_record_is_archived_at_once_where_there_is_no_dead_letter_top
 
 
 def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived() -> None:
-    room = Room(terms=Terms(has_dead_letters=True))
+    room = Room(terms=Terms(dead_letter_topic="dlq.t"))
     room.acquire((0, 4))
     room.acknowledge(batch(0, 1, REJECT), batch(2, 3, ACCEPT))
     assert room.partition.take_dead_letters() == [], "not before it is durable"
@@ -389,7 +389,7 @@ def test_a_rejected_record_goes_to_the_dead_letter_topic_before_it_is_archived()
 
 
 def test_dead_letters_that_a_leader_did_not_finish_are_taken_up_by_the_next() -> None:
-    room = Room(0, [StateBatch(0, 1, 3, 5)], Terms(has_dead_letters=True))
+    room = Room(0, [StateBatch(0, 1, 3, 5)], Terms(dead_letter_topic="dlq.t"))
     assert room.partition.take_dead_letters() == [DeadLetters(0, 2, 5, is_rejected=False)]
 
 
@@ -480,7 +480,7 @@ class Both:
             record_locks_max=draw([5, 20, 200]),
             redelivery_delay_ms=draw([0, 0, 30]),
             redelivery_backoff=draw([1.0, 2.0]),
-            has_dead_letters=draw([False, True]),
+            dead_letter_topic=draw(["", "dlq.t"]),
         )
 
     def step(self) -> None:

@@ -108,6 +108,16 @@ def test_who_wrote_before_it_began_anew_is_fenced() -> None:
     assert playbook.write(start_offset=8, leader_epoch=3, state_epoch=2) == ErrorCode.NONE
 
 
+def test_who_wrote_before_it_was_deleted_is_fenced() -> None:
+    playbook = begun()
+    assert playbook.initialize(state_epoch=7) == ErrorCode.NONE
+    playbook.delete()
+    assert playbook.write(start_offset=8, state_epoch=7) == ErrorCode.INVALID_REQUEST
+    assert playbook.initialize(state_epoch=2) == ErrorCode.NONE
+    assert playbook.write(start_offset=8, state_epoch=7) == ErrorCode.FENCED_STATE_EPOCH
+    assert playbook.read() == StateRead(2, 0, ())
+
+
 # -- leaders ---------------------------------------------------------------------------------------
 
 

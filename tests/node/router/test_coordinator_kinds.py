@@ -8,10 +8,14 @@ import pytest
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import TRANSACTION_STATE
+from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
+from node.bus.reply import Reply
 from node.router.coordinator_kinds import GroupKind, group_settings, transaction_settings
+from node.router.markers import Errand
 from node.router.patterns import Patterns
+from node.router.share_groups import StateKeeper
 from tests.support.group_room import GroupRoom
 from tests.support.transaction_room import TransactionRoom
 
@@ -73,9 +77,20 @@ def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:
     )
 
 
-def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
-    kind = GroupKind(Patterns())
+def test_groups_say_themselves_whether_commits_rewind_them(tmp_path: Path) -> None:
+    group = ConfigResourceType.GROUP
     with GroupRoom(tmp_path) as room:
+        room.controller.set_config(group, "a", group_rewind_by_commit_enable="TRUE")
+        room.controller.set_config(group, "b", group_rewind_by_commit_enable="false")
+        room.controller.set_config(group, "c", group_ttl_ms="7")
+        room.follow()
+        settings = group_settings(broker_settings(room.image, 0, {}), room.image)
+    assert settings.rewound_by_commit == {"a"}
+
+
+def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None:
+    with GroupRoom(tmp_path) as room:
+        kind = GroupKind(Patterns(), StateKeeper(room.services))
         kind.configure(broker_settings(room.image, 0, {}), room.image)
         shard = kind.new_shard()
         for ttl_ms, is_news in (("9", True), ("9", False), ("8", True)):
@@ -89,3 +104,25 @@ def test_shards_are_told_when_rules_change_and_only_then(tmp_path: Path) -> None
             news = kind.news(shard)
             assert isinstance(news, FollowTopics)
             assert news.has_new_rules is is_news
+
+
+def test_ephemeral_groups_that_are_gone_are_told_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    errand = Errand(0, lambda: True, lambda _request: Reply(), 0)
+    with GroupRoom(tmp_path) as room, caplog.at_level("INFO"):
+        kind = GroupKind(Patterns(), StateKeeper(room.services))
+        kind.carry_out(GroupVanished("ci-7", 5_000), errand)
+    assert kind.vanished_count == 1
+    assert "group ci-7 is ephemeral, was Empty for 5000 ms" in caplog.text
+
+
+def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
+    static = {"group.share.max.size": "7", "group.share.assignment.interval.ms": "9"}
+    with GroupRoom(tmp_path, static=static) as room:
+        room.controller.set_config(ConfigResourceType.GROUP, "s", share_session_timeout_ms="50000")
+        room.follow()
+        found = group_settings(broker_settings(room.image, 0, static), room.image)
+    assert (found.share_size_max, found.share_assignment_interval_ms) == (7, 9)
+    assert (found.share_session_of("s"), found.share_session_of("t")) == (50_000, 45_000)
+    assert found.consumer_session_of("s") == 45_000

@@ -17,7 +17,7 @@ def fetch(
 
 
 def of(readers: Readers, partition: int = 0, now_ms: int = 0) -> list[Reading]:
-    return list(readers.of("t", TOPIC_ID, partition, now_ms))
+    return readers.of("t", TOPIC_ID, now_ms).get(partition, [])
 
 
 def test_a_partition_that_is_left_out_of_fetches_grows_idle_while_its_client_is_not() -> None:

@@ -29,7 +29,7 @@ def test_a_question_for_lag_has_these_bytes() -> None:
 
 
 def test_questions_for_all_groups_and_all_partitions_have_these_bytes() -> None:
-    assert encode(GROUP, "Request", 0, ExplainGroupRequest()) == b"\0\0\0"
+    assert encode(GROUP, "Request", 0, ExplainGroupRequest()) == b"\0\0\0\0"
     request = ExplainTopicRequest(topics=[ExplainTopicRequestTopic(name="t")])
     assert encode(TOPIC, "Request", 0, request) == b"\x02\x02t\0\0\0"
 

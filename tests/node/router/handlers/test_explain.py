@@ -1,15 +1,18 @@
 """ExplainGroup and ExplainTopic: what coordinators, leaders and whoever serves fetches know."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from node.router.authorizer import Operation, ResourceType
+from node.router.handlers import explain as explain_handlers
 from node.router.handlers.explain import handle_explain_group, handle_explain_topic
 from node.router.handlers.fetch import handle_fetch
 from node.router.handlers.group_offsets import handle_offset_commit
 from node.router.handlers.groups import handle_find_coordinator
+from node.router.share_partitions import SharePartitions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (
@@ -24,10 +27,13 @@ from protocol.messages.insight import (
     ExplainGroupResponse,
     ExplainTopicRequest,
     ExplainTopicRequestTopic,
+    ExplainTopicResponse,
 )
 from protocol.records import TRANSACTIONAL
 from tests.support.group_room import GroupRoom
 from tests.support.router_room import RouterRoom
+from tests.support.share_fetching import ShareFetchRoom
+from tests.support.share_room import GROUP, TOPIC
 from tests.support.stores import batch_of
 
 
@@ -36,8 +42,11 @@ def room(tmp_path: Path) -> Iterator[RouterRoom]:
     room = RouterRoom(tmp_path)
     room.controller.has("t", 1, 2)
     room.follow()
+    loop = asyncio.new_event_loop()
+    room.services.share_partitions = SharePartitions(room.services, loop)
     yield room
     room.close()
+    loop.close()
 
 
 def explain(room: RouterRoom, index: int = 0) -> ExplainedPartition:
@@ -112,6 +121,24 @@ def test_topics_and_partitions_that_are_not_here_are_errors_of_their_own(room: R
     assert (denied.error_code, denied.partitions) == (29, [])
 
 
+def test_who_holds_which_records_of_a_share_group_is_told(tmp_path: Path) -> None:
+    with ShareFetchRoom(tmp_path, group={"share.record.lock.duration.ms": "30000"}) as shared:
+        shared.append(TOPIC, batch_of(3), batch_of(2))
+        shared.member("a").fetch(0, max_records=3)
+        asked = ExplainTopicRequestTopic(name=TOPIC, partitions=[0])
+        answer = shared.loop.run_until_complete(
+            shared.ask(ExplainTopicRequest(topics=[asked]), 0, connection=9)
+        )
+        assert isinstance(answer, ExplainTopicResponse)
+        [[sharing]] = [partition.sharing for partition in answer.topics[0].partitions]
+        assert (sharing.group_id, sharing.start_offset, sharing.end_offset) == (GROUP, 0, 3)
+        assert (sharing.held_count, sharing.available_count, sharing.resting_count) == (3, 0, 0)
+        [lock] = sharing.locks
+        assert (lock.member_id, lock.start_offset, lock.end_offset) == ("a", 0, 3)
+        assert lock.delivery_count == 1
+        assert 0 < lock.left_ms <= 30_000
+
+
 # -- groups ---------------------------------------------------------------------------------------
 
 
@@ -144,6 +171,16 @@ def test_groups_are_explained_by_name_or_all_of_them(groups: GroupRoom) -> None:
     assert (topic.name, topic.partitions[0].committed_offset) == ("t", 5)
     assert 0 <= named.now - topic.partitions[0].committed_at < 60_000
     assert sorted(group.group_id for group in ask(groups).groups) == ["g", "h"]
+
+
+def test_all_groups_are_told_some_at_a_time(
+    groups: GroupRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_handlers, "GROUPS_MAX", 1)
+    first = ask(groups)
+    assert ([group.group_id for group in first.groups], first.has_more) == (["g"], True)
+    last = groups.call(handle_explain_group, ExplainGroupRequest(after="g"))
+    assert ([group.group_id for group in last.groups], last.has_more) == (["h"], False)
 
 
 def test_groups_that_one_may_not_see_are_not_shown(groups: GroupRoom) -> None:

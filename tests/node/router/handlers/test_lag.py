@@ -108,3 +108,17 @@ def test_what_is_not_here_is_an_error_of_its_own(room: RouterRoom) -> None:
     room.deny(Operation.DESCRIBE, ResourceType.TOPIC, "t")
     denied = lag(room, 0)
     assert (denied.error_code, denied.high_watermark) == (29, -1)
+
+
+def test_who_asks_for_very_many_partitions_is_told_less_exactly(room: RouterRoom) -> None:
+    """The router has one loop."""
+    room.append("t", *(batch_of(2, size=20) for _ in range(20)))
+    partition = DescribeLagRequestPartition(partition_index=0, committed_offset=1)
+    topic = DescribeLagRequestTopic(name="t", partitions=[partition] * 2_000)
+    [answer] = room.call(handle_describe_lag, DescribeLagRequest(topics=[topic])).topics
+    exact = lag(room, 1)
+    assert not exact.is_estimate
+    for told in answer.partitions:
+        assert told.is_estimate
+        assert told.records == exact.records
+        assert told.bytes == pytest.approx(exact.bytes, rel=0.1)

@@ -1,0 +1,88 @@
+"""How groups and offsets go: offsets when they have expired, groups when nothing is left of them or
+when they are deleted. Called by `shard`.
+"""
+
+from typing import Final
+
+from coordinator.group.answers import expiry_of
+from coordinator.group.classic import Step
+from coordinator.group.classic_groups import ClassicGroups
+from coordinator.group.directory import Directory
+from coordinator.group.offsets import Offsets
+from coordinator.group.pending_offsets import PendingOffsets
+from coordinator.group.records import OffsetCommitted
+from coordinator.group.rewinds import Rewinds
+from coordinator.outcome import TimerKey
+
+EXPIRY_KEY: Final[TimerKey] = ("expiry",)
+_SLICE_COUNT: Final = 2_000
+"""Offsets looked at in one go; about a millisecond."""
+
+
+class Departures:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        classic: ClassicGroups,
+        offsets: Offsets,
+        pending_offsets: PendingOffsets,
+        rewinds: Rewinds,
+    ) -> None:
+        self._directory = directory
+        self._classic = classic
+        self._offsets = offsets
+        self._pending_offsets = pending_offsets
+        self._rewinds = rewinds
+        self._to_check: list[str] = []
+
+    def expire(self, step: Step) -> None:
+        """Look at some groups; the rest follows at once, or the next round after a while."""
+        if not self._to_check:
+            self._to_check = list(self._directory.group_ids())
+        budget = _SLICE_COUNT
+        while self._to_check and budget > 0:
+            group_id = self._to_check.pop()
+            budget -= 1 + self._offsets.count(group_id)
+            self._expire_group(group_id, step)
+        pause_ms = 1 if self._to_check else step.settings.retention_check_interval_ms
+        step.set_timer(EXPIRY_KEY, step.now_ms + pause_ms)
+
+    def _expire_group(self, group_id: str, step: Step) -> None:
+        group = self._classic.objects.get(group_id)
+        family = self._directory.family_of(group_id)
+        read_topics = None if family is None else family.topic_names(group_id)
+        expiry = expiry_of(group, self._classic.generations.get(group_id), read_topics)
+        expired = self._offsets.expired(
+            group_id, expiry, step.now_ms, step.settings.offsets_retention_ms
+        )
+        step.records += expired
+        self._offsets.drop_blank(group_id)
+        has_more = len(expired) < self._offsets.count(group_id)
+        if has_more or self._pending_offsets.has_any(group_id):
+            return
+        if family is not None:
+            if family.is_empty(group_id) and not family.is_kept_empty:
+                step.records += self._rewinds.tombstones(group_id)
+                step.records += family.tombstones(group_id)
+        elif group is None or (group.is_empty and not group.pending):
+            step.records += self._rewinds.tombstones(group_id)
+            self._classic.bury(group_id, step)
+
+    def end(self, group_id: str, step: Step) -> None:
+        """Delete a group without members, of whatever kind, with its offsets. It goes last: if only
+        a part of this is written, there still is a group to be deleted."""
+        group = self._classic.objects.get(group_id)
+        family = self._directory.family_of(group_id)
+        step.records += self._offsets.tombstones(group_id)
+        step.records += (
+            OffsetCommitted(*key, None) for key in self._pending_offsets.keys_of(group_id)
+        )
+        step.records += self._rewinds.tombstones(group_id)
+        if family is not None:
+            step.records += family.tombstones(group_id)
+        if group is not None:
+            for member_id in list(group.pending):
+                group.forget_pending(member_id, step)
+        self._classic.bury(group_id, step)

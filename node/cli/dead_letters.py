@@ -1,0 +1,373 @@
+"""`odradek group dlq`: the dead letters of a share group (KIP-1191), and giving them another try.
+
+A dead letter says where its record is; one that is a copy has the record itself. Redriving sends
+records back to the partition they came from, with headers that say so. How far that has come is
+kept as committed offsets of a group of its own, in the same transaction as the records: whoever
+repeats it, or is interrupted, sends nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from node.cli.client import Connection, reason, with_connection
+from node.cli.completion import complete_group
+from node.cli.config import read_configs
+from node.cli.offsets import Place, earliest_offsets, latest_offsets
+from node.cli.output import Output, Row, with_output
+from node.cli.record_text import headers_of, printable, timestamp_text
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+TOPIC_KEY: Final = "errors.deadletterqueue.topic.name"
+PREFIX: Final = "__dlq.errors."
+FROM_HEADER: Final = "__dlq.redrive.from"
+COUNT_HEADER: Final = "__dlq.redrive.count"
+REDRIVE_GROUP: Final = "odradek-redrive."
+"""Before the name of the group whose letters were sent back: the group that remembers it."""
+AT_ONCE: Final = 500
+"""Records in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter. `where` is its own place, `source` that of the record."""
+
+    message: Message
+    where: Place
+    offset: int
+    source: Place
+    source_offset: int
+    delivery_count: int
+    cause: str
+    redrive_count: int
+    own_headers: list[tuple[str, bytes | None]]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the record itself came along; one without key, value and headers looks as if it
+        had not."""
+        has_bytes = self.message.key() is not None or self.message.value() is not None
+        return has_bytes or bool(self.own_headers)
+
+    def row(self, *, is_redriven: bool) -> Row:
+        return {
+            "topic": self.source[0],
+            "partition": self.source[1],
+            "offset": self.source_offset,
+            "deliveries": self.delivery_count,
+            "cause": self.cause,
+            "time": timestamp_text(self.message),
+            "copied": self.is_copy,
+            "redriven": is_redriven,
+            "value": printable(self.message.value()) if self.is_copy else None,
+            "letter": f"{self.where[0]}-{self.where[1]}@{self.offset}",
+        }
+
+
+@click.group("dlq")
+def dead_letters() -> None:
+    """Show the dead letters of share groups, and send records back."""
+
+
+_dlq_topic = click.option(
+    "--dlq-topic", metavar="TOPIC", help="Where the letters are; by default what the group says."
+)
+
+
+@dead_letters.command("list")
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@_dlq_topic
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many at most."
+)
+@with_connection
+@with_output
+def list_letters(
+    name: str, dlq_topic: str | None, limit: int, connection: Connection, output: Output
+) -> None:
+    """List the dead letters of a group, the oldest of each partition first."""
+    with _Letterbox(name, dlq_topic, connection) as box:
+        done = box.redriven()
+        rows = []
+        for letter in box.letters(box.starts):
+            rows.append(letter.row(is_redriven=letter.offset < done.get(letter.where, 0)))
+            if len(rows) == limit:
+                break
+    columns = ["topic", "partition", "offset", "deliveries", "cause", "time", "copied", "redriven"]
+    output.rows(rows, columns, empty=f"{box.topic} has no letters of {name}.")
+
+
+@dead_letters.command()
+@click.argument("name", metavar="GROUP", shell_complete=complete_group)
+@_dlq_topic
+@click.option("--limit", type=click.IntRange(min=1), help="How many at most; all by default.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be sent back.")
+@with_connection
+@with_output
+def redrive(
+    name: str,
+    dlq_topic: str | None,
+    limit: int | None,
+    dry_run: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Send the records back to where they came from, each once.
+
+    A letter that is no copy has its record read where it is. What is there no more is passed over,
+    and said.
+    """
+    with _Letterbox(name, dlq_topic, connection) as box:
+        redriving = _Redriving(box, connection, is_rehearsal=dry_run)
+        starts = {**box.starts, **box.redriven()}
+        total = sum(end - min(end, starts[place]) for place, end in box.ends.items())
+        with output.progress(f"redrive {name}", min(total, limit) if limit else total) as advance:
+            for letter in box.letters(starts):
+                redriving.add(letter)
+                advance(1)
+                if limit is not None and redriving.count == limit:
+                    break
+            else:
+                redriving.pass_over(box.ends)
+            redriving.commit()
+    what = "would be sent" if dry_run else "sent"
+    missing = redriving.missing
+    text = f"{redriving.sent} of {redriving.count} records {what} back to their topics."
+    if missing:
+        text += f" {len(missing)} are there no more: {', '.join(missing[:5])}"
+        text += " ..." if len(missing) > 5 else ""
+    result: Row = {
+        "group": name,
+        "dlq_topic": box.topic,
+        "letters": redriving.count,
+        "sent": redriving.sent,
+        "missing": [*missing],
+        "dry_run": dry_run,
+    }
+    output.done(text, result)
+
+
+class _Letterbox:
+    """The letters of one group, as they lie there when one looks."""
+
+    def __init__(self, group: str, topic: str | None, connection: Connection) -> None:
+        self.group = group
+        self.topic = topic or _topic_of(group, connection)
+        self._connection = connection
+        self._consumer: Consumer = connection.consumer(
+            {
+                "group.id": REDRIVE_GROUP + group,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        admin = connection.admin()
+        # All of them: asking for one by its name might have it created.
+        found = admin.list_topics(timeout=connection.timeout_s).topics.get(self.topic)
+        if found is None:
+            self._consumer.close()
+            raise click.ClickException(f"there is no topic {self.topic}, so it has no letters")
+        places = [(self.topic, partition) for partition in sorted(found.partitions)]
+        self.starts = earliest_offsets(admin, places)
+        self.ends = latest_offsets(admin, places, is_committed=True)
+
+    def __enter__(self) -> _Letterbox:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    @property
+    def consumer(self) -> Consumer:
+        return self._consumer
+
+    def redriven(self) -> dict[Place, int]:
+        """Up to where letters have been sent back, where any have."""
+        from confluent_kafka import TopicPartition
+
+        asked = [TopicPartition(topic, partition) for topic, partition in self.ends]
+        found = self._consumer.committed(asked, timeout=self._connection.timeout_s)
+        return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def letters(self, starts: dict[Place, int]) -> Iterator[Letter]:
+        """The group's letters from there on, partition by partition."""
+        for place, end in self.ends.items():
+            start = max(starts[place], self.starts[place])
+            for message in _records(self._consumer, place, start, end, self._connection):
+                letter = _letter(message)
+                if letter is not None and _header(message, "group") == self.group:
+                    yield letter
+
+
+class _Redriving:
+    """Sends records back, some at a time, each lot in a transaction with how far it has come."""
+
+    def __init__(self, box: _Letterbox, connection: Connection, *, is_rehearsal: bool) -> None:
+        self._box = box
+        self._connection = connection
+        self._reached: dict[Place, int] = {}
+        self._lot = 0
+        self.count = 0
+        self.sent = 0
+        self.missing: list[str] = []
+        self._producer: Producer | None = None
+        self._originals: Consumer = connection.consumer(
+            {
+                "group.id": REDRIVE_GROUP + box.group,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        if not is_rehearsal:
+            # Of two who redrive the same group, the later fences the earlier.
+            self._producer = connection.producer(
+                {"transactional.id": REDRIVE_GROUP + box.group, "linger.ms": 5}
+            )
+            self._producer.init_transactions(connection.timeout_s)
+
+    def add(self, letter: Letter) -> None:
+        """Send one record back, if it is there."""
+        self.count += 1
+        key, value, headers = letter.message.key(), letter.message.value(), letter.own_headers
+        if not letter.is_copy:
+            original = self._original(letter)
+            if original is None:
+                topic, partition = letter.source
+                self.missing.append(f"{topic}-{partition}@{letter.source_offset}")
+                self._reached[letter.where] = letter.offset + 1
+                return
+            key, value, headers = original.key(), original.value(), headers_of(original)
+        self.sent += 1
+        self._reached[letter.where] = letter.offset + 1
+        if self._producer is None:
+            return
+        if self._lot == 0:
+            self._producer.begin_transaction()
+        topic, partition = letter.where
+        marks = [
+            (FROM_HEADER, f"{topic}-{partition}@{letter.offset}".encode()),
+            (COUNT_HEADER, str(letter.redrive_count + 1).encode()),
+        ]
+        self._producer.produce(
+            letter.source[0],
+            partition=letter.source[1],
+            key=key,
+            value=value,
+            headers=[*((k, v) for k, v in headers if k not in (FROM_HEADER, COUNT_HEADER)), *marks],
+        )
+        self._lot += 1
+        if self._lot == AT_ONCE:
+            self.commit()
+
+    def pass_over(self, ends: dict[Place, int]) -> None:
+        """There are no letters of the group up to there."""
+        self._reached.update(ends)
+
+    def commit(self) -> None:
+        """End the lot: records and progress together."""
+        if self._producer is None or not self._reached:
+            return
+        from confluent_kafka import TopicPartition
+
+        if self._lot == 0:
+            self._producer.begin_transaction()
+        offsets: list[TopicPartition] = [
+            TopicPartition(topic, partition, offset)
+            for (topic, partition), offset in self._reached.items()
+        ]
+        metadata = self._box.consumer.consumer_group_metadata()
+        self._producer.send_offsets_to_transaction(offsets, metadata, self._connection.timeout_s)
+        self._producer.commit_transaction(self._connection.timeout_s)
+        self._lot = 0
+        self._reached.clear()
+
+    def _original(self, letter: Letter) -> Message | None:
+        start = letter.source_offset
+        found = _records(self._originals, letter.source, start, start + 1, self._connection)
+        return next((message for message in found if message.offset() == start), None)
+
+
+def _topic_of(group: str, connection: Connection) -> str:
+    entries = read_configs("group", group, connection)
+    topic = next((entry.value for entry in entries if entry.name == TOPIC_KEY), None)
+    if not topic:
+        raise click.ClickException(
+            f"{group} has no dead-letter topic: name one with --dlq-topic, or have it one with"
+            f" `odradek config set group {group} {TOPIC_KEY}=dlq.NAME`"
+        )
+    return str(topic)
+
+
+def _records(
+    consumer: Consumer, place: Place, start: int, end: int, connection: Connection
+) -> Iterator[Message]:
+    """The records [start, end) of a partition, as far as they are there."""
+    from confluent_kafka import KafkaError, TopicPartition
+
+    if start >= end:
+        return
+    low, high = consumer.get_watermark_offsets(
+        TopicPartition(*place), timeout=connection.timeout_s, cached=False
+    )
+    start, end = max(start, low), min(end, high)
+    if start >= end:
+        return
+    consumer.assign([TopicPartition(*place, start)])
+    try:
+        while True:
+            message = consumer.poll(connection.timeout_s)
+            if message is None:
+                raise click.ClickException(
+                    f"{place[0]}-{place[1]} cannot be read in time (raise --timeout?)"
+                )
+            error = message.error()
+            if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                return  # what is missing behind the last record was compacted, or is a marker
+            if error is not None:
+                raise click.ClickException(f"{place[0]}-{place[1]}: {reason(error)}")
+            offset = message.offset()
+            assert offset is not None
+            if offset < end:
+                yield message
+            if offset + 1 >= end:
+                return
+    finally:
+        consumer.unassign()
+
+
+def _header(message: Message, name: str) -> str:
+    found = dict(headers_of(message)).get(PREFIX + name)
+    return (found or b"").decode(errors="replace")
+
+
+def _letter(message: Message) -> Letter | None:
+    """What a record of a dead-letter topic says, None if it is no letter."""
+    headers = headers_of(message)
+    partition, offset = _header(message, "partition"), _header(message, "offset")
+    if not (partition.isdecimal() and offset.isdecimal()):
+        return None
+    count, again = _header(message, "delivery.count"), dict(headers).get(COUNT_HEADER) or b"0"
+    place = message.topic(), message.partition()
+    own_offset = message.offset()
+    assert place[0] is not None
+    assert place[1] is not None
+    assert own_offset is not None
+    return Letter(
+        message=message,
+        where=(place[0], place[1]),
+        offset=own_offset,
+        source=(_header(message, "topic"), int(partition)),
+        source_offset=int(offset),
+        delivery_count=int(count) if count.isdecimal() else 0,
+        cause=_header(message, "message"),
+        redrive_count=int(again) if again.isdigit() else 0,
+        own_headers=[(name, value) for name, value in headers if not name.startswith(PREFIX)],
+    )

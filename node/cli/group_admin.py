@@ -1,0 +1,292 @@
+"""`odradek group create`, and what `list` and `delete` are on Odradek's own brokers.
+
+A group comes into being when somebody joins or commits; to create one is to say beforehand how it
+shall be. What was said stays when the group goes, and goes when the group is deleted by hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from cluster.metadata.group_rules import PROTOCOLS
+from cluster.metadata.image import ConfigResourceType
+from cluster.metadata.topic_names import CONSUMER_OFFSETS
+from node.cli.client import Connection, with_connection
+from node.cli.group_facts import Facts, Group
+from node.cli.group_kinds import put_out
+from node.cli.group_lag import row_of, standings, summed
+from node.cli.output import Json, Output, with_output
+from node.cli.parameters import duration, pair
+from node.cli.session import PAUSE_S, Session
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from protocol.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
+
+SET: Final = 0
+DELETE: Final = 1
+OWN_CONFIG: Final = 8
+"""The source of a config that was set on the group itself, as DescribeConfigs tells it."""
+_GROUP: Final = ConfigResourceType.GROUP
+
+
+# -- create ---------------------------------------------------------------------------------------
+
+
+@click.command("create")
+@click.argument("name")
+@click.option(
+    "--ephemeral/--no-ephemeral",
+    "is_ephemeral",
+    default=None,
+    help="Whether it goes, with its offsets, when its last member has gone.  [default: as the"
+    " broker's group.ephemeral.patterns say]",
+)
+@click.option(
+    "--ttl",
+    type=duration,
+    metavar="DURATION",
+    help="How long it stays then, e.g. 10m. Makes it ephemeral.",
+)
+@click.option(
+    "--protocol",
+    "protocols",
+    multiple=True,
+    type=click.Choice(PROTOCOLS),
+    help="By which members may join; may be given several times.  [default: all]",
+)
+@click.option("--config", "-c", "configs", multiple=True, type=pair, metavar="KEY=VALUE")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if there is such a group.")
+@with_connection
+@with_output
+def create(
+    name: str,
+    is_ephemeral: bool | None,
+    ttl: int | None,
+    protocols: tuple[str, ...],
+    configs: tuple[tuple[str, str], ...],
+    if_not_exists: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Say how a group shall be before anybody joins it."""
+    if ttl is not None and is_ephemeral is False:
+        raise click.UsageError("A group that is not ephemeral has no --ttl.")
+    wanted = dict(configs)
+    if ttl is not None:
+        wanted["group.ttl.ms"] = str(ttl)
+    if is_ephemeral or ttl is not None:
+        wanted["group.ephemeral"] = "true"
+    elif is_ephemeral is False or not wanted:
+        wanted["group.ephemeral"] = "false"
+    if protocols:
+        wanted["group.protocol.allow"] = ",".join(dict.fromkeys(protocols))
+    with Session(connection) as session:
+        [group] = Facts(session).groups([name])
+        if not group.told.error_code or name in _configured(session):
+            if if_not_exists:
+                output.done(f"Group {name} exists", {"group": name, "created": False})
+                return
+            raise click.ClickException(
+                f"group {name} exists; change it with `odradek config set group {name} ...`"
+            )
+        _alter(session, name, [(key, SET, value) for key, value in wanted.items()])
+    output.done(
+        f"Created {name}: {', '.join(f'{key}={value}' for key, value in wanted.items())}",
+        {"group": name, "created": True, "configs": wanted},
+    )
+
+
+def _alter(session: Session, name: str, changes: list[tuple[str, int, str | None]]) -> None:
+    resource = IncrementalAlterConfigsResource(
+        resource_type=_GROUP,
+        resource_name=name,
+        configs=[
+            IncrementalAlterableConfig(name=key, config_operation=operation, value=value)
+            for key, operation, value in changes
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource])
+    [answer] = session.ask(request, IncrementalAlterConfigsResponse).responses
+    if answer.error_code:
+        message = answer.error_message or ErrorCode(answer.error_code).message
+        raise click.ClickException(f"group {name}: {message}")
+
+
+def _configured(session: Session) -> set[str]:
+    """Groups of which something was set."""
+    request = ListConfigResourcesRequest(resource_types=[_GROUP])
+    answer = session.ask(request, ListConfigResourcesResponse)
+    return {resource.resource_name for resource in answer.config_resources}
+
+
+def _own_configs(session: Session, name: str) -> list[str]:
+    """The keys that were set on a group."""
+    asked = DescribeConfigsResource(
+        resource_type=_GROUP, resource_name=name, configuration_keys=None
+    )
+    [result] = session.ask(
+        DescribeConfigsRequest(resources=[asked]), DescribeConfigsResponse
+    ).results
+    return [config.name for config in result.configs if config.config_source == OWN_CONFIG]
+
+
+# -- list -----------------------------------------------------------------------------------------
+
+
+def show_groups(
+    connection: Connection, output: Output, states: set[str], kinds: tuple[str, ...]
+) -> None:
+    """The groups of all coordinators, in one table; and those that were created and not yet used.
+
+    Every coordinator is asked: any broker names them.
+    """
+    with Session(connection) as session:
+        facts = Facts(session)
+        groups = facts.all_groups()
+        configured = _configured(session)
+        coming = configured - {group.name for group in groups}
+        coordinators = {
+            group.name: group.coordinator for group in (facts.groups(coming) if coming else ())
+        }
+        # A partition without a leader must not keep a list from being shown.
+        lags = {
+            row["group"]: row
+            for row in summed(map(row_of, standings(facts, groups, is_patient=False)), ("group",))
+        }
+    rows: list[dict[str, Json]] = [
+        {
+            "group": group.name,
+            "state": group.told.group_state,
+            "type": group.told.group_type,
+            "members": len(group.told.members),
+            "topics": group.topics(),
+            "lag": lags.get(group.name, {}).get("lag", 0),
+            "seconds": lags.get(group.name, {}).get("seconds", 0.0),
+            "bytes": lags.get(group.name, {}).get("bytes", 0),
+            "coordinator": group.coordinator,
+            "simple": group.told.epoch < 0 and not group.told.members,
+            "ephemeral": group.told.ttl_ms >= 0,
+            "configured": group.name in configured,
+        }
+        for group in groups
+    ]
+    rows += (
+        {
+            "group": name,
+            "state": "Empty",
+            "type": None,
+            "members": 0,
+            "topics": [],
+            "lag": 0,
+            "seconds": 0.0,
+            "bytes": 0,
+            "coordinator": coordinators[name],
+            "simple": False,
+            "ephemeral": None,
+            "configured": True,
+        }
+        for name in coming
+    )
+    shown = [
+        row
+        for row in sorted(rows, key=lambda row: str(row["group"]))
+        if (not states or row["state"] in states) and (not kinds or row["type"] in kinds)
+    ]
+    columns = ["group", "state", "type", "members", "topics", "lag", "seconds", "coordinator"]
+    output.rows(shown, columns, empty="No groups.")
+    if facts.leaderless_shards:
+        raise click.ClickException(
+            f"{facts.leaderless_shards} partitions of {CONSUMER_OFFSETS} have no leader: the groups"
+            " in them are not shown"
+        )
+
+
+# -- delete ---------------------------------------------------------------------------------------
+
+
+def delete_groups(
+    connection: Connection, output: Output, names: Iterable[str], *, is_forced: bool
+) -> None:
+    """Delete groups with their offsets and their own configs, putting their members out first if
+    it `is_forced`."""
+    refusals: dict[str, str] = {}
+    deleted: list[str] = []
+    with Session(connection) as session:
+        facts = Facts(session)
+        configured = _configured(session)
+        for name in dict.fromkeys(names):
+            complaint = _delete(facts, session, name, is_forced=is_forced)
+            is_only_configured = complaint is not None and complaint[0] == _UNKNOWN
+            if name in configured and (complaint is None or is_only_configured):
+                keys = _own_configs(session, name)
+                _alter(session, name, [(key, DELETE, None) for key in keys])
+                complaint = None
+            if complaint is None:
+                deleted.append(name)
+            else:
+                refusals[name] = complaint[1]
+    if deleted:
+        output.done(f"Deleted {', '.join(deleted)}", {"deleted": deleted})
+    if refusals:
+        raise click.ClickException("; ".join(f"{name}: {why}" for name, why in refusals.items()))
+
+
+_UNKNOWN: Final = ErrorCode.GROUP_ID_NOT_FOUND
+_AGAIN: Final = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+def _delete(
+    facts: Facts, session: Session, name: str, *, is_forced: bool
+) -> tuple[int, str] | None:
+    """Why the group was not deleted, as (error code, sentence); None if it was."""
+    deadline = time.monotonic() + session.timeout_s
+    while True:
+        [group] = facts.groups([name])
+        if is_forced:
+            put_out(session, group.coordinator, group.told)
+        code, message = _delete_once(session, group)
+        may_try_again = code in _AGAIN or (is_forced and code == ErrorCode.NON_EMPTY_GROUP)
+        if not code:
+            return None
+        if not may_try_again or time.monotonic() > deadline:
+            if code == ErrorCode.NON_EMPTY_GROUP:
+                hint = (
+                    "its consumers come back as soon as they are put out; stop them"
+                    if is_forced
+                    else "stop its consumers, or say --force"
+                )
+                message = f"{message.rstrip('.')}: {hint}"
+            return code, message
+        time.sleep(PAUSE_S)
+
+
+def _delete_once(session: Session, group: Group) -> tuple[int, str]:
+    answer = session.ask_node(
+        group.coordinator, DeleteGroupsRequest(groups_names=[group.name]), DeleteGroupsResponse
+    )
+    if answer is None:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, "its coordinator does not answer"
+    [result] = answer.results
+    if not result.error_code:
+        return ErrorCode.NONE, ""
+    return result.error_code, result.error_message or ErrorCode(result.error_code).message

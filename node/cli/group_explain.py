@@ -1,0 +1,155 @@
+"""`odradek group explain`: what a group does, why it stands still, and what lately happened to it.
+
+For people first: a sentence for each finding and what to do, then the members with how long each
+took in the last rebalance, then the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import click
+
+from node.cli.client import Connection, with_connection
+from node.cli.completion import complete_group
+from node.cli.findings import (
+    Finding,
+    about_group,
+    about_partition,
+    about_reading,
+    duration_text,
+)
+from node.cli.group_facts import Facts, Group
+from node.cli.group_kinds import SHARE
+from node.cli.group_lag import row_of, standings, summed
+from node.cli.output import Json, Output, Row, size_text, with_output
+from node.cli.parameters import moment_text
+from node.cli.partition_facts import views_of
+from node.cli.session import Session
+
+
+def finding_rows(findings: Iterable[Finding]) -> list[Row]:
+    """Findings for JSON; each one once, whoever found it."""
+    unique = dict.fromkeys(findings)
+    return [{"about": f.about, "finding": f.what, "advice": f.advice} for f in unique]
+
+
+def tell_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
+    """A sentence each, and below it what to do."""
+    unique = list(dict.fromkeys(findings))
+    if not unique:
+        click.echo(otherwise)
+    for finding in unique:
+        click.echo(f"- {finding.what}")
+        if finding.advice:
+            click.echo(click.style(f"  {finding.advice}", dim=True))
+
+
+def findings_of(session: Session, facts: Facts, group: Group) -> list[Finding]:
+    """All that is found about a group, and about the partitions that it reads."""
+    owned = {
+        (topic.name, index)
+        for member in group.told.members
+        for topic in (*member.owned, *member.to_give_up)
+        for index in topic.partitions
+    }
+    places = owned | set(group.commits())
+    if group.told.group_type == SHARE:
+        # Its members may be given records of any partition that they subscribe to.
+        facts.look_up(group.topics())
+        places |= set(facts.partitions)
+    views = views_of(session, facts, places, group.now_ms)
+    return [
+        *about_group(group.told, group.now_ms),
+        *(finding for view in views.values() for finding in about_partition(view)),
+        *about_reading(group.told, views, group.now_ms),
+    ]
+
+
+def _member_rows(group: Group) -> list[dict[str, Json]]:
+    return [
+        {
+            "member": member.member_id,
+            "instance": member.instance_id,
+            "client": member.client_id,
+            "host": member.client_host,
+            "state": member.state,
+            "joined_ms": _duration(member.join_ms),
+            "synced_ms": _duration(member.sync_ms),
+            "gave_up_ms": _duration(member.revoke_ms),
+            "owns": [f"{topic.name}-{at}" for topic in member.owned for at in topic.partitions],
+        }
+        for member in group.told.members
+    ]
+
+
+def _duration(duration_ms: int) -> int | None:
+    return None if duration_ms < 0 else duration_ms
+
+
+def _event_rows(group: Group) -> list[dict[str, Json]]:
+    return [
+        {
+            "time": moment_text(event.at),
+            "event": event.kind,
+            "member": event.member_id or None,
+            "reason": event.reason or None,
+        }
+        for event in group.told.events
+    ]
+
+
+@click.command("explain")
+@click.argument("name", shell_complete=complete_group, metavar="GROUP")
+@with_connection
+@with_output
+def explain(name: str, connection: Connection, output: Output) -> None:
+    """Say what a group does, why it stands still, and what lately happened to it."""
+    with Session(connection) as session:
+        facts = Facts(session)
+        [group] = facts.existing([name], with_events=True)
+        findings = findings_of(session, facts, group)
+        lags = summed(map(row_of, standings(facts, [group], is_patient=False)), ("group",))
+    told = group.told
+    lag = lags[0] if lags else {"lag": 0, "bytes": 0, "seconds": 0.0}
+    facts_row: dict[str, Json] = {
+        "group": name,
+        "state": told.group_state,
+        "type": told.group_type,
+        "protocol": told.protocol or None,
+        "epoch": None if told.epoch < 0 else told.epoch,
+        "coordinator": group.coordinator,
+        "topics": group.topics(),
+        "ephemeral": duration_text(told.ttl_ms) if told.ttl_ms >= 0 else None,
+    }
+    if output.is_json:
+        output.document(
+            {
+                **facts_row,
+                "ttl_ms": _duration(told.ttl_ms),
+                "lag": lag["lag"],
+                "bytes": lag["bytes"],
+                "seconds": lag["seconds"],
+                "findings": finding_rows(findings),
+                "members": _member_rows(group),
+                "events": _event_rows(group),
+            }
+        )
+        return
+    size, seconds = lag["bytes"], lag["seconds"]
+    assert isinstance(size, int)
+    assert isinstance(seconds, float)
+    facts_row["lag"] = (
+        f"{lag['lag']} records, {size_text(size)}, {duration_text(int(seconds * 1000))}"
+    )
+    output.facts({key: value for key, value in facts_row.items() if value is not None})
+    click.echo()
+    tell_findings(findings, otherwise="Nothing stands still.")
+    if told.members:
+        click.echo()
+        columns = ["member", "client", "host", "state", "joined_ms", "synced_ms", "gave_up_ms"]
+        rows = _member_rows(group)
+        output.rows(rows, [c for c in columns if any(row[c] is not None for row in rows)])
+    if told.events:
+        click.echo()
+        output.rows(_event_rows(group), ["time", "event", "member", "reason"])

@@ -1,0 +1,162 @@
+"""How partitions stand: asked of everybody who has a replica, and put together.
+
+The leader knows the log, every replica's node who fetches from it, and coordinators the
+transactions that a log names by their producers' ids. Called by group_explain.py and
+topic_explain.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from node.cli.findings import OpenTransaction, PartitionView, Place
+from node.cli.group_facts import Facts
+from node.cli.session import Session
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.insight import (
+    ExplainedPartition,
+    ExplainedReader,
+    ExplainTopicRequest,
+    ExplainTopicRequestTopic,
+    ExplainTopicResponse,
+)
+from protocol.messages.metadata import MetadataResponsePartition
+from protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+KEY_TYPE_TRANSACTION = 1
+
+
+def views_of(
+    session: Session, facts: Facts, places: Iterable[Place], now_ms: int
+) -> dict[Place, PartitionView]:
+    """These partitions, but those that do not exist. `now_ms` is by what ages are told."""
+    wanted = set(places)
+    facts.look_up({place[0] for place in wanted})
+    states = {place: facts.partitions[place] for place in wanted if place in facts.partitions}
+    told = _told(session, states)
+    views = {
+        place: _view(place, state, told.get(place, {})) for place, state in sorted(states.items())
+    }
+    return _with_transactions(session, facts, views, now_ms)
+
+
+def _told(
+    session: Session, states: dict[Place, MetadataResponsePartition]
+) -> dict[Place, dict[int, ExplainedPartition]]:
+    """What each broker says of the partitions of which it has a replica."""
+    asked: dict[int, dict[str, list[int]]] = {}
+    for (name, index), state in states.items():
+        for broker in state.replica_nodes:
+            asked.setdefault(broker, {}).setdefault(name, []).append(index)
+    told: dict[Place, dict[int, ExplainedPartition]] = {}
+    for broker, topics in asked.items():
+        request = ExplainTopicRequest(
+            topics=[
+                ExplainTopicRequestTopic(name=name, partitions=indexes)
+                for name, indexes in topics.items()
+            ]
+        )
+        answer = session.ask_node(broker, request, ExplainTopicResponse)
+        for topic in answer.topics if answer is not None else ():
+            for partition in topic.partitions:
+                place = topic.name, partition.partition_index
+                told.setdefault(place, {})[broker] = partition
+    return told
+
+
+def _view(
+    place: Place, state: MetadataResponsePartition, told: dict[int, ExplainedPartition]
+) -> PartitionView:
+    readers: list[ExplainedReader] = []
+    for partition in told.values():
+        readers += partition.readers
+    view = PartitionView(
+        place=place,
+        leader=state.leader_id,
+        replicas=tuple(state.replica_nodes),
+        in_sync=tuple(state.isr_nodes),
+        readers=tuple(sorted(readers, key=lambda reader: reader.idle_ms)),
+    )
+    leading = told.get(state.leader_id)
+    if leading is None or leading.error_code or leading.high_watermark < 0:
+        return view
+    transaction = None
+    if leading.open_producer_id >= 0:
+        transaction = OpenTransaction(
+            producer_id=leading.open_producer_id,
+            since_offset=leading.open_since_offset,
+            silent_ms=leading.open_silent_ms,
+        )
+    return replace(
+        view,
+        min_in_sync=leading.min_in_sync_replicas,
+        log_start_offset=leading.log_start_offset,
+        last_stable_offset=leading.last_stable_offset,
+        high_watermark=leading.high_watermark,
+        log_end_offset=leading.log_end_offset,
+        sharing=tuple(leading.sharing),
+        transaction=transaction,
+    )
+
+
+def _with_transactions(
+    session: Session, facts: Facts, views: dict[Place, PartitionView], now_ms: int
+) -> dict[Place, PartitionView]:
+    producer_ids = {v.transaction.producer_id for v in views.values() if v.transaction is not None}
+    if not producer_ids:
+        return views
+    known = _transactions(session, facts, sorted(producer_ids), now_ms)
+    named = dict(views)
+    for place, view in views.items():
+        found = view.transaction
+        if found is not None and found.producer_id in known:
+            transactional_id, state, age_ms, timeout_ms = known[found.producer_id]
+            transaction = replace(
+                found,
+                transactional_id=transactional_id,
+                state=state,
+                age_ms=age_ms,
+                timeout_ms=timeout_ms,
+            )
+            named[place] = replace(view, transaction=transaction)
+    return named
+
+
+def _transactions(
+    session: Session, facts: Facts, producer_ids: list[int], now_ms: int
+) -> dict[int, tuple[str, str, int | None, int]]:
+    """(transactional id, state, age, timeout) by producer id, of those that a coordinator knows."""
+    known: dict[int, tuple[str, str, int | None, int]] = {}
+    names: dict[str, int] = {}
+    listing = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids)
+    for broker in facts.brokers:
+        answer = session.ask_node(broker, listing, ListTransactionsResponse)
+        for listed in answer.transaction_states if answer is not None else ():
+            names[listed.transactional_id] = broker
+    if not names:
+        return known
+    found = session.ask(
+        FindCoordinatorRequest(key_type=KEY_TYPE_TRANSACTION, coordinator_keys=sorted(names)),
+        FindCoordinatorResponse,
+    )
+    for coordinator in found.coordinators:
+        broker = names[coordinator.key] if coordinator.error_code else coordinator.node_id
+        request = DescribeTransactionsRequest(transactional_ids=[coordinator.key])
+        described = session.ask_node(broker, request, DescribeTransactionsResponse)
+        for state in described.transaction_states if described is not None else ():
+            if state.error_code:
+                continue
+            started_ms = state.transaction_start_time_ms
+            known[state.producer_id] = (
+                state.transactional_id,
+                state.transaction_state,
+                None if started_ms < 0 else max(now_ms - started_ms, 0),
+                state.transaction_timeout_ms,
+            )
+    return known

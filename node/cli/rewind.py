@@ -1,0 +1,324 @@
+"""`odradek group rewind`, `undo` and `snapshot`: groups go on elsewhere while they consume.
+
+Only Odradek's brokers can do that (protocol/messages/odradek.py). The group's coordinator is asked,
+and asked again until it is done: the same rewind, which is carried out once however often it is
+asked for. PLAINTEXT only.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import click
+
+from node.cli.client import Connection, with_connection
+from node.cli.completion import complete_group
+from node.cli.output import Output, Row, with_output
+from node.cli.parameters import (
+    TopicSelection,
+    moment,
+    moment_text,
+    parse_duration,
+    topic_selection,
+)
+from node.cli.session import PAUSE_S, Session
+from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from protocol.messages.odradek import (
+    AlterSnapshotRequest,
+    AlterSnapshotResponse,
+    DescribeRewindsRequest,
+    DescribeRewindsResponse,
+    KnownTopic,
+    RewindGroupRequest,
+    RewindGroupRequestPartition,
+    RewindGroupRequestTopic,
+    RewindGroupResponse,
+)
+
+R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResponse)
+
+TO_POSITIONS, TO_SNAPSHOT, TO_BEFORE, TO_WITHDRAW = range(4)
+AT_OFFSET, AT_TIME, BY_RECORDS, BY_DURATION = range(4)
+EARLIEST: Final = -2
+LATEST: Final = -1
+ROUND_MS: Final = 2_000
+"""How long the coordinator lets one question wait; shorter than any connection's patience."""
+_AGAIN: Final = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Answers that may be others soon."""
+_ISO_DURATION: Final = re.compile(
+    r"P(?:(?P<w>\d+)W)?(?:(?P<d>\d+)D)?"
+    r"(?:T(?:(?P<h>\d+)H)?(?:(?P<m>\d+)M)?(?:(?P<s>\d+(?:\.\d+)?)S)?)?\Z"
+)
+
+Position = tuple[int, int]
+"""What kind it is, and the number."""
+
+
+def position(value: str) -> Position:
+    """`earliest`, `latest` or an offset."""
+    if value in ("earliest", "latest"):
+        return AT_TIME, EARLIEST if value == "earliest" else LATEST
+    if not value.isdigit():
+        raise click.BadParameter(f"{value!r} is neither earliest nor latest nor an offset")
+    return AT_OFFSET, int(value)
+
+
+def iso_or_short_duration(value: str) -> int:
+    """`30m`, `1d12h`, `PT30M`, `P1DT12H` -> milliseconds."""
+    match = _ISO_DURATION.match(value)
+    found = {unit: number for unit, number in match.groupdict().items() if number} if match else {}
+    text = "".join(number + unit for unit, number in found.items()) if found else value
+    duration_ms = parse_duration(text)
+    if duration_ms is None:
+        raise click.BadParameter(f"{value!r} is not a duration such as 30m, 1d12h or PT2H")
+    return duration_ms
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_group, metavar="GROUP")
+@click.option(
+    "--topic",
+    "-t",
+    "selections",
+    type=topic_selection,
+    multiple=True,
+    metavar="TOPIC[:P,...]",
+    help="What to rewind; needed unless a snapshot says it.",
+)
+@click.option("--to", type=position, help="earliest, latest or an offset.")
+@click.option("--by", type=int, metavar="N", help="N records forward, or back with -N.")
+@click.option("--to-datetime", type=moment, help="The first record at or after this time.")
+@click.option(
+    "--by-duration", type=iso_or_short_duration, help="As much as that ago: 30m, 2h, PT2H."
+)
+@click.option("--to-snapshot", metavar="NAME", help="Where it was when the snapshot was taken.")
+@click.option(
+    "--read-committed", is_flag=True, help="Take partitions to end before open transactions."
+)
+@click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
+@with_connection
+@with_output
+def rewind(
+    name: str,
+    selections: tuple[TopicSelection, ...],
+    to: Position | None,
+    by: int | None,
+    to_datetime: int | None,
+    by_duration: int | None,
+    to_snapshot: str | None,
+    read_committed: bool,
+    dry_run: bool,
+    connection: Connection,
+    output: Output,
+) -> None:
+    """Let a group go on elsewhere, while its consumers run.
+
+    They give up the rewound partitions, and read on from the new offsets; what they commit of
+    before does not count. Offsets outside of a partition become its nearest end.
+    """
+    places = [
+        to,
+        None if by is None else (BY_RECORDS, by),
+        None if to_datetime is None else (AT_TIME, to_datetime),
+        None if by_duration is None else (BY_DURATION, by_duration),
+    ]
+    named = [place for place in places if place is not None]
+    if len(named) + (to_snapshot is not None) != 1:
+        raise click.UsageError(
+            "Give exactly one of --to, --by, --to-datetime, --by-duration and --to-snapshot."
+        )
+    if named and not selections:
+        raise click.UsageError("Name what to rewind with --topic.")
+    request = RewindGroupRequest(
+        group_id=name,
+        target=TO_SNAPSHOT if to_snapshot is not None else TO_POSITIONS,
+        snapshot=to_snapshot,
+        topics=_topics(selections, named[0] if named else (AT_OFFSET, 0)) if selections else None,
+        isolation_level=int(read_committed),
+        is_dry_run=dry_run,
+    )
+    _carry_out(request, connection, output)
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_group, metavar="GROUP")
+@click.option("--dry-run", is_flag=True, help="Show what would change, change nothing.")
+@with_connection
+@with_output
+def undo(name: str, dry_run: bool, connection: Connection, output: Output) -> None:
+    """Take back the last rewind of a group, or give up one that is under way.
+
+    The last eight can be undone, one after the other.
+    """
+    with Session(connection) as session:
+        known = _ask(
+            session,
+            name,
+            DescribeRewindsRequest(group_id=name),
+            DescribeRewindsResponse,
+            connection,
+        )
+    target = TO_WITHDRAW if known.is_under_way and not dry_run else TO_BEFORE
+    _carry_out(
+        RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), connection, output
+    )
+
+
+@click.group()
+def snapshot() -> None:
+    """Remember where a group is, to go back there with `group rewind --to-snapshot`."""
+
+
+@snapshot.command("create")
+@click.argument("group_name", shell_complete=complete_group, metavar="GROUP")
+@click.argument("name")
+@with_connection
+@with_output
+def create_snapshot(group_name: str, name: str, connection: Connection, output: Output) -> None:
+    """Remember the committed offsets of a group under a name."""
+    request = AlterSnapshotRequest(group_id=group_name, name=name)
+    with Session(connection) as session:
+        answer = _ask(session, group_name, request, AlterSnapshotResponse, connection)
+    count = sum(len(topic.partitions) for topic in answer.topics)
+    output.done(
+        f"Snapshot {name} of {group_name}: {count} offsets", {"group": group_name, "snapshot": name}
+    )
+
+
+@snapshot.command("list")
+@click.argument("group_name", shell_complete=complete_group, metavar="GROUP")
+@click.option("--offsets", "show_offsets", is_flag=True, help="Show every offset.")
+@with_connection
+@with_output
+def list_snapshots(
+    group_name: str, show_offsets: bool, connection: Connection, output: Output
+) -> None:
+    """Show the snapshots of a group, and the rewinds that can be undone."""
+    request = DescribeRewindsRequest(group_id=group_name)
+    with Session(connection) as session:
+        answer = _ask(session, group_name, request, DescribeRewindsResponse, connection)
+    rows: list[Row] = []
+    for kind, known in (("snapshot", answer.snapshots), ("undo", answer.undo_points)):
+        for found in known:
+            offsets = _offsets(found.topics)
+            about: Row = {"kind": kind, "name": found.name, "at": moment_text(found.timestamp)}
+            if show_offsets:
+                rows += ({**about, **offset} for offset in offsets)
+            else:
+                rows.append({**about, "partitions": len(offsets)})
+    columns = ["topic", "partition", "offset"] if show_offsets else ["partitions"]
+    output.rows(rows, ["kind", "name", "at", *columns], empty="No snapshots, nothing to undo.")
+
+
+@snapshot.command("delete")
+@click.argument("group_name", shell_complete=complete_group, metavar="GROUP")
+@click.argument("name")
+@with_connection
+@with_output
+def delete_snapshot(group_name: str, name: str, connection: Connection, output: Output) -> None:
+    """Forget a snapshot."""
+    request = AlterSnapshotRequest(group_id=group_name, name=name, is_deletion=True)
+    with Session(connection) as session:
+        _ask(session, group_name, request, AlterSnapshotResponse, connection)
+    output.done(f"Deleted snapshot {name}", {"group": group_name, "snapshot": name})
+
+
+# -- inside ----------------------------------------------------------------------------------------
+
+
+def _topics(selections: Iterable[TopicSelection], place: Position) -> list[RewindGroupRequestTopic]:
+    kind, number = place
+    return [
+        RewindGroupRequestTopic(
+            name=selection.topic,
+            partitions=[
+                RewindGroupRequestPartition(
+                    partition_index=index, position_kind=kind, position=number
+                )
+                for index in sorted(selection.partitions) or [-1]
+            ],
+        )
+        for selection in selections
+    ]
+
+
+def _carry_out(request: RewindGroupRequest, connection: Connection, output: Output) -> None:
+    request.rewind_id = uuid.uuid4().bytes
+    request.timeout_ms = ROUND_MS
+    with Session(connection) as session:
+        answer = _ask(session, request.group_id, request, RewindGroupResponse, connection)
+    rows: list[Row] = [
+        {
+            "topic": topic.name,
+            "partition": partition.partition_index,
+            "previous_offset": _known(partition.previous_offset),
+            "actual_offset": _known(partition.actual_offset),
+        }
+        for topic in sorted(answer.topics, key=lambda topic: topic.name)
+        for partition in sorted(topic.partitions, key=lambda at: at.partition_index)
+    ]
+    output.rows(
+        rows,
+        ["topic", "partition", "previous_offset", "actual_offset"],
+        empty="Nothing was under way any more.",
+    )
+    if request.is_dry_run:
+        output.hint("Nothing was changed (--dry-run).")
+
+
+def _known(offset: int) -> int | None:
+    return None if offset < 0 else offset
+
+
+def _offsets(topics: Iterable[KnownTopic]) -> list[Row]:
+    return [
+        {"topic": topic.name, "partition": at.partition_index, "offset": _known(at.offset)}
+        for topic in topics
+        for at in topic.partitions
+    ]
+
+
+def _ask(
+    session: Session, group: str, request: object, response: type[R], connection: Connection
+) -> R:
+    """The answer of the group's coordinator, asked until it has one; ClickException if it refuses
+    or the connection's timeout passes."""
+    deadline = time.monotonic() + connection.timeout_s
+    metadata = session.ask(MetadataRequest(topics=[]), MetadataResponse)
+    session.learn({broker.node_id: (broker.host, broker.port) for broker in metadata.brokers})
+    while True:
+        answer = _ask_once(session, group, request, response)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        message: str | None = "its coordinator does not answer, or is none of Odradek's"
+        if answer is not None:
+            code, message = ErrorCode(answer.error_code), answer.error_message
+            if code is ErrorCode.NONE:
+                return answer
+        if code not in _AGAIN or time.monotonic() > deadline:
+            raise click.ClickException(f"group {group!r}: {message or code.message}")
+        time.sleep(PAUSE_S)
+
+
+def _ask_once(session: Session, group: str, request: object, response: type[R]) -> R | None:
+    found = session.ask(
+        FindCoordinatorRequest(coordinator_keys=[group]), FindCoordinatorResponse
+    ).coordinators[0]
+    if found.error_code:
+        return None
+    session.learn({found.node_id: (found.host, found.port)})
+    return session.ask_node(found.node_id, request, response)

@@ -1,0 +1,474 @@
+"""Our own RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState
+(20007), each version 0.
+
+Groups go on elsewhere while they consume (protocol/messages/odradek.py, coordinator.group.rewinding
+says how). The group's coordinator is asked; it finds out by itself how far the partitions reach,
+from whoever leads them, so that what it answers is what it has set.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from cluster.metadata.image import TopicImage
+from coordinator.group.requests import (
+    WITHDRAW,
+    DescribeRewinds,
+    DropSnapshot,
+    Position,
+    RewindGroup,
+    RewindHistory,
+    Rewound,
+    TakeSnapshot,
+)
+from coordinator.group.rewind_records import NO_OFFSET, Move
+from coordinator.group.share_groups import GROUP_TYPE_SHARE
+from coordinator.share.requests import Summary
+from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from node.router.context import RequestContext, Services
+from node.router.handlers.offsets import EARLIEST
+from node.router.log_positions import Bounds
+from node.router.share_reloads import places_of
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.odradek import (
+    AlterSnapshotRequest,
+    AlterSnapshotResponse,
+    DescribeRewindsRequest,
+    DescribeRewindsResponse,
+    KnownOffset,
+    KnownOffsets,
+    KnownTopic,
+    ReloadShareStateRequest,
+    ReloadShareStateResponse,
+    RewindGroupRequest,
+    RewindGroupRequestPartition,
+    RewindGroupResponse,
+    RewindGroupResponsePartition,
+    RewindGroupResponseTopic,
+)
+from protocol.types import ZERO_UUID
+
+TO_POSITIONS: Final = 0
+TO_SNAPSHOT: Final = 1
+TO_BEFORE: Final = 2
+TO_WITHDRAW: Final = 3
+"""The values of `target`."""
+AT_OFFSET: Final = 0
+AT_TIME: Final = 1
+BY_RECORDS: Final = 2
+BY_DURATION: Final = 3
+"""The values of `position_kind`."""
+ALL_PARTITIONS: Final = -1
+TIMEOUT_MS_MAX: Final = 600_000
+_INT64_MAX: Final = 2**63 - 1
+
+
+class _Wanted(NamedTuple):
+    """One partition and where it shall go on; a `kind` of AT_OFFSET may say NO_OFFSET."""
+
+    topic: TopicImage
+    partition: int
+    kind: int
+    position: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class _Refused(Exception):
+    """Nothing is rewound, because of these partitions if there are any."""
+
+    def __init__(
+        self,
+        error_code: ErrorCode,
+        message: str,
+        partitions: Sequence[tuple[str, int, ErrorCode]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.error_code = error_code
+        self.message = message
+        self.partitions = partitions
+
+
+# -- RewindGroup -----------------------------------------------------------------------------------
+
+
+async def handle_rewind_group(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> RewindGroupResponse:
+    """Needs READ on the group and on each topic, as committing does."""
+    if not _may(Operation.READ, request.group_id, context, services):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return RewindGroupResponse(error_code=code, error_message=code.message)
+    try:
+        rewound = await _rewind(request, context, services)
+    except _Refused as refused:
+        return _response(refused.error_code, refused.message, (), refused.partitions)
+    except ApiError as error:
+        return _response(error.code, _message_of(error), (), ())
+    return _response(rewound.error_code, rewound.error_message, rewound.moves, rewound.refused)
+
+
+def _message_of(error: ApiError) -> str:
+    if error.code is ErrorCode.MESSAGE_TOO_LARGE:
+        return "The offsets of so many partitions fit into no batch: name fewer of them."
+    return error.message
+
+
+async def _rewind(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> Rewound:
+    undoes, wanted = await _target(request, context, services)
+    _check_topics(wanted, context, services)
+    positions = await _positions(wanted, request.isolation_level, services)
+    history = await _history(request.group_id, context, services)
+    if history.group_type == GROUP_TYPE_SHARE:
+        positions = await _from_share_states(request.group_id, positions, services)
+    rewind = RewindGroup(
+        group_id=request.group_id,
+        rewind_id=request.rewind_id,
+        positions=positions,
+        is_dry_run=request.is_dry_run,
+        undoes=undoes,
+        timeout_ms=max(0, min(request.timeout_ms, TIMEOUT_MS_MAX)),
+    )
+    rewound = await services.coordinators.call(request.group_id, rewind, context)
+    assert isinstance(rewound, Rewound)
+    return rewound
+
+
+async def _target(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> tuple[int, list[_Wanted]]:
+    """What is undone with it, and where everything goes."""
+    if request.target == TO_POSITIONS:
+        return 0, _named(request, services)
+    if request.target == TO_SNAPSHOT:
+        return 0, await _of_snapshot(request, context, services)
+    if request.target == TO_BEFORE:
+        return await _of_undo_point(request, context, services)
+    if request.target == TO_WITHDRAW:
+        return WITHDRAW, []
+    raise _invalid(f"There is no target {request.target}; it is 0 to 3.")
+
+
+def _invalid(message: str) -> _Refused:
+    return _Refused(ErrorCode.INVALID_REQUEST, message)
+
+
+def _named(request: RewindGroupRequest, services: Services) -> list[_Wanted]:
+    """The partitions that the request names, which must be there."""
+    if not request.topics:
+        raise _invalid("Name the topics that shall be rewound.")
+    wanted: list[_Wanted] = []
+    unknown = []
+    for named in request.topics:
+        topic = services.image.topics_by_name.get(named.name)
+        for at in named.partitions:
+            _check_position(at)
+            count = 0 if topic is None else len(topic.partitions)
+            if topic is None or not ALL_PARTITIONS <= at.partition_index < count:
+                unknown.append((named.name, at.partition_index))
+                continue
+            is_all = at.partition_index == ALL_PARTITIONS
+            indexes = range(count) if is_all else (at.partition_index,)
+            wanted += (_Wanted(topic, index, at.position_kind, at.position) for index in indexes)
+    if unknown:
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        raise _Refused(code, code.message, [(*partition, code) for partition in unknown])
+    return wanted
+
+
+def _check_position(at: RewindGroupRequestPartition) -> None:
+    lowest = {AT_OFFSET: 0, AT_TIME: EARLIEST, BY_RECORDS: -_INT64_MAX, BY_DURATION: 0}
+    if at.position_kind not in lowest:
+        raise _invalid(f"There is no kind of position {at.position_kind}; it is 0 to 3.")
+    if at.position < lowest[at.position_kind]:
+        raise _invalid(f"A position of kind {at.position_kind} cannot be {at.position}.")
+
+
+async def _history(group_id: str, context: RequestContext, services: Services) -> RewindHistory:
+    history = await services.coordinators.call(group_id, DescribeRewinds(group_id), context)
+    if history is None:
+        raise _Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}.")
+    assert isinstance(history, RewindHistory)
+    return history
+
+
+async def _of_snapshot(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> list[_Wanted]:
+    history = await _history(request.group_id, context, services)
+    snapshot = history.snapshots.get(request.snapshot or "")
+    if snapshot is None:
+        raise _Refused(
+            ErrorCode.RESOURCE_NOT_FOUND,
+            f"Group {request.group_id} has no snapshot {request.snapshot or ''}.",
+        )
+    wanted = _known(((move, move.offset) for move in snapshot.moves), services)
+    if request.topics is None:
+        return wanted
+    named = {
+        (topic.name, at.partition_index) for topic in request.topics for at in topic.partitions
+    }
+    return [
+        want
+        for want in wanted
+        if not named.isdisjoint(
+            {(want.topic.name, want.partition), (want.topic.name, ALL_PARTITIONS)}
+        )
+    ]
+
+
+async def _of_undo_point(
+    request: RewindGroupRequest, context: RequestContext, services: Services
+) -> tuple[int, list[_Wanted]]:
+    """The newest undo point, by its number."""
+    if request.topics is not None:
+        raise _invalid("A rewind is undone as a whole: name no topics.")
+    history = await _history(request.group_id, context, services)
+    if request.rewind_id != ZERO_UUID and request.rewind_id in history.known_ids:
+        # It is under way or done; the shard knows what came of it.
+        return 0, []
+    if not history.undo_points:
+        raise _Refused(
+            ErrorCode.RESOURCE_NOT_FOUND, f"Group {request.group_id} has no rewind to be undone."
+        )
+    number = max(history.undo_points)
+    moves = history.undo_points[number].moves
+    back = (
+        (
+            Move(
+                move.topic,
+                move.topic_id,
+                move.partition,
+                move.previous,
+                move.previous_leader_epoch,
+                move.previous_metadata,
+            ),
+            move.previous,
+        )
+        for move in moves
+    )
+    return number, _known(back, services)
+
+
+def _known(moves: Iterable[tuple[Move, int]], services: Services) -> list[_Wanted]:
+    """Where partitions were once; those that are no more are left out."""
+    wanted = []
+    for move, offset in moves:
+        topic = services.image.topics_by_name.get(move.topic)
+        if topic is None or move.topic_id not in (ZERO_UUID, topic.topic_id):
+            continue
+        if move.partition < len(topic.partitions):
+            want = _Wanted(
+                topic, move.partition, AT_OFFSET, offset, move.leader_epoch, move.metadata
+            )
+            wanted.append(want)
+    return wanted
+
+
+def _check_topics(wanted: Iterable[_Wanted], context: RequestContext, services: Services) -> None:
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    denied = [
+        (want.topic.name, want.partition, code)
+        for want in wanted
+        if not services.authorizer.check(
+            context, Operation.READ, ResourceType.TOPIC, want.topic.name
+        )
+    ]
+    if denied:
+        raise _Refused(code, code.message, denied)
+
+
+async def _positions(
+    wanted: Sequence[_Wanted], isolation_level: int, services: Services
+) -> tuple[Position, ...]:
+    """What is wanted, as offsets within what the logs hold."""
+    keys = [(want.topic.name, want.partition) for want in wanted]
+    now_ms = services.now_ms()
+    times = {
+        key: want.position if want.kind == AT_TIME else max(0, now_ms - want.position)
+        for key, want in zip(keys, wanted, strict=True)
+        if want.kind in (AT_TIME, BY_DURATION)
+    }
+    bounds = await services.positions.bounds(keys, isolation_level)
+    found = await services.positions.at_times(times, isolation_level) if times else {}
+    positions = []
+    failed: dict[tuple[str, int], ErrorCode] = {}
+    for key, want in zip(keys, wanted, strict=True):
+        bound, at = bounds[key], found.get(key)
+        if isinstance(bound, ErrorCode):
+            failed[key] = bound
+        elif isinstance(at, ErrorCode):
+            failed[key] = at
+        else:
+            positions.append(_position(want, bound, at))
+    if failed:
+        first = next(iter(failed))
+        raise _Refused(
+            failed[first],
+            f"{first[0]}-{first[1]}: {failed[first].message}",
+            [(*key, code) for key, code in failed.items()],
+        )
+    return tuple(positions)
+
+
+async def _from_share_states(
+    group_id: str, positions: Sequence[Position], services: Services
+) -> tuple[Position, ...]:
+    """The positions with where a share group is: the share coordinator knows that."""
+    known = await services.share_states.summaries(
+        group_id, [(at.topic_id, at.partition) for at in positions]
+    )
+    found = []
+    for at in positions:
+        summary = known[at.topic_id, at.partition]
+        if isinstance(summary, Summary):
+            found.append(msgspec.structs.replace(at, previous=summary.start_offset))
+        else:
+            # Nobody has begun there, or it cannot be told just now: then it is asked again.
+            if summary is not ErrorCode.INVALID_REQUEST:
+                message = f"{at.topic}-{at.partition}: {summary.message}"
+                raise _Refused(summary, message, [(at.topic, at.partition, summary)])
+            found.append(at)
+    return tuple(found)
+
+
+def _position(want: _Wanted, bounds: Bounds, found: int | None) -> Position:
+    offset: int | None = want.position
+    if want.kind in (AT_TIME, BY_DURATION):
+        # Nothing is that young: the group goes to the end.
+        offset = bounds.end_offset if found is None else found
+    elif want.kind == BY_RECORDS:
+        offset = None
+    return Position(
+        topic=want.topic.name,
+        topic_id=want.topic.topic_id,
+        partition=want.partition,
+        start_offset=bounds.start_offset,
+        end_offset=bounds.end_offset,
+        offset=offset,
+        shift=want.position if want.kind == BY_RECORDS else 0,
+        leader_epoch=want.leader_epoch,
+        metadata=want.metadata,
+    )
+
+
+def _response(
+    error: ErrorCode,
+    message: str | None,
+    moves: Iterable[Move],
+    refused: Iterable[tuple[str, int, ErrorCode]],
+) -> RewindGroupResponse:
+    topics: dict[str, dict[int, RewindGroupResponsePartition]] = {}
+    for move in moves:
+        topics.setdefault(move.topic, {})[move.partition] = RewindGroupResponsePartition(
+            partition_index=move.partition,
+            previous_offset=move.previous,
+            actual_offset=move.offset,
+        )
+    for topic, partition, code in refused:
+        answers = topics.setdefault(topic, {})
+        answer = answers.setdefault(
+            partition, RewindGroupResponsePartition(partition_index=partition)
+        )
+        answer.error_code, answer.actual_offset = code, NO_OFFSET
+    return RewindGroupResponse(
+        error_code=error,
+        error_message=message,
+        topics=[
+            RewindGroupResponseTopic(name=name, partitions=list(answers.values()))
+            for name, answers in topics.items()
+        ],
+    )
+
+
+def _may(operation: Operation, group_id: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.check(context, operation, ResourceType.GROUP, group_id)
+
+
+async def handle_reload_share_state(
+    request: ReloadShareStateRequest, context: RequestContext, services: Services
+) -> ReloadShareStateResponse:
+    """Nodes of the cluster ask each other this; others need CLUSTER_ACTION."""
+    may = services.authorizer.check
+    if not may(context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME):
+        return ReloadShareStateResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    places = places_of({topic.topic_id: topic.partitions for topic in request.topics})
+    return ReloadShareStateResponse(
+        error_code=services.share_reloads.here(request.group_id, places)
+    )
+
+
+# -- DescribeRewinds and AlterSnapshot -------------------------------------------------------------
+
+
+async def handle_describe_rewinds(
+    request: DescribeRewindsRequest, context: RequestContext, services: Services
+) -> DescribeRewindsResponse:
+    """Needs DESCRIBE on the group; topics that the asker may not see are left out."""
+    if not _may(Operation.DESCRIBE, request.group_id, context, services):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return DescribeRewindsResponse(error_code=code, error_message=code.message)
+    try:
+        history = await _history(request.group_id, context, services)
+    except _Refused as refused:
+        return DescribeRewindsResponse(error_code=refused.error_code, error_message=refused.message)
+    except ApiError as error:
+        return DescribeRewindsResponse(error_code=error.code, error_message=error.message)
+    return DescribeRewindsResponse(
+        is_under_way=history.pending is not None,
+        undo_points=[
+            KnownOffsets(
+                name=str(number),
+                timestamp=point.at_ms,
+                topics=_topics(((move, move.previous) for move in point.moves), context, services),
+            )
+            for number, point in sorted(history.undo_points.items(), reverse=True)
+        ],
+        snapshots=[
+            KnownOffsets(
+                name=name,
+                timestamp=snapshot.at_ms,
+                topics=_topics(((move, move.offset) for move in snapshot.moves), context, services),
+            )
+            for name, snapshot in sorted(history.snapshots.items())
+        ],
+    )
+
+
+async def handle_alter_snapshot(
+    request: AlterSnapshotRequest, context: RequestContext, services: Services
+) -> AlterSnapshotResponse:
+    """Needs READ on the group, as committing does."""
+    if not _may(Operation.READ, request.group_id, context, services):
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return AlterSnapshotResponse(error_code=code, error_message=code.message)
+    kind = DropSnapshot if request.is_deletion else TakeSnapshot
+    asked = kind(request.group_id, request.name)
+    try:
+        rewound = await services.coordinators.call(request.group_id, asked, context)
+    except ApiError as error:
+        return AlterSnapshotResponse(error_code=error.code, error_message=_message_of(error))
+    assert isinstance(rewound, Rewound)
+    return AlterSnapshotResponse(
+        error_code=rewound.error_code,
+        error_message=rewound.error_message,
+        topics=_topics(((move, move.offset) for move in rewound.moves), context, services),
+    )
+
+
+def _topics(
+    moves: Iterable[tuple[Move, int]], context: RequestContext, services: Services
+) -> list[KnownTopic]:
+    topics: dict[str, KnownTopic] = {}
+    for move, offset in moves:
+        topic = topics.setdefault(move.topic, KnownTopic(name=move.topic, partitions=[]))
+        topic.partitions.append(KnownOffset(partition_index=move.partition, offset=offset))
+    check = services.authorizer.check
+    return [
+        topic
+        for name, topic in topics.items()
+        if check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]

@@ -1,0 +1,277 @@
+"""ShareFetch (78): versions 1 and 2.
+
+A member acquires records from the partitions of its share session, in turn, and gets the batches
+of the log that hold them: as they lie there, without a copy of large ones, and without those of
+which nothing was acquired. Acknowledgements ride along and are taken first. v2 adds the acquire
+mode (KIP-1206) and the renewal of locks (KIP-1222), which fetches nothing.
+
+What is not there yet is waited for as in Fetch; what others release wakes those who wait, too.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from functools import partial
+
+from cluster.metadata.settings import broker_settings
+from coordinator.share.acquisition import AcquiredRange, Wish
+from node.router.context import RequestContext, Services
+from node.router.handlers.share_acknowledge import (
+    Acknowledged,
+    Caller,
+    begin,
+    caller_of,
+    endpoints_named,
+    leader_named,
+    locate,
+)
+from node.router.logs import Place
+from node.router.share_partitions import Reading
+from node.router.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.share import (
+    AcquiredRecords,
+    ShareFetchableTopicResponse,
+    ShareFetchPartitionData,
+    ShareFetchRequest,
+    ShareFetchResponse,
+)
+from storage.reader import StoreReader
+
+RECORD_LIMIT = 1
+"""The acquire mode in which the number of records is a limit and not a wish (KIP-1206)."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """One look at all partitions of a session."""
+
+    readings: list[tuple[TopicPartition, Reading]] = field(default_factory=list)
+    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    ends: list[tuple[StoreReader, Place, int]] = field(default_factory=list)
+    byte_count: int = 0
+
+
+@dataclass(slots=True)
+class _Harvest:
+    """What was acquired, by partition in the order in which it was, and why not."""
+
+    acquired: dict[TopicPartition, ShareFetchPartitionData] = field(default_factory=dict)
+    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+    record_count: int = 0
+
+
+async def handle_share_fetch(
+    request: ShareFetchRequest, context: RequestContext, services: Services
+) -> ShareFetchResponse:
+    """Take acknowledgements, then acquire records; waits for `min_bytes` up to `max_wait_ms`."""
+    caller = caller_of(request.group_id, request.member_id, context, services)
+    is_first = request.share_session_epoch == INITIAL_EPOCH
+    if is_first and any(_has_acknowledgements(request)):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, "A new session holds nothing that could be acknowledged."
+        )
+    session = services.share_sessions.of_fetch(
+        request, caller.group_id, caller.member_id, context.connection_id
+    )
+    is_renewal = request.is_renew_ack
+    begun = list(begin(request.topics, caller, is_renewal=is_renewal))
+    harvest = _Harvest()
+    if request.share_session_epoch == FINAL_EPOCH:
+        services.share_sessions.close(session)
+        services.share_partitions.release(session, was_delivered=False)
+    elif request.max_records > 0 and not is_renewal:
+        harvest = await _harvest(request, session, caller)
+    return await _response(harvest, begun, caller)
+
+
+async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Caller) -> _Harvest:
+    context, services = caller.context, caller.services
+    settings = broker_settings(services.image, services.node_id, services.static_configs)
+    bytes_max = min(request.max_bytes, settings.fetch_max_bytes)
+    deadline_ms = services.now_ms() + max(0, request.max_wait_ms)
+    harvest = _Harvest()
+    while session.is_open:
+        turn = _look(session, request.max_records, bytes_max, caller)
+        remaining_ms = deadline_ms - services.now_ms()
+        is_over = remaining_ms <= 0 or not turn.ends
+        if turn.byte_count >= request.min_bytes or turn.errors or is_over:
+            is_any = _acquire(turn, request, session, harvest, caller)
+            if harvest.record_count or turn.errors or is_over or request.min_bytes <= 0:
+                break
+            if is_any:
+                # Nothing but markers and holes: there may be more behind them. Others have a turn.
+                await asyncio.sleep(0)
+                continue
+        if not await services.fetch_waits.park(
+            [place for _, place, _ in turn.ends],
+            remaining_ms,
+            partial(_has_moved, turn),
+            owner=context.connection_id,
+        ):
+            # Nothing has moved. There may be something all the same, though less than was wanted.
+            deadline_ms = 0
+    return harvest
+
+
+def _has_moved(turn: _Round) -> bool:
+    return any(_end_of(reader, place[1]) != end for reader, place, end in turn.ends)
+
+
+def _end_of(reader: StoreReader, number: int) -> int:
+    return reader.status.high_watermark(number) + reader.status.last_stable_offset(number)
+
+
+def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Caller) -> _Round:
+    services = caller.services
+    partitions = services.share_partitions
+    turn = _Round()
+    record_count = 0
+    for place in list(session.partitions):
+        found = locate(place, caller)
+        if found.error_code or found.state is None:
+            turn.errors[place] = found.error_code
+            continue
+        hosted = partitions.get(caller.group_id, place, found.state)
+        if hosted.error_code:
+            turn.errors[place] = hosted.error_code
+            continue
+        at = partitions.place(place)
+        reader = services.logs.reader(at[0]) if at is not None else None
+        if at is None or reader is None:
+            turn.errors[place] = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            continue
+        # Read before the records: what moves meanwhile is seen as a move.
+        turn.ends.append((reader, at, _end_of(reader, at[1])))
+        if record_count >= records_max or (turn.byte_count and turn.byte_count >= bytes_max):
+            continue
+        reading = partitions.read(
+            hosted,
+            records_max - record_count,
+            max(0, bytes_max - turn.byte_count),
+            min_one_batch=turn.byte_count == 0,
+        )
+        if reading is not None:
+            turn.readings.append((place, reading))
+            turn.byte_count += reading.result.byte_count
+            record_count += sum(
+                batch.end - max(batch.start, reading.offset) for batch in reading.batches
+            )
+    return turn
+
+
+def _acquire(
+    turn: _Round,
+    request: ShareFetchRequest,
+    session: ShareSession,
+    harvest: _Harvest,
+    caller: Caller,
+) -> bool:
+    """Acquire from what was read; whether anything was read at all."""
+    harvest.errors = turn.errors
+    is_exact = request.share_acquire_mode == RECORD_LIMIT
+    for place, reading in turn.readings:
+        left = request.max_records - harvest.record_count
+        if left <= 0:
+            break
+        wish = Wish(
+            records_max=left,
+            batch_size=request.batch_size if request.batch_size > 0 else left,
+            is_exact=is_exact,
+        )
+        acquired = caller.services.share_partitions.acquire(reading, caller.member_id, wish)
+        if not acquired:
+            continue
+        harvest.acquired[place] = ShareFetchPartitionData(
+            partition_index=place.partition,
+            records=_records(reading, acquired),
+            acquired_records=[
+                AcquiredRecords(
+                    first_offset=found.start,
+                    last_offset=found.end - 1,
+                    delivery_count=found.delivery_count,
+                )
+                for found in acquired
+            ],
+        )
+        harvest.record_count += sum(found.end - found.start for found in acquired)
+        if reading.result.hold is not None:
+            caller.context.holds.append(reading.result.hold)
+        # Who was served goes to the end, so that a full response starves nobody for ever.
+        session.partitions.move_to_end(place)
+    return bool(turn.readings)
+
+
+def _records(reading: Reading, acquired: list[AcquiredRange]) -> list[bytes | memoryview]:
+    """The batches that hold acquired records; neighbours stay one buffer, and nothing is copied."""
+    pieces: list[bytes | memoryview] = []
+    buffers = reading.result.buffers
+    current, start, end = -1, 0, 0
+    ranges = iter(acquired)
+    wanted = next(ranges, None)
+    for index, span in reading.spans:
+        while wanted is not None and wanted.end <= span.start:
+            wanted = next(ranges, None)
+        if wanted is None:
+            break
+        if wanted.start >= span.end:
+            continue
+        if index == current and span.at == end:
+            end = span.at + span.size
+            continue
+        if current >= 0:
+            pieces.append(memoryview(buffers[current])[start:end])
+        current, start, end = index, span.at, span.at + span.size
+    if current >= 0:
+        pieces.append(memoryview(buffers[current])[start:end])
+    return pieces
+
+
+async def _response(
+    harvest: _Harvest, begun: list[Acknowledged], caller: Caller
+) -> ShareFetchResponse:
+    services = caller.services
+    answers = harvest.acquired
+    leaders: set[int] = set()
+    for place, code in harvest.errors.items():
+        answer = _answer(answers, place)
+        answer.error_code = code
+        answer.current_leader = leader_named(place, code, leaders, services)
+    for place, fate, message in begun:
+        code = fate if isinstance(fate, ErrorCode) else await fate
+        answer = _answer(answers, place)
+        answer.acknowledge_error_code = code
+        answer.acknowledge_error_message = message
+        if not answer.error_code:
+            answer.current_leader = leader_named(place, code, leaders, services)
+    topics: dict[bytes, ShareFetchableTopicResponse] = {}
+    for place, answer in answers.items():
+        topic = topics.get(place.topic_id)
+        if topic is None:
+            topic = topics[place.topic_id] = ShareFetchableTopicResponse(topic_id=place.topic_id)
+        topic.partitions.append(answer)
+    return ShareFetchResponse(
+        acquisition_lock_timeout_ms=services.share_partitions.terms(
+            caller.group_id
+        ).lock_duration_ms,
+        responses=list(topics.values()),
+        node_endpoints=endpoints_named(leaders, caller),
+    )
+
+
+def _answer(
+    answers: dict[TopicPartition, ShareFetchPartitionData], place: TopicPartition
+) -> ShareFetchPartitionData:
+    answer = answers.get(place)
+    if answer is None:
+        answer = answers[place] = ShareFetchPartitionData(
+            partition_index=place.partition, records=b""
+        )
+    return answer
+
+
+def _has_acknowledgements(request: ShareFetchRequest) -> list[bool]:
+    return [
+        bool(asked.acknowledgement_batches)
+        for topic in request.topics
+        for asked in topic.partitions
+    ]

@@ -1,0 +1,244 @@
+"""Where share groups begin to read (KIP-932): DescribeShareGroupOffsets (90), v0 and v1,
+AlterShareGroupOffsets (91) and DeleteShareGroupOffsets (92), v0.
+
+DescribeShareGroupOffsets: v1 tells the lag (KIP-1226). Start offsets are the share coordinator's;
+which partitions a group has, and whether it may be changed, the group's shard knows.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from coordinator.group.share_records import NamedPartitions
+from coordinator.group.share_requests import FindShareStates
+from coordinator.share.requests import Summary
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from node.router.handlers.share_groups import are_share_groups_on
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.share import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    AlterShareGroupOffsetsResponsePartition,
+    AlterShareGroupOffsetsResponseTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponseTopic,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsResponseGroup,
+    DescribeShareGroupOffsetsResponsePartition,
+    DescribeShareGroupOffsetsResponseTopic,
+)
+from protocol.types import ZERO_UUID, Uuid
+
+T = TypeVar("T", AlterShareGroupOffsetsRequestTopic, DeleteShareGroupOffsetsRequestTopic)
+
+_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_UNKNOWN = -1
+
+
+def _refusal(
+    operation: Operation, group_id: str, context: RequestContext, services: Services
+) -> ErrorCode:
+    """Why the group may not be asked for, NONE if it may."""
+    if not are_share_groups_on(services):
+        return ErrorCode.UNSUPPORTED_VERSION
+    if not services.authorizer.check(context, operation, ResourceType.GROUP, group_id):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
+
+
+# -- DescribeShareGroupOffsets --------------------------------------------------------------------
+
+
+async def handle_describe_share_group_offsets(
+    request: DescribeShareGroupOffsetsRequest, context: RequestContext, services: Services
+) -> DescribeShareGroupOffsetsResponse:
+    """Groups of which this node is the coordinator; each succeeds or fails by itself."""
+    return DescribeShareGroupOffsetsResponse(
+        groups=[await _described(asked, context, services) for asked in request.groups]
+    )
+
+
+async def _described(
+    asked: DescribeShareGroupOffsetsRequestGroup, context: RequestContext, services: Services
+) -> DescribeShareGroupOffsetsResponseGroup:
+    group_id = asked.group_id
+    code = _refusal(Operation.DESCRIBE, group_id, context, services)
+    states: Mapping[Uuid, NamedPartitions] = {}
+    if code is ErrorCode.NONE:
+        try:
+            # Whoever asks for certain topics is told only by the group's coordinator, too.
+            found = await services.coordinators.call(group_id, FindShareStates(group_id), context)
+        except ApiError as error:
+            code = error.code
+        else:
+            assert found is None or isinstance(found, Mapping)
+            states = found or {}
+    if code is not ErrorCode.NONE:
+        return DescribeShareGroupOffsetsResponseGroup(
+            group_id=group_id, error_code=code, error_message=code.message
+        )
+    wanted: dict[str, list[int]]
+    if asked.topics is None:
+        wanted = {
+            name: sorted(indexes)
+            for name, indexes in states.values()
+            if _may(Operation.DESCRIBE, name, context, services)
+        }
+    else:
+        wanted = {topic.topic_name: topic.partitions for topic in asked.topics}
+    return await _positions(group_id, wanted, context, services)
+
+
+async def _positions(
+    group_id: str, wanted: Mapping[str, list[int]], context: RequestContext, services: Services
+) -> DescribeShareGroupOffsetsResponseGroup:
+    ids = {
+        name: topic.topic_id
+        for name in wanted
+        if (topic := services.image.topics_by_name.get(name)) is not None
+        and _may(Operation.DESCRIBE, name, context, services)
+    }
+    summaries = await services.share_states.summaries(
+        group_id, [(ids[name], index) for name in ids for index in wanted[name]]
+    )
+    begun = [
+        (name, index)
+        for name in ids
+        for index in wanted[name]
+        if _has_lag(summaries[ids[name], index])
+    ]
+    ends = await services.end_offsets.of(begun)
+    answer = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
+    for name, indexes in wanted.items():
+        is_denied = not _may(Operation.DESCRIBE, name, context, services)
+        answered = DescribeShareGroupOffsetsResponseTopic(
+            topic_name=name, topic_id=ids.get(name, ZERO_UUID)
+        )
+        for index in indexes:
+            partition = DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index, start_offset=_UNKNOWN
+            )
+            code = ErrorCode.NONE
+            if is_denied:
+                code = _DENIED
+            elif name in ids:
+                code = _fill(partition, summaries[ids[name], index], ends.get((name, index)))
+            partition.error_code = code
+            partition.error_message = None if code is ErrorCode.NONE else code.message
+            answered.partitions.append(partition)
+        answer.topics.append(answered)
+    return answer
+
+
+def _has_lag(summary: Summary | ErrorCode) -> bool:
+    """Whether anybody has begun to read: before that, nobody is behind."""
+    return isinstance(summary, Summary) and _UNKNOWN not in (
+        summary.start_offset,
+        summary.delivery_complete_count,
+    )
+
+
+def _fill(
+    partition: DescribeShareGroupOffsetsResponsePartition,
+    summary: Summary | ErrorCode,
+    end: int | ErrorCode | None,
+) -> ErrorCode:
+    """Say where the group stands. What has been delivered behind its start counts as read."""
+    if isinstance(summary, ErrorCode):
+        return summary
+    if isinstance(end, ErrorCode):
+        return end
+    partition.start_offset = summary.start_offset
+    partition.leader_epoch = summary.leader_epoch
+    if end is not None:
+        lag = end - summary.start_offset - summary.delivery_complete_count
+        partition.lag = max(lag, 0)
+    return ErrorCode.NONE
+
+
+# -- AlterShareGroupOffsets, DeleteShareGroupOffsets ----------------------------------------------
+
+
+async def handle_alter_share_group_offsets(
+    request: AlterShareGroupOffsetsRequest, context: RequestContext, services: Services
+) -> AlterShareGroupOffsetsResponse:
+    """Set where a group without members begins; needs READ on the group and its topics."""
+    code = _refusal(Operation.READ, request.group_id, context, services)
+    if code is not ErrorCode.NONE:
+        return AlterShareGroupOffsetsResponse(error_code=code, error_message=code.message)
+    denied, request.topics = _sort_out(request.topics, context, services)
+    response = AlterShareGroupOffsetsResponse()
+    if request.topics:
+        try:
+            found = await services.coordinators.call(request.group_id, request, context)
+        except ApiError as error:
+            found = AlterShareGroupOffsetsResponse(
+                error_code=error.code, error_message=error.message
+            )
+        assert isinstance(found, AlterShareGroupOffsetsResponse)
+        response = found
+    if not response.error_code:
+        response.responses += [
+            AlterShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name,
+                partitions=[
+                    AlterShareGroupOffsetsResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=_DENIED,
+                        error_message=_DENIED.message,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in denied
+        ]
+    return response
+
+
+async def handle_delete_share_group_offsets(
+    request: DeleteShareGroupOffsetsRequest, context: RequestContext, services: Services
+) -> DeleteShareGroupOffsetsResponse:
+    """Forget topics of a group without members; needs DELETE on the group, READ on the topics."""
+    code = _refusal(Operation.DELETE, request.group_id, context, services)
+    if code is not ErrorCode.NONE:
+        return DeleteShareGroupOffsetsResponse(error_code=code, error_message=code.message)
+    denied, request.topics = _sort_out(request.topics, context, services)
+    response = DeleteShareGroupOffsetsResponse()
+    if request.topics:
+        try:
+            found = await services.coordinators.call(request.group_id, request, context)
+        except ApiError as error:
+            found = DeleteShareGroupOffsetsResponse(
+                error_code=error.code, error_message=error.message
+            )
+        assert isinstance(found, DeleteShareGroupOffsetsResponse)
+        response = found
+    if not response.error_code:
+        response.responses += [
+            DeleteShareGroupOffsetsResponseTopic(
+                topic_name=topic.topic_name, error_code=_DENIED, error_message=_DENIED.message
+            )
+            for topic in denied
+        ]
+    return response
+
+
+def _sort_out(
+    topics: list[T], context: RequestContext, services: Services
+) -> tuple[list[T], list[T]]:
+    """Those that the asker may not read, and the others."""
+    denied: list[T] = []
+    allowed: list[T] = []
+    for topic in topics:
+        may = _may(Operation.READ, topic.topic_name, context, services)
+        (allowed if may else denied).append(topic)
+    return denied, allowed
+
+
+def _may(operation: Operation, name: str, context: RequestContext, services: Services) -> bool:
+    return services.authorizer.check(context, operation, ResourceType.TOPIC, name)

@@ -1,0 +1,220 @@
+"""Streams groups (KIP-1071): StreamsGroupHeartbeat (88, 0-1), StreamsGroupDescribe (89, 0-1),
+StreamsGroupTopologyDescriptionUpdate (93, 0).
+
+v1 of the heartbeat asks a member for the description of the whole topology, which comes by 93 and
+is shown by v1 of StreamsGroupDescribe (KIP-1331). Kafka has a plugin to keep it; here the
+coordinator does, in memory, and asks again when it has moved. StreamsGroupDescribe v1 also names
+the assignor.
+
+What a group does is decided in coordinator.group; here stand who may ask and see which topics, and
+how the internal topics come into being that a topology lacks. They are made with the rights of the
+member that asks, as if it had made them itself; what keeps them from being made stands in the
+answer, whose status says that they are missing until they are there.
+"""
+
+from typing import Final
+
+from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from cluster.metadata.features import STREAMS_VERSION
+from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
+from coordinator.group.streams_records import InternalTopic
+from coordinator.group.streams_topology import StatusCode
+from node.bus.reply import Reply
+from node.router.authorizer import Operation, ResourceType
+from node.router.context import RequestContext, Services
+from node.router.coordinators import CREATE_TIMEOUT_MS
+from node.router.handlers.groups import member_error
+from node.router.handlers.topics import fresh_topic_id, may_create
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.streams import (
+    DescribedGroup,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupTopologyDescriptionUpdateRequest,
+    StreamsGroupTopologyDescriptionUpdateResponse,
+)
+
+DESCRIPTION_BYTES_MAX: Final = 1 << 20
+"""Of a request with the description of a topology, which stays in memory."""
+
+
+async def handle_streams_group_heartbeat(
+    request: StreamsGroupHeartbeatRequest, context: RequestContext, services: Services
+) -> StreamsGroupHeartbeatResponse:
+    """A member joins, goes on or leaves."""
+    if not _is_on(services):
+        return _refused(ErrorCode.UNSUPPORTED_VERSION)
+    authorizer = services.authorizer
+    if not authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return _refused(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    for name in _topics_of(request):
+        if not authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            return _refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    try:
+        answer = await services.coordinators.call_for_member(request.group_id, request, context)
+    except ApiError as error:
+        return _refused(member_error(error.code), error.message)
+    assert isinstance(answer, StreamsAnswer)
+    if answer.missing:
+        await _create(answer, context, services)
+    return answer.response
+
+
+def _is_on(services: Services) -> bool:
+    return services.image.features.get(STREAMS_VERSION, 0) >= 1
+
+
+def _refused(code: ErrorCode, message: str | None = None) -> StreamsGroupHeartbeatResponse:
+    return StreamsGroupHeartbeatResponse(error_code=code, error_message=message or code.message)
+
+
+def _topics_of(request: StreamsGroupHeartbeatRequest) -> set[str]:
+    names: set[str] = set()
+    for part in () if request.topology is None else request.topology.subtopologies:
+        names.update(part.source_topics)
+        names.update(part.repartition_sink_topics)
+        names.update(topic.name for topic in part.repartition_source_topics)
+        names.update(topic.name for topic in part.state_changelog_topics)
+    return names
+
+
+async def _create(answer: StreamsAnswer, context: RequestContext, services: Services) -> None:
+    """Make the topics that are missing, or say why they cannot be made."""
+    denied = [t.name for t in answer.missing if not may_create(t.name, context, services)]
+    if denied:
+        _add(answer, f"; Unauthorized to CREATE on topics {', '.join(denied)}.")
+        return
+    command = CreateTopics(tuple(_new_topic(topic) for topic in answer.missing))
+    try:
+        reply = await services.controller.submit(command, CREATE_TIMEOUT_MS)
+    except ApiError as error:
+        _add(answer, f"; Creation failed: {error.message}")
+        return
+    assert isinstance(reply, TopicsReply)
+    failed = [
+        f"{result.name} ({result.error_message or ErrorCode(result.error_code).name})"
+        for result in reply.results
+        # Another member's heartbeat may have been quicker.
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    ]
+    if failed:
+        _add(answer, f"; Creation failed: {', '.join(failed)}.")
+
+
+def _new_topic(topic: InternalTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        fresh_topic_id(),
+        partition_count=topic.partition_count,
+        replication_factor=topic.replication_factor or -1,
+        configs=topic.configs,
+    )
+
+
+def _add(answer: StreamsAnswer, why: str) -> None:
+    for status in answer.response.status or ():
+        if status.status_code == StatusCode.MISSING_INTERNAL_TOPICS:
+            status.status_detail += why
+
+
+async def handle_streams_group_describe(
+    request: StreamsGroupDescribeRequest, context: RequestContext, services: Services
+) -> StreamsGroupDescribeResponse:
+    """Groups of which this node is the coordinator; each succeeds or fails by itself."""
+    if not _is_on(services):
+        code = ErrorCode.UNSUPPORTED_VERSION
+        return StreamsGroupDescribeResponse(
+            groups=[_undescribed(group_id, code) for group_id in request.group_ids]
+        )
+    waiting = [
+        services.coordinators.call(
+            group_id,
+            DescribeStreamsGroup(group_id, request.include_topology_description),
+            context,
+        )
+        if services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
+        else None
+        for group_id in request.group_ids
+    ]
+    groups: list[DescribedGroup] = []
+    for group_id, reply in zip(request.group_ids, waiting, strict=True):
+        described = await _described(group_id, reply, context, services)
+        if request.include_authorized_operations and not described.error_code:
+            described.authorized_operations = services.authorizer.authorized_operations(
+                context, ResourceType.GROUP, group_id
+            )
+        groups.append(described)
+    return StreamsGroupDescribeResponse(groups=groups)
+
+
+async def _described(
+    group_id: str, reply: Reply[object] | None, context: RequestContext, services: Services
+) -> DescribedGroup:
+    if reply is None:
+        return _undescribed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not group_id:
+        return _undescribed(group_id, ErrorCode.INVALID_GROUP_ID)
+    try:
+        described = await reply
+    except ApiError as error:
+        return _undescribed(group_id, error.code)
+    assert isinstance(described, DescribedGroup)
+    if described.error_code or _may_see(described, context, services):
+        return described
+    return _undescribed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def _undescribed(group_id: str, code: ErrorCode) -> DescribedGroup:
+    return DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
+
+
+def _may_see(described: DescribedGroup, context: RequestContext, services: Services) -> bool:
+    """Whether the asker may know of every topic of the topology."""
+    topology = described.topology
+    names: set[str] = set()
+    for part in () if topology is None else topology.subtopologies or ():
+        names.update(part.source_topics)
+        names.update(part.repartition_sink_topics)
+        names.update(topic.name for topic in part.repartition_source_topics)
+        names.update(topic.name for topic in part.state_changelog_topics)
+    return all(
+        services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        for name in names
+    )
+
+
+async def handle_streams_group_topology_description_update(
+    request: StreamsGroupTopologyDescriptionUpdateRequest,
+    context: RequestContext,
+    services: Services,
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    """A member describes its topology, as it was asked to."""
+    authorizer = services.authorizer
+    if not _is_on(services):
+        return _not_taken(ErrorCode.UNSUPPORTED_VERSION)
+    if not authorizer.check(context, Operation.READ, ResourceType.GROUP, request.group_id):
+        return _not_taken(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    if not request.group_id or not request.member_id:
+        what = "MemberId" if request.group_id else "GroupId"
+        return _not_taken(ErrorCode.INVALID_REQUEST, f"{what} can't be empty.")
+    if len(context.frame) > DESCRIPTION_BYTES_MAX:
+        return _not_taken(
+            ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED,
+            f"A description of more than {DESCRIPTION_BYTES_MAX} bytes is not kept.",
+        )
+    try:
+        response = await services.coordinators.call(request.group_id, request, context)
+    except ApiError as error:
+        return _not_taken(error.code, error.message)
+    assert isinstance(response, StreamsGroupTopologyDescriptionUpdateResponse)
+    return response
+
+
+def _not_taken(
+    code: ErrorCode, message: str | None = None
+) -> StreamsGroupTopologyDescriptionUpdateResponse:
+    return StreamsGroupTopologyDescriptionUpdateResponse(
+        error_code=code, error_message=message or code.message
+    )

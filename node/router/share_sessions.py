@@ -1,0 +1,147 @@
+"""Share sessions (KIP-932): which partitions a member of a share group fetches from this broker.
+
+A session belongs to a group, a member and this broker, and to the connection that spoke last: what
+the member holds is let go of when that connection ends. Epoch 0 opens one and takes the place of
+an earlier one, -1 closes it, any other must be the next. There are no more of them than
+`group.share.max.share.sessions`: unlike a fetch session, one that is refused cannot be done
+without.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.share import ShareAcknowledgeRequest, ShareFetchRequest
+
+FINAL_EPOCH = -1
+INITIAL_EPOCH = 0
+_EPOCH_MAX = 2**31 - 1
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's id."""
+
+    topic_id: bytes
+    partition: int
+
+
+@dataclass(slots=True, eq=False)
+class ShareSession:
+    """One member's partitions in the order in which they are served: those just served go last."""
+
+    group_id: str
+    member_id: str
+    connection_id: int
+    epoch: int = INITIAL_EPOCH
+    partitions: "OrderedDict[TopicPartition, None]" = field(default_factory=OrderedDict)
+    is_open: bool = True
+
+    def advance(self) -> None:
+        """The next request must have the next epoch, which is never 0 again."""
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+
+class ShareSessions:
+    """All share sessions of one router."""
+
+    def __init__(self, sessions_max: Callable[[], int]) -> None:
+        self._sessions_max = sessions_max
+        self._sessions: dict[tuple[str, str], ShareSession] = {}
+        self._by_connection: dict[int, set[ShareSession]] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def has_any(self, group_id: str) -> bool:
+        """Whether some member of the group has a session."""
+        return group_id in self._counts
+
+    def of_fetch(
+        self, request: ShareFetchRequest, group_id: str, member_id: str, connection_id: int
+    ) -> ShareSession:
+        """The session of a request: opened, advanced, or about to be closed, with the partitions
+        that it wants from now on. ApiError with the code that the whole request is answered."""
+        epoch = request.share_session_epoch
+        if epoch == INITIAL_EPOCH:
+            session = self._open(group_id, member_id, connection_id)
+        else:
+            session = self._next(group_id, member_id, connection_id, epoch)
+        if epoch != FINAL_EPOCH:
+            for topic in request.topics:
+                for asked in topic.partitions:
+                    session.partitions[TopicPartition(topic.topic_id, asked.partition_index)] = None
+            for forgotten in request.forgotten_topics_data:
+                for partition in forgotten.partitions:
+                    session.partitions.pop(TopicPartition(forgotten.topic_id, partition), None)
+        return session
+
+    def of_acknowledgement(
+        self, request: ShareAcknowledgeRequest, group_id: str, member_id: str, connection_id: int
+    ) -> ShareSession:
+        """The session of a request, advanced or about to be closed. ApiError as for a fetch; there
+        is nothing to acknowledge in a new session."""
+        if request.share_session_epoch == INITIAL_EPOCH:
+            raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+        return self._next(group_id, member_id, connection_id, request.share_session_epoch)
+
+    def close(self, session: ShareSession) -> None:
+        """The session ends; closing it twice does nothing."""
+        if not session.is_open:
+            return
+        session.is_open = False
+        del self._sessions[session.group_id, session.member_id]
+        self._part(session)
+        left = self._counts[session.group_id] - 1
+        if left:
+            self._counts[session.group_id] = left
+        else:
+            del self._counts[session.group_id]
+
+    def of_connection(self, connection_id: int) -> Iterable[ShareSession]:
+        """The sessions that end with the connection."""
+        return tuple(self._by_connection.get(connection_id, ()))
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _open(self, group_id: str, member_id: str, connection_id: int) -> ShareSession:
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            if len(self._sessions) >= self._sessions_max():
+                raise ApiError(ErrorCode.SHARE_SESSION_LIMIT_REACHED)
+            session = ShareSession(group_id, member_id, connection_id)
+            self._sessions[group_id, member_id] = session
+            self._by_connection.setdefault(connection_id, set()).add(session)
+            self._counts[group_id] = self._counts.get(group_id, 0) + 1
+        else:
+            # The client has lost count. What it holds it still holds.
+            session.epoch = INITIAL_EPOCH
+            session.partitions.clear()
+            self._adopt(session, connection_id)
+        session.advance()
+        return session
+
+    def _next(self, group_id: str, member_id: str, connection_id: int, epoch: int) -> ShareSession:
+        session = self._sessions.get((group_id, member_id))
+        if session is None:
+            raise ApiError(ErrorCode.SHARE_SESSION_NOT_FOUND)
+        if epoch != FINAL_EPOCH:
+            if epoch != session.epoch:
+                raise ApiError(ErrorCode.INVALID_SHARE_SESSION_EPOCH)
+            session.advance()
+        self._adopt(session, connection_id)
+        return session
+
+    def _adopt(self, session: ShareSession, connection_id: int) -> None:
+        if session.connection_id != connection_id:
+            self._part(session)
+            session.connection_id = connection_id
+            self._by_connection.setdefault(connection_id, set()).add(session)
+
+    def _part(self, session: ShareSession) -> None:
+        siblings = self._by_connection[session.connection_id]
+        siblings.discard(session)
+        if not siblings:
+            del self._by_connection[session.connection_id]

@@ -1,0 +1,66 @@
+"""Where partitions go, and how that is bounded."""
+
+import pytest
+
+from coordinator.group.records import CommittedOffset
+from coordinator.group.requests import Position
+from coordinator.group.rewind_moves import from_now, move_to, partitions_of, target_of
+from coordinator.group.rewind_records import NO_OFFSET, Move
+
+ID = bytes(15) + b"a"
+BEFORE = CommittedOffset(10, 2, "then")
+
+
+def position(offset: int | None = None, shift: int = 0) -> Position:
+    return Position(
+        topic="a",
+        topic_id=ID,
+        partition=1,
+        start_offset=5,
+        end_offset=20,
+        offset=offset,
+        shift=shift,
+        leader_epoch=3,
+        metadata="m",
+    )
+
+
+@pytest.mark.parametrize(
+    ("at", "offset"),
+    [
+        (position(7), 7),
+        (position(1), 5),
+        (position(21), 20),
+        (position(shift=-3), 7),
+        (position(shift=-30), 5),
+        (position(shift=100), 20),
+        (position(NO_OFFSET), NO_OFFSET),
+    ],
+)
+def test_offsets_stay_within_the_log(at: Position, offset: int) -> None:
+    assert move_to(at, BEFORE).offset == offset
+
+
+def test_what_was_committed_with_an_offset_goes_with_that_offset_only() -> None:
+    exact, clamped = move_to(position(7), BEFORE), move_to(position(1), BEFORE)
+    assert (exact.leader_epoch, exact.metadata) == (3, "m")
+    assert (clamped.leader_epoch, clamped.metadata) == (-1, "")
+
+
+def test_a_move_knows_where_it_began() -> None:
+    move = from_now(move_to(position(7), None), BEFORE)
+    assert (move.previous, move.previous_leader_epoch, move.previous_metadata) == (10, 2, "then")
+    assert from_now(move, None).previous == NO_OFFSET
+
+
+def test_a_move_to_nowhere_takes_the_offset_away() -> None:
+    assert target_of(Move("a", ID, 1, NO_OFFSET), 99) == ("a", 1, None)
+    topic, partition, committed = target_of(Move("a", ID, 1, 7, 3, "m"), 99)
+    assert (topic, partition) == ("a", 1)
+    assert committed == CommittedOffset(7, 3, "m", 99, topic_id=ID)
+
+
+def test_partitions_are_told_by_topic() -> None:
+    other = bytes(15) + b"b"
+    moves = [Move("a", ID, 1, 0), Move("b", other, 1, 0), Move("a", ID, 4, 0)]
+    assert partitions_of(moves) == {ID: {1, 4}, other: {1}}

@@ -1,0 +1,173 @@
+"""ShareGroupHeartbeat, row by row: who is let in, whose epoch counts, who leaves how."""
+
+import pytest
+
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from protocol.errors import ErrorCode
+from protocol.messages.share import ShareGroupHeartbeatResponse
+from tests.support.share_group_playbook import AT_ONCE, SESSION_MS, Sharer, ShareStage, settle
+
+
+def refused(stage: ShareStage, member_id: str, epoch: int, **given: object) -> int:
+    call = stage.share_call(member_id, epoch, **given)  # type: ignore[arg-type]  # as it is
+    return call.response(ShareGroupHeartbeatResponse).error_code
+
+
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "given"),
+    [
+        ("", 0, {"topics": ["a"]}),
+        ("", 1, {}),
+        ("m", 0, {"topics": ["a"], "group": ""}),
+        ("m", 0, {"topics": ["a"], "rack": ""}),
+        ("m", 0, {"topics": []}),
+        ("m", 0, {}),
+        ("m", -2, {}),
+        ("m", 0, {"topics": ["a"], "rack": "r" * 9_000}),
+    ],
+)
+def test_a_heartbeat_that_breaks_a_rule_is_an_invalid_request(
+    member_id: str, epoch: int, given: dict[str, object]
+) -> None:
+    stage = ShareStage()
+    assert refused(stage, member_id, epoch, **given) == ErrorCode.INVALID_REQUEST
+    assert stage.list_groups() == {}
+
+
+def test_a_partition_is_given_once_its_state_has_been_made() -> None:
+    stage = ShareStage({"a": 3})
+    joined = stage.share("m")
+    assert (joined.error_code, joined.member_id, joined.member_epoch) == (0, "m", 1)
+    assert stage.assigned(joined) == {}
+    stage.keep_states()
+    told = stage.share("m", 1)
+    assert (told.member_epoch, stage.assigned(told)) == (2, {"a": [0, 1, 2]})
+    assert stage.assigned(stage.share("m", 2)) is None
+
+
+def test_members_share_a_partition_if_there_are_more_of_them() -> None:
+    stage = ShareStage({"a": 1})
+    members = [Sharer(stage, name) for name in ("m", "n", "o")]
+    settle(stage, *members)
+    assert [member.reads for member in members] == [{"a": [0]}] * 3
+
+
+def test_a_member_that_goes_leaves_its_partitions_to_the_others() -> None:
+    stage = ShareStage({"a": 2})
+    members = [Sharer(stage, name) for name in ("m", "n")]
+    settle(stage, *members)
+    assert sorted(index for member in members for index in member.reads["a"]) == [0, 1]
+    left = stage.share("n", -1)
+    assert (left.error_code, left.member_id, left.member_epoch) == (0, "n", -1)
+    settle(stage, members[0])
+    assert members[0].reads == {"a": [0, 1]}
+
+
+def test_epochs_are_checked_against_the_members_own_and_its_previous_one() -> None:
+    stage = ShareStage()
+    stage.share("m")
+    stage.keep_states()
+    assert stage.share("m", 1).member_epoch == 2
+    # The answer may have been lost.
+    assert stage.share("m", 1).member_epoch == 2
+    assert refused(stage, "m", 3) == ErrorCode.FENCED_MEMBER_EPOCH
+    stage.share("n")
+    assert stage.share("m", 2).member_epoch == 3
+    assert refused(stage, "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_a_member_that_joins_again_is_told_its_whole_assignment() -> None:
+    stage = ShareStage({"a": 2})
+    member = Sharer(stage, "m")
+    settle(stage, member)
+    again = stage.share("m")
+    assert (again.member_epoch, stage.assigned(again)) == (member.epoch, {"a": [0, 1]})
+
+
+def test_members_of_groups_that_are_not_there_are_told_so() -> None:
+    stage = ShareStage()
+    for epoch in (1, -1):
+        assert refused(stage, "m", epoch) == ErrorCode.GROUP_ID_NOT_FOUND
+    stage.share("m")
+    for epoch in (1, -1):
+        assert refused(stage, "n", epoch) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_full_group_lets_nobody_in_and_goes_on_itself() -> None:
+    stage = ShareStage(settings=GroupSettings(share_size_max=1))
+    assert stage.share("m").error_code == ErrorCode.NONE
+    assert stage.share("n").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert refused(stage, "n", 4) == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.share("m", 1).error_code == ErrorCode.NONE
+
+
+def test_a_changed_subscription_starts_an_epoch_and_is_followed() -> None:
+    stage = ShareStage({"a": 1, "b": 1})
+    member = Sharer(stage, "m")
+    settle(stage, member)
+    epoch = stage.shares().epoch
+    changed = stage.share("m", member.epoch, topics=["b"])
+    assert (changed.member_epoch, stage.assigned(changed)) == (epoch + 1, {})
+    stage.keep_states()
+    assert stage.assigned(stage.share("m", changed.member_epoch)) == {"b": [0]}
+
+
+def test_a_silent_member_is_removed_when_its_session_ends() -> None:
+    stage = ShareStage()
+    stage.share("m")
+    stage.share("n")
+    stage.tick(SESSION_MS - 1)
+    stage.share("n", 2)
+    stage.tick(1)
+    assert [member_id for member_id, _ in stage.shares().members()] == ["n"]
+    assert refused(stage, "m", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_groups_own_session_and_interval_are_kept_to() -> None:
+    own = {"s": ConsumerGroupOverrides(session_timeout_ms=50_000, heartbeat_interval_ms=7_000)}
+    stage = ShareStage(settings=GroupSettings(share_overrides=own, share_assignment_interval_ms=0))
+    member = Sharer(stage, "m")
+    settle(stage, member)
+    assert member.beat().heartbeat_interval_ms == 7_000
+    stage.tick(49_999)
+    assert not stage.shares().is_empty
+    stage.tick(1)
+    assert stage.shares().is_empty
+
+
+def test_members_come_soon_while_something_is_on_the_way() -> None:
+    settings = GroupSettings(share_assignment_interval_ms=0, share_heartbeat_interval_ms=9_000)
+    stage = ShareStage(settings=settings)
+    stage.shard.crowd_count = 2_000
+    assert stage.share("m").heartbeat_interval_ms == 2_000
+    assert stage.share("m", 1).heartbeat_interval_ms == 2_000
+    stage.keep_states()
+    assert stage.share("m", 1).heartbeat_interval_ms == 2_000
+    assert stage.share("m", 2).heartbeat_interval_ms == 9_000
+
+
+def test_what_changes_within_an_interval_is_assigned_together() -> None:
+    stage = ShareStage({"a": 2}, settings=GroupSettings(share_assignment_interval_ms=100))
+    first = Sharer(stage, "m")
+    first.beat()
+    stage.keep_states()
+    first.beat()
+    second, third = Sharer(stage, "n"), Sharer(stage, "o")
+    second.beat()
+    third.beat()
+    group = stage.shares()
+    assert (group.epoch, group.target_epoch) == (4, 2)
+    stage.tick(100)
+    assert (group.epoch, group.target_epoch) == (4, 4)
+    settle(stage, first, second, third)
+    assert {member.epoch for member in (first, second, third)} == {4}
+    assert all(member.reads for member in (first, second, third))
+
+
+def test_a_heartbeat_of_a_member_at_rest_writes_nothing() -> None:
+    stage = ShareStage(settings=AT_ONCE)
+    member = Sharer(stage, "m")
+    settle(stage, member)
+    written = len(stage.log)
+    member.beat()
+    assert len(stage.log) == written

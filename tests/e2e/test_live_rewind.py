@@ -1,0 +1,494 @@
+"""Real consumers are rewound while they consume and records keep coming.
+
+Every record from the new position is delivered once more, in order; nothing outside of the named
+partitions is; and the undo brings the group back to where it was. Rewinding is asked for on the
+command line.
+"""
+
+import asyncio
+import json
+import shutil
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from click.testing import CliRunner
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+
+from node.cli.main import cli
+from node.embedded import EmbeddedBroker
+from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.share import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from tests.e2e.cluster import running_cluster
+from tests.e2e.conftest import Report
+from tests.support.java import run_java_tool, why_no_java_tools
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
+
+JAVA = Path(__file__).parents[1] / "conformance" / "java"
+WHY_NO_JAVA = why_no_java_tools() or ("" if shutil.which("javac") else "needs javac on the PATH")
+PARTITIONS = 4
+REWOUND = (1, 2)
+NEW_POSITION = 20
+RECORDS_BEFORE = 100
+PAUSE_S = 0.01
+"""Between two records of a partition."""
+FAST: Mapping[str, str | int] = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
+LIBRDKAFKA: Mapping[str, Mapping[str, str | int]] = {
+    "range": {"partition.assignment.strategy": "range", **FAST},
+    "cooperative-sticky": {"partition.assignment.strategy": "cooperative-sticky", **FAST},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+class Deliveries:
+    """The offsets that were delivered, by partition, in the order in which they were."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[int, list[int]] = {index: [] for index in range(PARTITIONS)}
+
+    def add(self, partition: int, offset: int) -> None:
+        self.offsets[partition].append(offset)
+
+    def forget(self) -> None:
+        """What counts begins now: how the members came together does not."""
+        for offsets in self.offsets.values():
+            del offsets[:-1]
+
+    @property
+    def jumps(self) -> dict[int, list[tuple[int, int]]]:
+        """Where the offset after one was not the next."""
+        return {
+            partition: [(one, other) for one, other in pairwise(offsets) if other != one + 1]
+            for partition, offsets in self.offsets.items()
+        }
+
+    def have_come(self, count: int) -> bool:
+        """Whether so many were delivered of every partition."""
+        return all(len(offsets) >= count for offsets in self.offsets.values())
+
+
+@contextmanager
+def running(*targets: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Run these until the block is left; each is told to stop and waited for."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=target, args=(stop,)) for target in targets]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+
+
+def producer_of(node: EmbeddedBroker, topic: str) -> Callable[[threading.Event], None]:
+    """Sends a record to every partition again and again."""
+
+    def produce(stop: threading.Event) -> None:
+        producer = Producer({"bootstrap.servers": node.bootstrap_servers, "linger.ms": 0})
+        while not stop.wait(PAUSE_S):
+            for partition in range(PARTITIONS):
+                producer.produce(topic, b"x", partition=partition)
+            producer.poll(0)
+        producer.flush(10)
+
+    return produce
+
+
+def confluent_of(
+    node: EmbeddedBroker, topic: str, kind: str, seen: Deliveries
+) -> Callable[[threading.Event], None]:
+    """A member of confluent-kafka."""
+
+    def consume(stop: threading.Event) -> None:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": node.bootstrap_servers,
+                "group.id": topic,
+                "auto.offset.reset": "earliest",
+                "auto.commit.interval.ms": 100,
+                "log_level": 0,
+                **LIBRDKAFKA[kind],
+            }
+        )
+        consumer.subscribe([topic])
+        while not stop.is_set():
+            message = consumer.poll(0.05)
+            if message is not None and message.error() is None:
+                partition, offset = message.partition(), message.offset()
+                assert partition is not None
+                assert offset is not None
+                seen.add(partition, offset)
+        consumer.close()
+
+    return consume
+
+
+def aiokafka_of(
+    node: EmbeddedBroker, topic: str, seen: Deliveries
+) -> Callable[[threading.Event], None]:
+    """A member of aiokafka."""
+
+    async def consume(stop: threading.Event) -> None:
+        consumer = AIOKafkaConsumer(
+            topic,
+            bootstrap_servers=node.bootstrap_servers,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=100,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=10_000,
+        )
+        await consumer.start()
+        while not stop.is_set():
+            batches = await consumer.getmany(timeout_ms=50)
+            for partition, messages in batches.items():
+                for message in messages:
+                    seen.add(partition.partition, message.offset)
+        await consumer.stop()
+
+    return lambda stop: asyncio.run(consume(stop))
+
+
+def odradek(node: EmbeddedBroker, *arguments: str) -> dict[int, tuple[int, int]]:
+    """A command about a group; (previous, actual) offset by partition."""
+    ran = CliRunner().invoke(cli, ["group", *arguments, "-b", node.bootstrap_servers, "-o", "json"])
+    assert ran.exit_code == 0, ran.stderr
+    return {
+        row["partition"]: (row["previous_offset"], row["actual_offset"])
+        for row in json.loads(ran.stdout)
+    }
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    settings = {"group.initial.rebalance.delay.ms": "0"}
+    with EmbeddedBroker(tmp_path_factory.mktemp("node"), settings=settings) as node:
+        yield node
+
+
+@pytest.mark.parametrize("kind", [*LIBRDKAFKA, "aiokafka"])
+def test_a_group_that_consumes_is_rewound_and_brought_back(
+    node: EmbeddedBroker, kind: str, report: Report
+) -> None:
+    """Issue 5: "every record from the new position is seen again, none outside the named
+    partitions, the undo restores"."""
+    topic = f"rewound-{kind}"
+    seen = Deliveries()
+    node.create_topic(topic, partitions=PARTITIONS)
+    if kind == "aiokafka":
+        members = [aiokafka_of(node, topic, seen) for _ in range(2)]
+    else:
+        members = [confluent_of(node, topic, kind, seen) for _ in range(2)]
+    with running(producer_of(node, topic), *members):
+        wait_until(lambda: seen.have_come(RECORDS_BEFORE), what="the group consumes", timeout_s=60)
+        seen.forget()
+        named = f"{topic}:{','.join(str(index) for index in REWOUND)}"
+        started = time.monotonic()
+        rewound = odradek(node, "rewind", topic, "-t", named, "--to", str(NEW_POSITION))
+        report(f"rewound in {1000 * (time.monotonic() - started):.0f} ms")
+        assert {index: offset for index, (_, offset) in rewound.items()} == dict.fromkeys(
+            REWOUND, NEW_POSITION
+        )
+        wait_until(
+            lambda: all(
+                any(jump[1] == NEW_POSITION for jump in seen.jumps[index])
+                and seen.offsets[index][-1] > rewound[index][0]
+                for index in REWOUND
+            ),
+            what="what was rewound is read again",
+            timeout_s=60,
+        )
+        undone = odradek(node, "undo", topic)
+        wait_until(
+            lambda: all(len(seen.jumps[index]) == 2 for index in REWOUND),
+            what="the undo is read from",
+            timeout_s=60,
+        )
+        reached = max(seen.offsets[0][-1], seen.offsets[3][-1])
+        wait_until(
+            lambda: all(offsets[-1] > reached + 20 for offsets in seen.offsets.values()),
+            what="everything goes on",
+            timeout_s=60,
+        )
+    assert {index: offset for index, (_, offset) in undone.items()} == {
+        index: before for index, (before, _) in rewound.items()
+    }
+    for index in range(PARTITIONS):
+        if index not in REWOUND:
+            assert seen.jumps[index] == [], f"partition {index} was not named"
+            continue
+        first, second = seen.jumps[index]
+        assert (first[0] + 1, first[1]) == (rewound[index][0], NEW_POSITION)
+        assert (second[0] + 1, second[1]) == (undone[index][0], rewound[index][0])
+
+
+def test_a_tool_that_sets_offsets_rewinds_a_group_that_allows_it(node: EmbeddedBroker) -> None:
+    """Any admin client's way to set offsets, which Kafka refuses while a group has members."""
+    topic = group = "by-commit"
+    node.create_topic(topic, partitions=PARTITIONS)
+    seen = Deliveries()
+    admin = AdminClient({"bootstrap.servers": node.bootstrap_servers})
+    offsets = [TopicPartition(topic, index, NEW_POSITION) for index in REWOUND]
+
+    def errors() -> set[str]:
+        [future] = admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=30
+        ).values()
+        found = future.result().topic_partitions
+        return {at.error.name() for at in found if at.error is not None}
+
+    member = confluent_of(node, topic, "consumer", seen)
+    with running(producer_of(node, topic), member):
+        wait_until(lambda: seen.have_come(RECORDS_BEFORE), what="the group consumes", timeout_s=60)
+        assert errors() == {"UNKNOWN_MEMBER_ID"}
+        enable = "group.rewind.by.commit.enable=true"
+        where = ("-b", node.bootstrap_servers)
+        told = CliRunner().invoke(cli, ["config", "set", "group", group, enable, *where])
+        assert told.exit_code == 0, told.stderr
+        wait_until(lambda: not errors(), what="the commit rewinds the group", timeout_s=30)
+        wait_until(
+            lambda: all(
+                NEW_POSITION in [other for _, other in seen.jumps[index]] for index in REWOUND
+            ),
+            what="what was rewound is read again",
+            timeout_s=60,
+        )
+        assert seen.jumps[0] == seen.jumps[3] == []
+
+
+class ShareMember:
+    """A member of a share group by hand: Python clients know no share groups yet."""
+
+    def __init__(self, node: EmbeddedBroker, group: str, topic: str) -> None:
+        self.group = group
+        self.wire = WireClient(node.bootstrap_servers)
+        self.member_id = str(uuid.uuid4())
+        self.member_epoch = self.session_epoch = 0
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+        self.topic_id = node.ask(request, MetadataResponse).topics[0].topic_id
+        self.topic = topic
+        # The first one to ask has the coordinator's topic made.
+        find = FindCoordinatorRequest(coordinator_keys=[group])
+        wait_until(
+            lambda: not self.wire.ask(find, 4, FindCoordinatorResponse).coordinators[0].error_code,
+            what="the group has a coordinator",
+            timeout_s=30,
+        )
+
+    def beat(self) -> bool:
+        """Go on being a member; whether both partitions were given to it."""
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            member_epoch=self.member_epoch,
+            subscribed_topic_names=[self.topic],
+        )
+        answer = self.wire.ask(request, 1, ShareGroupHeartbeatResponse)
+        assert not answer.error_code, answer
+        self.member_epoch = answer.member_epoch
+        given = answer.assignment.topic_partitions if answer.assignment else []
+        return any(len(topic.partitions) == 2 for topic in given)
+
+    def fetch(self) -> dict[int, list[int]]:
+        """Lock what there is; the offsets by partition."""
+        request = ShareFetchRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.session_epoch,
+            max_wait_ms=200,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            max_records=100,
+            batch_size=100,
+            topics=[
+                FetchTopic(
+                    topic_id=self.topic_id,
+                    partitions=[FetchPartition(partition_index=index) for index in (0, 1)],
+                )
+            ]
+            if self.session_epoch == 0
+            else [],
+        )
+        self.session_epoch += 1
+        answer = self.wire.ask(request, 2, ShareFetchResponse)
+        assert not answer.error_code, answer
+        return {
+            partition.partition_index: [
+                offset
+                for each in partition.acquired_records
+                for offset in range(each.first_offset, each.last_offset + 1)
+            ]
+            for topic in answer.responses
+            for partition in topic.partitions
+        }
+
+    def accept(self, partition: int, first: int, last: int) -> ErrorCode:
+        """Acknowledge [first, last]."""
+        batch = AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
+        request = ShareAcknowledgeRequest(
+            group_id=self.group,
+            member_id=self.member_id,
+            share_session_epoch=self.session_epoch,
+            topics=[
+                AcknowledgeTopic(
+                    topic_id=self.topic_id,
+                    partitions=[
+                        AcknowledgePartition(
+                            partition_index=partition, acknowledgement_batches=[batch]
+                        )
+                    ],
+                )
+            ],
+        )
+        self.session_epoch += 1
+        answer = self.wire.ask(request, 2, ShareAcknowledgeResponse)
+        assert not answer.error_code, answer
+        return ErrorCode(answer.responses[0].partitions[0].error_code)
+
+    def fetch_until(self, partition: int, last: int) -> dict[int, list[int]]:
+        """Everything up to a record of a partition."""
+        found: dict[int, list[int]] = {0: [], 1: []}
+        deadline = time.monotonic() + 30
+        while last not in found[partition]:
+            assert time.monotonic() < deadline, found
+            for index, offsets in self.fetch().items():
+                found[index] += offsets
+        return found
+
+
+def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker) -> None:
+    """B.14: "set start offset with state epoch +1 per partition, in-flight locks dropped (121 for
+    late acks)"."""
+    topic = group = "shared"
+    node.create_topic(topic, partitions=2)
+    where = ("-b", node.bootstrap_servers)
+    told = CliRunner().invoke(
+        cli, ["config", "set", "group", group, "share.auto.offset.reset=earliest", *where]
+    )
+    assert told.exit_code == 0, told.stderr
+    producer = Producer({"bootstrap.servers": node.bootstrap_servers})
+    for number in range(20):
+        producer.produce(topic, b"x", partition=number % 2)
+    assert producer.flush(30) == 0
+    member = ShareMember(node, group, topic)
+    wait_until(member.beat, what="the member has its partitions", timeout_s=30)
+    first = member.fetch_until(1, 9)
+    if 9 not in first[0]:
+        first[0] += member.fetch_until(0, 9)[0]
+    assert first == {0: list(range(10)), 1: list(range(10))}
+    assert member.accept(0, 0, 9) is ErrorCode.NONE
+    assert member.accept(1, 0, 5) is ErrorCode.NONE
+    assert odradek(node, "rewind", group, "-t", f"{topic}:1", "--to", "2") == {1: (6, 2)}
+    # What is locked still is not the member's any more.
+    assert member.accept(1, 6, 9) is ErrorCode.INVALID_RECORD_STATE
+    again = member.fetch_until(1, 9)
+    assert again == {0: [], 1: list(range(2, 10))}
+    assert member.accept(1, 2, 9) is ErrorCode.NONE
+    assert odradek(node, "undo", group) == {1: (10, 6)}
+    assert member.fetch_until(1, 9)[1] == [6, 7, 8, 9]
+    member.wire.close()
+
+
+def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reach(
+    tmp_path: Path,
+) -> None:
+    """The group's coordinator leads one partition of three at most; the others are asked."""
+    with running_cluster(tmp_path, settings={"auto.leader.rebalance.enable": "false"}) as nodes:
+        nodes.create_at("t", [[0], [1], [2]])
+        producer = Producer({"bootstrap.servers": nodes.bootstrap_servers})
+        for number in range(30):
+            producer.produce("t", b"x", partition=number % 3, timestamp=1_000 + number)
+        assert producer.flush(30) == 0
+        consumer = Consumer({"bootstrap.servers": nodes.bootstrap_servers, "group.id": "g"})
+        consumer.commit(
+            offsets=[TopicPartition("t", index, 10) for index in range(3)], asynchronous=False
+        )
+        consumer.close()
+        for node_id, arguments, offset in (
+            (0, ("--to", "4"), 4),
+            (1, ("--to-datetime", "1018"), 6),
+            (2, ("--to", "latest"), 10),
+        ):
+            moved = odradek(nodes[node_id], "rewind", "g", "-t", "t", *arguments)
+            assert {index: to for index, (_, to) in moved.items()} == dict.fromkeys(
+                range(3), offset
+            )
+
+
+@pytest.mark.java
+@pytest.mark.skipif(bool(WHY_NO_JAVA), reason=WHY_NO_JAVA or "Java is there")
+def test_kafkas_own_consumers_of_every_kind_are_rewound(
+    tmp_path: Path, node: EmbeddedBroker
+) -> None:
+    """Eager, sticky, cooperative, of the consumer protocol, and sharing."""
+    kinds, count, to = ("range", "sticky", "cooperative", "consumer", "share"), 30, 12
+    producer = Producer({"bootstrap.servers": node.bootstrap_servers})
+    where = ("-b", node.bootstrap_servers)
+    for kind in kinds:
+        node.create_topic(kind, partitions=PARTITIONS)
+        for number in range(count * PARTITIONS):
+            producer.produce(kind, b"x", partition=number % PARTITIONS)
+    assert producer.flush(30) == 0
+    reset = ["config", "set", "group", "share", "share.auto.offset.reset=earliest", *where]
+    assert CliRunner().invoke(cli, reset).exit_code == 0
+    expected = count * PARTITIONS + len(REWOUND) * (count - to)
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(
+            run_java_tool,
+            str(JAVA / "RewoundConsumers.java"),
+            *(node.bootstrap_servers, str(expected)),
+            directory=tmp_path,
+        )
+
+        def has_read_all(kind: str) -> bool:
+            plan = odradek(node, "rewind", kind, "-t", kind, "--to", "0", "--dry-run")
+            return [before for before, _ in plan.values()] == [count] * PARTITIONS
+
+        for kind in kinds:
+            wait_until(partial(has_read_all, kind), what=f"{kind} has read all", timeout_s=60)
+            named = f"{kind}:{','.join(str(index) for index in REWOUND)}"
+            rewound = odradek(node, "rewind", kind, "-t", named, "--to", str(to))
+            assert rewound == dict.fromkeys(REWOUND, (count, to))
+        ended = run.result()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [line.split() for line in ended.stdout.splitlines()]
+    for kind in kinds:
+        times = Counter(
+            (int(line[2]), int(line[3])) for line in lines if line[:2] == ["RECORD", kind]
+        )
+        for index in range(PARTITIONS):
+            for offset in range(count):
+                is_twice = index in REWOUND and offset >= to
+                assert times[index, offset] == 1 + is_twice, f"{kind}: {index}@{offset}"

@@ -1,0 +1,226 @@
+"""SIGKILL of the router that leads a share group's partition, while acknowledgements are under way.
+
+A member acknowledges what it holds, and the router is killed before it has answered: what was
+answered stays, what was not comes again, and nothing stands still. Over the wire, so that it is
+known what was answered.
+"""
+
+import time
+
+import pytest
+
+from node.embedded import EmbeddedBroker
+from protocol.errors import ErrorCode
+from protocol.messages.configs import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.share import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    FetchPartition,
+    FetchTopic,
+    ShareAcknowledgeRequest,
+    ShareAcknowledgeResponse,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from protocol.types import Uuid
+from tests.conformance.dialogue import batch_of, produce
+from tests.e2e.conftest import Report, StartNode
+from tests.support.waiting import wait_until
+from tests.support.wire import ClosedByPeer, WireClient
+
+pytestmark = pytest.mark.slow
+
+TOPIC, GROUP, MEMBER = "orders", "shippers", "AAAAAAAAAAAAAAAAAAAAAQ"
+COUNT = 600
+AT_ONCE = 20
+WAIT_S = 60.0
+RETRIED = frozenset(
+    {
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+
+
+class Member:
+    """One member over one connection after another. `done` are the offsets of which the broker has
+    said that they are acknowledged."""
+
+    def __init__(self, node: EmbeddedBroker, topic_id: Uuid) -> None:
+        self._node = node
+        self._topic_id = topic_id
+        self._wire: WireClient | None = None
+        self._epoch = 0
+        self.done: set[int] = set()
+        self.doubtful: set[int] = set()
+        """Acknowledged without an answer: they may come again, or not."""
+        self.deliveries: dict[int, int] = {}
+
+    def connection(self) -> WireClient:
+        if self._wire is None:
+            self._wire = WireClient(self._node.bootstrap_servers)
+            self._epoch = 0
+        return self._wire
+
+    def lose(self) -> None:
+        """The connection is gone, and its session with it."""
+        if self._wire is not None:
+            self._wire.close()
+        self._wire = None
+
+    def join(self) -> None:
+        """Be a member, so that the group's state is initialised; until that is so."""
+
+        def is_in() -> bool:
+            request = ShareGroupHeartbeatRequest(
+                group_id=GROUP, member_id=MEMBER, subscribed_topic_names=[TOPIC]
+            )
+            find = FindCoordinatorRequest(coordinator_keys=[GROUP])
+            try:
+                # Asked for the first time, it has the topic made in which groups stand.
+                self.connection().ask(find, 4, FindCoordinatorResponse)
+                answer = self.connection().ask(request, 1, ShareGroupHeartbeatResponse)
+            except (ClosedByPeer, OSError):
+                self.lose()
+                return False
+            assert answer.error_code in RETRIED | {ErrorCode.NONE}, answer
+            return answer.error_code == ErrorCode.NONE
+
+        wait_until(is_in, timeout_s=WAIT_S, what="the member is in the group")
+
+    def acquire(self) -> list[AcknowledgementBatch]:
+        """What is held now, as acceptance of all of it."""
+        request = ShareFetchRequest(
+            group_id=GROUP,
+            member_id=MEMBER,
+            share_session_epoch=self._epoch,
+            max_wait_ms=200,
+            min_bytes=1,
+            max_records=AT_ONCE,
+            batch_size=AT_ONCE,
+            share_acquire_mode=1,
+            topics=[
+                FetchTopic(topic_id=self._topic_id, partitions=[FetchPartition(partition_index=0)])
+            ]
+            if self._epoch == 0
+            else [],
+        )
+        answer = self.connection().ask(request, 2, ShareFetchResponse)
+        assert answer.error_code == ErrorCode.NONE, answer
+        self._epoch += 1
+        held = []
+        for topic in answer.responses:
+            for data in topic.partitions:
+                # Right after a restart a router may not know its partitions yet.
+                assert data.error_code in (ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER), data
+                for found in data.acquired_records:
+                    offsets = range(found.first_offset, found.last_offset + 1)
+                    again = self.done.intersection(offsets)
+                    assert not again, f"acknowledged, and delivered again: {sorted(again)}"
+                    for offset in offsets:
+                        self.deliveries[offset] = self.deliveries.get(offset, 0) + 1
+                    held.append(
+                        AcknowledgementBatch(
+                            first_offset=found.first_offset,
+                            last_offset=found.last_offset,
+                            acknowledge_types=[1],
+                        )
+                    )
+        return held
+
+    def post(self, held: list[AcknowledgementBatch]) -> None:
+        """Acknowledge, without waiting for the answer."""
+        request = ShareAcknowledgeRequest(
+            group_id=GROUP,
+            member_id=MEMBER,
+            share_session_epoch=self._epoch,
+            topics=[
+                AcknowledgeTopic(
+                    topic_id=self._topic_id,
+                    partitions=[AcknowledgePartition(acknowledgement_batches=held)],
+                )
+            ],
+        )
+        self._epoch += 1
+        self.connection().post(request, 2)
+
+    def receive(self, held: list[AcknowledgementBatch]) -> None:
+        """The answer, if it comes."""
+        offsets = {
+            offset for batch in held for offset in range(batch.first_offset, batch.last_offset + 1)
+        }
+        try:
+            answer = self.connection().receive(ShareAcknowledgeResponse)
+        except (ClosedByPeer, OSError):
+            self.doubtful |= offsets
+            raise
+        assert answer.error_code == ErrorCode.NONE, answer
+        [[data]] = [topic.partitions for topic in answer.responses]
+        if data.error_code == ErrorCode.NONE:
+            self.done |= offsets
+
+
+@pytest.mark.slow
+def test_no_acknowledged_record_comes_again_and_none_is_lost_when_the_router_is_killed(
+    start_node: StartNode, report: Report
+) -> None:
+    node = start_node()
+    node.create_topic(TOPIC, partitions=1)
+    with WireClient(node.bootstrap_servers) as wire:
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+        [topic] = wire.ask(asked, 12, MetadataResponse).topics
+        earliest = IncrementalAlterableConfig(name="share.auto.offset.reset", value="earliest")
+        changed = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsResource(
+                    resource_type=32, resource_name=GROUP, configs=[earliest]
+                )
+            ]
+        )
+        wire.ask(changed, 1, IncrementalAlterConfigsResponse)
+        for _ in range(COUNT // 50):
+            assert produce(wire, TOPIC, batch_of(*[b"v"] * 50)).error_code == ErrorCode.NONE
+    member = Member(node, topic.topic_id)
+    member.join()
+    kills = [COUNT // 3, 2 * COUNT // 3]
+    took: list[str] = []
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        assert time.monotonic() < deadline, f"stuck after {len(member.done)} of {COUNT}"
+        try:
+            held = member.acquire()
+            if not held:
+                if len(member.done | member.doubtful) == COUNT:
+                    break
+                continue
+            member.post(held)
+            if kills and len(member.done) >= kills[0]:
+                kills.pop(0)
+                began = time.monotonic()
+                node.kill_process("router-0")
+                member.receive(held)
+            else:
+                began = 0.0
+                member.receive(held)
+        except (ClosedByPeer, OSError):
+            member.lose()
+            node.wait_until_ready()
+            member.join()
+            took.append(f"{time.monotonic() - began:.2f}")
+    assert kills == []
+    assert member.done | member.doubtful == set(range(COUNT))
+    # What was not answered was not always lost: then it does not come again, and counts.
+    assert member.acquire() == []
+    member.lose()
+    report(f"seconds from the kill until the member was back: {', '.join(took)}")

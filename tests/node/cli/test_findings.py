@@ -1,0 +1,350 @@
+"""What is found about groups and partitions: facts, as sentences, with what to do."""
+
+from dataclasses import replace
+
+import pytest
+
+from node.cli.findings import (
+    IDLE_MS,
+    OFTEN_COUNT,
+    UNCOMMITTED_MS,
+    OpenTransaction,
+    PartitionView,
+    about_group,
+    about_partition,
+    about_reading,
+    duration_text,
+    why_nobody_reads,
+)
+from protocol.messages.insight import (
+    ExplainedCommit,
+    ExplainedCommits,
+    ExplainedEvent,
+    ExplainedGroup,
+    ExplainedLock,
+    ExplainedMember,
+    ExplainedReader,
+    ExplainedSharing,
+    ExplainedTopic,
+)
+
+NOW_MS = 1_700_000_000_000
+PLACE = ("t", 0)
+VIEW = PartitionView(
+    place=PLACE,
+    leader=1,
+    replicas=(1,),
+    in_sync=(1,),
+    log_start_offset=0,
+    last_stable_offset=10,
+    high_watermark=10,
+    log_end_offset=10,
+)
+
+
+def member(**given: object) -> ExplainedMember:
+    owned = [ExplainedTopic(name="t", partitions=[0])]
+    found = ExplainedMember(
+        member_id="m", client_id="app", client_host="/10.0.0.1", state="stable", owned=owned
+    )
+    for name, value in given.items():
+        setattr(found, name, value)
+    return found
+
+
+def group(*members: ExplainedMember, committed: int | None = 4, **given: object) -> ExplainedGroup:
+    commits = []
+    if committed is not None:
+        commit = ExplainedCommit(
+            partition_index=0, committed_offset=committed, committed_at=NOW_MS - 1_000
+        )
+        commits = [ExplainedCommits(name="t", partitions=[commit])]
+    found = ExplainedGroup(
+        group_id="g",
+        group_type="consumer",
+        group_state="Stable" if members else "Empty",
+        members=list(members),
+        commits=commits,
+    )
+    for name, value in given.items():
+        setattr(found, name, value)
+    return found
+
+
+def reader(**given: object) -> ExplainedReader:
+    found = ExplainedReader(client_id="app", client_host="/10.0.0.1", offset=4)
+    for name, value in given.items():
+        setattr(found, name, value)
+    return found
+
+
+def reading(found: ExplainedGroup, view: PartitionView = VIEW) -> list[str]:
+    return [finding.what for finding in about_reading(found, {PLACE: view}, NOW_MS)]
+
+
+# -- groups ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(0, "0 ms"), (1_999, "1999 ms"), (2_000, "2 s"), (150_000, "2 min"), (8_000_000, "2 h")],
+)
+def test_durations_are_as_precise_as_a_sentence_can_bear(duration_ms: int, text: str) -> None:
+    assert duration_text(duration_ms) == text
+
+
+def test_a_group_without_members_does_not_read() -> None:
+    assert why_nobody_reads(group()) == ["the group has no members: nobody reads"]
+    [finding] = about_group(group(), NOW_MS)
+    assert finding.what == "The group has no members: nobody reads."
+    assert finding.advice == "Start its consumers."
+    [ephemeral] = about_group(group(ttl_ms=60_000), NOW_MS)
+    assert "ephemeral" in ephemeral.what
+
+
+def test_a_group_at_rest_is_no_finding() -> None:
+    assert about_group(group(member()), NOW_MS) == []
+    assert why_nobody_reads(group(member())) == []
+
+
+def test_the_initial_delay_is_told_with_the_key_that_says_it() -> None:
+    waiting = group(
+        member(state="joined"),
+        group_state="PreparingRebalance",
+        wait="for more members to come, as group.initial.rebalance.delay.ms says",
+        since=NOW_MS - 1_000,
+        deadline=NOW_MS + 2_000,
+    )
+    [finding] = about_group(waiting, NOW_MS)
+    assert "waits 2 s more" in finding.what
+    assert "group.initial.rebalance.delay.ms=0" in finding.advice
+    assert why_nobody_reads(waiting)[0].startswith("the group is in PreparingRebalance")
+
+
+@pytest.mark.parametrize(
+    ("wait", "what"),
+    [
+        ("for its members to join", "to join"),
+        ("for its members to ask for their assignments", "to ask for their assignments"),
+    ],
+)
+def test_who_holds_up_a_rebalance_is_named(wait: str, what: str) -> None:
+    late = member(member_id="late", deadline=NOW_MS + 48_000)
+    waiting = group(member(), late, wait=wait, since=NOW_MS - 12_000, deadline=NOW_MS + 48_000)
+    [finding] = about_group(waiting, NOW_MS)
+    assert finding.what == (
+        f"A rebalance began 12 s ago and waits for 1 of 2 members {what}: late (app at 10.0.0.1)."
+        " Who has not come in 48 s is put out."
+    )
+    assert "max.poll.interval.ms" in finding.advice
+
+
+def test_who_keeps_partitions_that_others_wait_for_is_named() -> None:
+    keeping = member(
+        to_give_up=[ExplainedTopic(name="t", partitions=[3, 4])], deadline=NOW_MS + 20_000
+    )
+    [finding] = about_group(group(keeping), NOW_MS)
+    assert finding.what == (
+        "m (app at 10.0.0.1) has not given up t-3, t-4 yet, and is put out in 20 s; others wait"
+        " for them."
+    )
+
+
+def test_who_has_not_come_for_its_assignment_is_named_after_a_while() -> None:
+    behind = member(state="has not heard of the newest assignment")
+    assert about_group(group(behind, since=NOW_MS - IDLE_MS + 1), NOW_MS) == []
+    [finding] = about_group(group(behind, since=NOW_MS - IDLE_MS), NOW_MS)
+    assert "has not come for the assignment" in finding.what
+
+
+def test_rebalances_that_come_too_often_are_told_with_their_cause() -> None:
+    started = [
+        ExplainedEvent(at=NOW_MS - at, kind="rebalance started", reason=f"reason {at}")
+        for at in range(OFTEN_COUNT, 0, -1)
+    ]
+    silent = ExplainedEvent(at=NOW_MS, kind="member left", reason="m no heartbeat for 45000 ms")
+    assert about_group(group(member(), events=started[1:]), NOW_MS) == []
+    [finding] = about_group(group(member(), events=[*started, silent]), NOW_MS)
+    assert finding.what.startswith(
+        "The group has rebalanced 5 times in 5 min, last because: reason 1"
+    )
+    assert "session.timeout.ms" in finding.advice
+    assert about_group(group(member(), events=started), NOW_MS + 3_600_000) == []
+
+
+# -- partitions -----------------------------------------------------------------------------------
+
+
+def told(view: PartitionView) -> list[str]:
+    return [finding.what for finding in about_partition(view)]
+
+
+def test_a_partition_in_order_is_no_finding() -> None:
+    assert about_partition(VIEW) == []
+
+
+def test_a_partition_without_a_leader_names_whom_to_start() -> None:
+    view = PartitionView(place=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
+    [finding] = about_partition(view)
+    assert "t-0 has no leader" in finding.what
+    assert finding.advice == "Start broker 2."
+
+
+def test_a_leader_that_does_not_answer_is_told() -> None:
+    [what] = told(PartitionView(place=PLACE, leader=3, replicas=(3,), in_sync=(3,)))
+    assert what == "Broker 3, which leads t-0, did not answer."
+
+
+def test_too_few_replicas_in_sync_are_told_with_what_that_holds_up() -> None:
+    view = replace(VIEW, replicas=(1, 2, 3), in_sync=(1,), min_in_sync=2, log_end_offset=12)
+    [finding] = about_partition(view)
+    assert "1 replicas in sync and needs 2" in finding.what
+    assert "2 records cannot be read yet" in finding.what
+    assert finding.advice.startswith("Start broker 2, 3")
+
+
+def test_a_transaction_that_holds_readers_up_is_named_with_its_age() -> None:
+    held = OpenTransaction(
+        producer_id=7,
+        since_offset=6,
+        silent_ms=5_000,
+        transactional_id="etl",
+        state="Ongoing",
+        age_ms=30_000,
+        timeout_ms=60_000,
+    )
+    [finding] = about_partition(replace(VIEW, last_stable_offset=6, transaction=held))
+    assert finding.what == (
+        "Who reads committed records only stops at offset 6 of t-0, 4 records before the end:"
+        " transaction 'etl' of producer 7 (Ongoing) is open for 30 s, silent for 5 s."
+    )
+    assert finding.advice == (
+        "Have its producer commit or abort. It is aborted in 30 s if it does not."
+    )
+
+
+def test_a_transaction_that_nobody_knows_is_told_with_how_to_end_it() -> None:
+    held = OpenTransaction(producer_id=7, since_offset=6, silent_ms=5_000)
+    [finding] = about_partition(replace(VIEW, last_stable_offset=6, transaction=held))
+    assert "producer 7 is silent for 5 s" in finding.what
+    assert "odradek txn abort t 0 --start-offset 6" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "advice"),
+    [
+        (29, "TOPIC_AUTHORIZATION_FAILED", "Allow its principal READ on the topic."),
+        (1, "OFFSET_OUT_OF_RANGE", "The log holds 0 to 10"),
+    ],
+)
+def test_whose_fetches_are_refused_is_told(code: int, name: str, advice: str) -> None:
+    [finding] = about_partition(replace(VIEW, readers=(reader(error_code=code, offset=99),)))
+    assert finding.what == f"app at 10.0.0.1 asks for offset 99 of t-0 and is refused: {name}."
+    assert finding.advice.startswith(advice)
+    old = reader(error_code=code, idle_ms=IDLE_MS)
+    assert about_partition(replace(VIEW, readers=(old,))) == []
+
+
+# -- a group in a partition -----------------------------------------------------------------------
+
+
+def test_who_reads_and_commits_is_no_finding() -> None:
+    assert reading(group(member()), replace(VIEW, readers=(reader(),))) == []
+
+
+def test_who_has_read_everything_need_not_fetch() -> None:
+    assert reading(group(member(), committed=10)) == []
+
+
+def test_a_partition_that_nobody_owns_is_told() -> None:
+    assert reading(group(member(owned=[]))) == ["No member of the group owns t-0."]
+    assert reading(group()) == []
+
+
+def test_an_owner_that_never_fetched_is_told() -> None:
+    assert reading(group(member())) == ["m (app at 10.0.0.1) owns t-0 and does not fetch it."]
+    other = reader(client_host="/10.0.0.2")
+    assert reading(group(member()), replace(VIEW, readers=(other,))) != []
+
+
+def test_a_paused_partition_is_told_from_an_application_that_does_not_poll() -> None:
+    paused = reader(idle_ms=60_000, fetch_idle_ms=100)
+    assert reading(group(member()), replace(VIEW, readers=(paused,))) == [
+        "m (app at 10.0.0.1) fetches other partitions, but has not fetched t-0 for 60 s."
+    ]
+    stuck = reader(idle_ms=60_000, fetch_idle_ms=60_000)
+    assert reading(group(member()), replace(VIEW, readers=(stuck,))) == [
+        "m (app at 10.0.0.1) has fetched nothing for 60 s."
+    ]
+    back = reader(idle_ms=100, fetch_idle_ms=100)
+    assert reading(group(member()), replace(VIEW, readers=(stuck, back))) == []
+
+
+def test_who_fetches_and_does_not_commit_is_told() -> None:
+    found = group(member())
+    found.commits[0].partitions[0].committed_at = NOW_MS - UNCOMMITTED_MS
+    ahead = replace(VIEW, readers=(reader(offset=9),))
+    assert reading(found, ahead) == [
+        "m (app at 10.0.0.1) fetches t-0 at offset 9, but its last commit, of 4, was 30 s ago."
+    ]
+    found.commits[0].partitions[0].committed_at = NOW_MS - UNCOMMITTED_MS + 1
+    assert reading(found, ahead) == []
+
+
+def test_a_static_member_that_is_away_keeps_its_partitions() -> None:
+    [what] = reading(group(member(state="left for a while", instance_id="i")))
+    assert what == "t-0 is kept for m (i at 10.0.0.1), a static member that has left for a while."
+
+
+def test_records_that_were_deleted_unread_are_told() -> None:
+    view = replace(VIEW, log_start_offset=6, readers=(reader(),))
+    [what] = reading(group(member()), view)
+    assert what.startswith("2 records of t-0 were deleted before the group read them")
+
+
+def test_a_position_beyond_the_end_is_told() -> None:
+    [what] = reading(group(member(), committed=11))
+    assert what.startswith("The group stands at 11 of t-0, beyond its end at 10")
+
+
+def test_an_offset_that_a_transaction_may_change_is_told() -> None:
+    found = group(member(), committed=10)
+    found.commits[0].partitions[0].is_unstable = True
+    [what] = reading(found)
+    assert "UNSTABLE_OFFSET_COMMIT" in what
+
+
+def test_partitions_that_the_group_does_not_read_are_passed_over() -> None:
+    assert reading(group(member(owned=[]), committed=None)) == []
+
+
+# -- a share group in a partition -----------------------------------------------------------------
+
+
+def shared(**given: object) -> PartitionView:
+    sharing = ExplainedSharing(group_id="g", start_offset=2, end_offset=6)
+    for name, value in given.items():
+        setattr(sharing, name, value)
+    other = ExplainedSharing(group_id="other", held_count=1)
+    return replace(VIEW, sharing=(sharing, other))
+
+
+def test_who_holds_the_records_of_a_share_group_is_named() -> None:
+    lock = ExplainedLock(
+        member_id="m", start_offset=2, end_offset=5, delivery_count=3, left_ms=12_000
+    )
+    found = group(member(), committed=None, group_type="share")
+    assert reading(found, shared(held_count=4, locks=[lock])) == [
+        "t-0 has 4 records in members' hands, the first in those of m (app at 10.0.0.1): offsets 2"
+        " to 4, delivered 3 times, for 12 s more."
+    ]
+    assert reading(found, shared(held_count=4, available_count=1, locks=[lock])) == []
+
+
+def test_records_of_a_share_group_that_rest_or_are_given_up_are_told() -> None:
+    found = group(member(), committed=None, group_type="share")
+    assert reading(found, shared(resting_count=1, archiving_count=2)) == [
+        "t-0 has 1 record resting before the next delivery.",
+        "t-0 has 2 records on the way to the dead-letter topic.",
+    ]
+    assert reading(found, shared()) == []

@@ -1,0 +1,201 @@
+"""`odradek group create`, `list` and `delete` against a cluster."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+
+from tests.node.cli.conftest import Run
+from tests.support.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif("TEST_BOOTSTRAP" in os.environ, reason="by APIs that only Odradek has"),
+]
+
+
+def listed(kafka: Run, *arguments: str) -> dict[str, dict[str, object]]:
+    rows = kafka("group", "list", *arguments, "-o", "json").json()
+    assert isinstance(rows, list)
+    return {row["group"]: row for row in rows}
+
+
+def configs(kafka: Run, group: str) -> dict[str, str]:
+    rows = kafka("config", "list", "group", group, "-o", "json").json()
+    assert isinstance(rows, list)
+    # The profile may have set others for all groups.
+    own = [row for row in rows if row["source"] == "group_config"]
+    return {row["key"]: row["value"] for row in own}
+
+
+@contextmanager
+def consuming(
+    bootstrap: str, topic: str, group: str, protocol: str, **properties: str
+) -> Iterator[None]:
+    """A consumer of confluent-kafka that polls in a thread of its own."""
+    is_over = threading.Event()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "auto.offset.reset": "earliest",
+            **properties,
+        }
+    )
+    consumer.subscribe([topic])
+
+    def poll() -> None:
+        while not is_over.is_set():
+            consumer.poll(0.1)
+        consumer.close()
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+# -- create ---------------------------------------------------------------------------------------
+
+
+def test_a_group_that_is_created_is_listed_before_anybody_joins(
+    kafka: Run, group_name: str
+) -> None:
+    ran = kafka("group", "create", group_name, "--ttl", "10m", "--protocol", "consumer")
+    assert ran.exit_code == 0, ran.stderr
+    assert configs(kafka, group_name) == {
+        "group.ephemeral": "true",
+        "group.protocol.allow": "consumer",
+        "group.ttl.ms": "600000",
+    }
+    row = listed(kafka)[group_name]
+    assert (row["state"], row["members"], row["configured"]) == ("Empty", 0, True)
+    assert isinstance(row["coordinator"], int)
+
+
+def test_a_group_is_created_once(kafka: Run, group_name: str) -> None:
+    assert kafka("group", "create", group_name).exit_code == 0
+    assert configs(kafka, group_name) == {"group.ephemeral": "false"}
+    again = kafka("group", "create", group_name)
+    assert again.exit_code == 1
+    assert "exists" in again.stderr
+    assert kafka("group", "create", group_name, "--if-not-exists").exit_code == 0
+
+
+def test_what_cannot_be_is_refused(kafka: Run, odradek: Run, group_name: str) -> None:
+    assert odradek("group", "create", "g", "--no-ephemeral", "--ttl", "1s").exit_code == 2
+    assert odradek("group", "create", "g", "--protocol", "smoke").exit_code == 2
+    refused = kafka("group", "create", group_name, "-c", "consumer.session.timeout.ms=1")
+    assert refused.exit_code == 1
+    assert "consumer.session.timeout.ms" in refused.stderr
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_an_ephemeral_group_goes_with_its_last_consumer(
+    kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
+) -> None:
+    kafka("produce", topic, "one", "-p", "0")
+    assert kafka("group", "create", group_name, "--ephemeral").exit_code == 0
+    with consuming(bootstrap, topic, group_name, protocol):
+        wait_until(lambda: listed(kafka)[group_name]["state"] == "Stable")
+        assert listed(kafka)[group_name]["ephemeral"] is True
+    wait_until(lambda: listed(kafka)[group_name]["type"] is None)
+    assert kafka("group", "lag", group_name).exit_code == 1
+
+
+def refusal_of(bootstrap: str, topic: str, group: str, protocol: str) -> str:
+    """What a consumer that may not join is told."""
+    told: list[KafkaError] = []
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "error_cb": told.append,
+        }
+    )
+    consumer.subscribe([topic])
+
+    def is_told() -> bool:
+        message = consumer.poll(0.1)
+        error = None if message is None else message.error()
+        if error is not None:
+            told.append(error)
+        return bool(told)
+
+    wait_until(is_told)
+    consumer.close()
+    return str(told[0])
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_protocol_that_is_not_allowed_does_not_come_in(
+    kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
+) -> None:
+    assert kafka("group", "create", group_name, "--protocol", "share").exit_code == 0
+    told = refusal_of(bootstrap, topic, group_name, protocol)
+    assert "Inconsistent group protocol" in told
+
+
+# -- list -----------------------------------------------------------------------------------------
+
+
+def test_groups_are_listed_with_members_topics_and_lag(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    moved = kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
+    assert moved.exit_code == 0, moved.stderr
+    kafka("produce", topic, "one", "two", "-p", "0")
+    row = listed(kafka)[group_name]
+    assert (row["type"], row["topics"], row["lag"], row["simple"]) == ("classic", [topic], 2, True)
+    with consuming(bootstrap, topic, group_name, "consumer"):
+        wait_until(lambda: listed(kafka)[group_name]["members"] == 1)
+        assert group_name in listed(kafka, "--type", "consumer")
+        assert group_name not in listed(kafka, "--type", "classic")
+        assert group_name not in listed(kafka, "--state", "empty")
+
+
+# -- delete ---------------------------------------------------------------------------------------
+
+
+def test_a_group_takes_its_configs_along(kafka: Run, topic: str, group_name: str) -> None:
+    kafka("group", "create", group_name)
+    kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
+    assert kafka("group", "delete", group_name, "-y").stdout == f"Deleted {group_name}\n"
+    assert group_name not in listed(kafka)
+    assert configs(kafka, group_name) == {}
+
+
+def test_a_group_that_was_only_created_is_deleted(kafka: Run, group_name: str) -> None:
+    kafka("group", "create", group_name)
+    assert kafka("group", "delete", group_name, "-y").exit_code == 0
+    assert group_name not in listed(kafka)
+    again = kafka("group", "delete", group_name, "-y")
+    assert again.exit_code == 1
+    assert group_name in again.stderr
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+@pytest.mark.parametrize("instance", [{}, {"group.instance.id": "i"}])
+def test_members_are_put_out_by_force(
+    kafka: Run,
+    topic: str,
+    group_name: str,
+    bootstrap: str,
+    protocol: str,
+    instance: dict[str, str],
+) -> None:
+    with consuming(bootstrap, topic, group_name, protocol, **instance):
+        wait_until(lambda: group_name in listed(kafka, "--state", "stable"))
+        refused = kafka("group", "delete", group_name, "-y")
+        assert refused.exit_code == 1
+        assert "stop its consumers, or say --force" in refused.stderr
+        forced = kafka("group", "delete", group_name, "-y", "--force")
+        assert (forced.exit_code, forced.stdout) == (0, f"Deleted {group_name}\n")

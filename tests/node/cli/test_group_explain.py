@@ -1,0 +1,198 @@
+"""`odradek group explain` against a cluster, with real consumers and producers."""
+
+import os
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from protocol.messages.share import (
+    FetchPartition,
+    FetchTopic,
+    ShareFetchRequest,
+    ShareFetchResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from tests.node.cli.conftest import Run
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif("TEST_BOOTSTRAP" in os.environ, reason="by APIs that only Odradek has"),
+]
+
+OnAssign = Callable[[Consumer, list[TopicPartition]], None]
+
+
+def explained(kafka: Run, group: str) -> dict[str, object]:
+    document = kafka("group", "explain", group, "-o", "json").json()
+    assert isinstance(document, dict)
+    return document
+
+
+def findings(kafka: Run, group: str) -> list[str]:
+    rows = explained(kafka, group)["findings"]
+    assert isinstance(rows, list)
+    return [row["finding"] for row in rows]
+
+
+def has_finding(kafka: Run, group: str, text: str) -> bool:
+    return any(text in finding for finding in findings(kafka, group))
+
+
+def lag_of(kafka: Run, group: str) -> dict[int, int | None]:
+    """By partition."""
+    rows = kafka("group", "lag", group, "-o", "json").json()
+    assert isinstance(rows, list)
+    return {row["partition"]: row["lag"] for row in rows}
+
+
+def consumer_of(bootstrap: str, group: str, protocol: str, **properties: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "client.id": "app",
+            "auto.offset.reset": "earliest",
+            **properties,
+        }
+    )
+
+
+def test_a_group_that_was_left_says_that_nobody_reads(
+    kafka: Run, topic: str, group_name: str
+) -> None:
+    kafka("group", "reset-offsets", group_name, "-t", f"{topic}:0", "--to", "latest")
+    ran = kafka("group", "explain", group_name)
+    assert ran.exit_code == 0, ran.stderr
+    assert "- The group has no members: nobody reads." in ran.stdout
+    assert "Start its consumers." in ran.stdout
+    assert kafka("group", "explain", "no-such-group").exit_code == 1
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_paused_consumer_is_found_out(
+    kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
+) -> None:
+    kafka("produce", topic, "one", "-p", "0")
+    consumer = consumer_of(bootstrap, group_name, protocol)
+
+    def pause(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions) if protocol == "classic" else None
+        consumer.pause(partitions)
+
+    consumer.subscribe([topic], on_assign=pause)
+
+    def is_found() -> bool:
+        consumer.poll(0.05)
+        ran = kafka("group", "explain", group_name)
+        return "owns" in ran.stdout and f"{topic}-0 and does not fetch it" in ran.stdout
+
+    wait_until(is_found)
+    document = explained(kafka, group_name)
+    consumer.close()
+    assert (document["state"], document["type"]) == ("Stable", protocol)
+    members = document["members"]
+    assert isinstance(members, list)
+    assert [member["client"] for member in members] == ["app"]
+    assert f"{topic}-0" in members[0]["owns"]
+    events = document["events"]
+    assert isinstance(events, list)
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "member joined"
+    assert "rebalance started" in kinds
+
+
+def test_a_transaction_that_holds_up_a_reader_is_named(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"etl-{topic}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(topic, b"open", partition=0)
+    producer.flush()
+    kafka("produce", topic, "behind", "-p", "0")
+    consumer = consumer_of(
+        bootstrap, group_name, "classic", **{"isolation.level": "read_committed"}
+    )
+    consumer.subscribe([topic])
+
+    def is_found() -> bool:
+        consumer.poll(0.05)
+        return has_finding(kafka, group_name, f"transaction 'etl-{topic}' of producer")
+
+    try:
+        wait_until(is_found)
+        [what] = [f for f in findings(kafka, group_name) if "transaction" in f]
+        assert f"stops at offset 0 of {topic}-0, 2 records before the end" in what
+        assert "(Ongoing) is open for" in what
+    finally:
+        producer.abort_transaction()
+        consumer.close()
+    assert not has_finding(kafka, group_name, "transaction")
+
+
+def test_a_group_at_rest_has_nothing_to_explain(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    consumer = consumer_of(bootstrap, group_name, "consumer")
+    consumer.subscribe([topic])
+
+    def is_stable() -> bool:
+        consumer.poll(0.05)
+        ran = kafka("group", "explain", group_name)
+        return "Stable" in ran.stdout and "- " not in ran.stdout.split("\n\n")[1]
+
+    wait_until(is_stable)
+    consumer.close()
+
+
+def test_a_share_group_says_who_holds_its_records(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    assert kafka("group", "explain", group_name).exit_code == 1, "but now there are coordinators"
+    with WireClient(bootstrap) as wire:
+        member = "m" * 22
+        configured = kafka("config", "set", "group", group_name, "share.auto.offset.reset=earliest")
+        assert configured.exit_code == 0, configured.stderr
+        kafka("produce", topic, "one", "two", "-p", "0")
+
+        def joins() -> bool:
+            request = ShareGroupHeartbeatRequest(
+                group_id=group_name, member_id=member, subscribed_topic_names=[topic]
+            )
+            answer = wire.ask(request, 1, ShareGroupHeartbeatResponse)
+            return answer.error_code == 0 and answer.assignment is not None
+
+        wait_until(joins)
+        topic_id = (
+            wire.ask(
+                MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12, MetadataResponse
+            )
+            .topics[0]
+            .topic_id
+        )
+
+        def fetches() -> bool:
+            partition = FetchPartition(partition_index=0)
+            request = ShareFetchRequest(
+                group_id=group_name,
+                member_id=member,
+                max_wait_ms=100,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                max_records=100,
+                batch_size=100,
+                topics=[FetchTopic(topic_id=topic_id, partitions=[partition])],
+            )
+            answer = wire.ask(request, 2, ShareFetchResponse)
+            return any(p.acquired_records for t in answer.responses for p in t.partitions)
+
+        wait_until(fetches)
+        assert has_finding(kafka, group_name, f"{topic}-0 has 2 records in members' hands")
+        # Where the group begins is told once that is written.
+        wait_until(lambda: lag_of(kafka, group_name)[0] == 2)

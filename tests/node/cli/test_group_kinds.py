@@ -1,0 +1,88 @@
+"""What is particular to a kind of group: how its members are put out."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from node.cli.client import make_connection
+from node.cli.group_facts import Facts
+from node.cli.group_kinds import fill_members, put_out, share_offsets
+from node.cli.session import Session
+from protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from protocol.messages.insight import ExplainedGroup
+from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from tests.support.waiting import wait_until
+from tests.support.wire import WireClient
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif("TEST_BOOTSTRAP" in os.environ, reason="by APIs that only Odradek has"),
+]
+
+
+@pytest.fixture
+def session(bootstrap: str) -> Iterator[Session]:
+    with Session(make_connection(bootstrap, 10.0, None, ())) as session:
+        yield session
+
+
+def coordinated(session: Session, group: str) -> Facts:
+    """There are coordinators, of whatever group: asking for one makes their topic."""
+    facts = Facts(session)
+    facts.groups([group])
+    return facts
+
+
+def test_consumers_are_put_out_one_and_all(
+    session: Session, bootstrap: str, topic: str, group_name: str
+) -> None:
+    facts = coordinated(session, group_name)
+    with WireClient(bootstrap) as wire:
+        for member in ("first", "second"):
+            request = ConsumerGroupHeartbeatRequest(
+                group_id=group_name,
+                member_id=member,
+                rebalance_timeout_ms=60_000,
+                subscribed_topic_names=[topic],
+                topic_partitions=[],
+            )
+            wait_until(
+                lambda request=request: (  # type: ignore[misc]  # bound to this round's
+                    wire.ask(request, 1, ConsumerGroupHeartbeatResponse).error_code == 0
+                )
+            )
+    [group] = facts.existing([group_name])
+    assert {member.member_id for member in group.told.members} == {"first", "second"}
+    put_out(session, group.coordinator, group.told)
+    [left] = facts.existing([group_name])
+    assert (left.told.group_state, left.told.members) == ("Empty", [])
+
+
+def test_members_of_share_groups_are_seen_and_put_out(
+    session: Session, bootstrap: str, topic: str, group_name: str
+) -> None:
+    facts = coordinated(session, group_name)
+    with WireClient(bootstrap) as wire:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group_name, member_id="m", subscribed_topic_names=[topic]
+        )
+        wait_until(lambda: wire.ask(request, 1, ShareGroupHeartbeatResponse).error_code == 0)
+    [group] = facts.existing([group_name])
+    assert (group.told.group_type, group.topics()) == ("share", [topic])
+    assert [member.member_id for member in group.told.members] == ["m"]
+    put_out(session, group.coordinator, group.told)
+    [left] = facts.existing([group_name])
+    assert (left.told.group_state, left.told.members) == ("Empty", [])
+
+
+def test_groups_of_kinds_that_are_not_there_stay_as_they_are(
+    session: Session, group_name: str
+) -> None:
+    groups = [ExplainedGroup(group_id=group_name, group_type="classic")]
+    fill_members(session, 0, groups)
+    assert groups[0].members == []
+    assert share_offsets(session, -1, group_name) == {}

@@ -1,0 +1,28 @@
+"""How partitions stand, put together from what every broker says."""
+
+import os
+
+import pytest
+
+from node.cli.client import make_connection
+from node.cli.group_facts import Facts
+from node.cli.partition_facts import views_of
+from node.cli.session import Session
+from tests.node.cli.conftest import Run
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif("TEST_BOOTSTRAP" in os.environ, reason="by APIs that only Odradek has"),
+]
+
+
+def test_partitions_that_do_not_exist_are_left_out(kafka: Run, topic: str, bootstrap: str) -> None:
+    kafka("produce", topic, "one", "-p", "0")
+    with Session(make_connection(bootstrap, 10.0, None, ())) as session:
+        facts = Facts(session)
+        places = [(topic, 0), (topic, 9), ("no-such-topic", 0)]
+        views = views_of(session, facts, places, 0)
+    assert set(views) == {(topic, 0)}
+    view = views[topic, 0]
+    assert (view.log_start_offset, view.high_watermark, view.log_end_offset) == (0, 1, 1)
+    assert (view.in_sync, view.min_in_sync, view.transaction) == (view.replicas, 1, None)

@@ -1,0 +1,428 @@
+"""ShareFetch as members see it (B.13): what they acquire, when, and what is said instead."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.controller.commands import DeleteTopics, TopicReference
+from node.bus.messages import DeleteRecords
+from node.router.authorizer import Operation, ResourceType
+from node.worker.turns import RouterState
+from protocol.control_records import ControlType
+from protocol.errors import ErrorCode
+from tests.support.fetching import end_transaction, transactional
+from tests.support.share_fetching import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    ShareFetchRoom,
+    base_offsets,
+    batch,
+    ranges,
+)
+from tests.support.share_room import GROUP, TOPIC
+from tests.support.stores import NOW_MS, batch_of
+
+NOBODY = b"\x09" * 16
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[ShareFetchRoom]:
+    with ShareFetchRoom(tmp_path) as room:
+        yield room
+
+
+# -- what is acquired ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_records_are_acquired_from_where_the_group_begins(
+    room: ShareFetchRoom, version: int
+) -> None:
+    room.append(TOPIC, batch_of(3), batch_of(2))
+    response = room.member().respond(0, version=version, max_wait_ms=2_000)
+    assert response.acquisition_lock_timeout_ms == 30_000
+    [[data]] = [topic.partitions for topic in response.responses]
+    assert ranges(data) == [(0, 4, 1)]
+    assert base_offsets(data) == [0, 3]
+
+
+def test_what_one_member_holds_the_other_does_not_get(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(3))
+    first, second = room.member("a"), room.member("b", connection=2)
+    assert ranges(first.fetch(0)[0]) == [(0, 2, 1)]
+    assert second.fetch(0, max_wait_ms=0) == {}
+    room.append(TOPIC, batch_of(2))
+    data = second.fetch()[0]
+    assert ranges(data) == [(3, 4, 1)]
+    assert base_offsets(data) == [3], "batches of which nothing was acquired stay behind"
+
+
+def test_groups_do_not_see_each_others_locks(room: ShareFetchRoom) -> None:
+    room.configure("other", {"share.auto.offset.reset": "earliest"})
+    room.initialise(0, group="other")
+    room.append(TOPIC, batch_of(3))
+    assert ranges(room.member().fetch(0)[0]) == [(0, 2, 1)]
+    assert ranges(room.member(group="other").fetch(0)[0]) == [(0, 2, 1)]
+
+
+def test_the_wish_for_records_is_soft_by_batches_and_hard_by_records(
+    room: ShareFetchRoom,
+) -> None:
+    room.append(TOPIC, batch_of(4), batch_of(4), batch_of(4))
+    member = room.member()
+    assert ranges(member.fetch(0, max_records=5)[0]) == [(0, 7, 1)]
+    assert ranges(member.fetch(max_records=1, mode=1)[0]) == [(8, 8, 1)]
+    data = member.fetch(max_records=9, mode=1)[0]
+    assert ranges(data) == [(9, 11, 1)]
+    assert base_offsets(data) == [8], "the whole batch comes; the client drops what is not its"
+
+
+def test_the_wish_for_records_is_shared_by_the_partitions(room: ShareFetchRoom) -> None:
+    member = room.member()
+    member.fetch(0, 1, 2, max_wait_ms=100)
+    for partition in range(3):
+        room.append(TOPIC, batch_of(4), partition=partition)
+    found = member.fetch(max_records=6, mode=1)
+    assert {index: ranges(data) for index, data in found.items()} == {
+        0: [(0, 3, 1)],
+        1: [(0, 1, 1)],
+    }
+
+
+def test_whoever_was_served_last_is_served_last(room: ShareFetchRoom) -> None:
+    for partition in range(3):
+        room.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
+    member = room.member()
+    assert list(member.fetch(0, 1, 2, max_records=1)) == [0]
+    assert list(member.fetch(max_records=1)) == [1]
+    assert list(member.fetch(max_records=1)) == [2]
+    assert list(member.fetch(max_records=1)) == [0]
+
+
+def test_the_bytes_are_bounded_but_for_the_first_batch(room: ShareFetchRoom) -> None:
+    for partition in range(2):
+        room.append(TOPIC, *[batch_of(1, size=5_000)] * 3, partition=partition)
+    member = room.member()
+    assert ranges(member.fetch(0, 1, max_bytes=1)[0]) == [(0, 0, 1)]
+    found = member.fetch(max_bytes=12_000)
+    assert sum(last - first + 1 for data in found.values() for first, last, _ in ranges(data)) == 2
+
+
+def test_ranges_come_in_pieces_of_the_batch_size(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, *[batch_of(2)] * 4)
+    assert ranges(room.member().fetch(0, batch_size=3)[0]) == [(0, 3, 1), (4, 7, 1)]
+
+
+def test_a_group_begins_at_what_comes_next_unless_it_says_otherwise(room: ShareFetchRoom) -> None:
+    room.initialise(0, group="plain")
+    room.append(TOPIC, batch_of(3))
+    member = room.member(group="plain")
+    assert member.fetch(0, max_wait_ms=200) == {}
+    room.append(TOPIC, batch_of(2))
+    assert ranges(member.fetch()[0]) == [(3, 4, 1)]
+
+
+def test_where_a_group_begins_is_durable_before_it_has_acknowledged_anything(
+    room: ShareFetchRoom,
+) -> None:
+    room.initialise(0, group="plain")
+    assert room.member(group="plain").fetch(0, max_wait_ms=200) == {}
+    room.append(TOPIC, batch_of(2))
+    room.host()
+    assert ranges(room.member(group="plain").fetch(0)[0]) == [(0, 1, 1)]
+
+
+def test_a_group_may_begin_some_time_ago(room: ShareFetchRoom) -> None:
+    room.configure("recent", {"share.auto.offset.reset": "by_duration:PT1H"})
+    room.initialise(0, group="recent")
+    hour_ms = 3_600_000
+    room.now_ms = NOW_MS + hour_ms
+    room.append(TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 10))
+    assert ranges(room.member(group="recent").fetch(0)[0]) == [(2, 3, 1)]
+
+
+def test_markers_come_to_nobody_and_hold_nothing_up(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, transactional(2, 0))
+    end_transaction(room, ControlType.COMMIT)
+    room.append(TOPIC, batch_of(2))
+    member = room.member()
+    assert ranges(member.fetch(0)[0]) == [(0, 1, 1), (3, 4, 1)]
+    assert member.fate(batch(0, 1, ACCEPT), batch(3, 4, ACCEPT)).error_code == ErrorCode.NONE
+    hosted = room.led.hosted(GROUP)[room.spot()]
+    assert hosted.machine is not None
+    assert hosted.machine.start_offset == 5
+
+
+def test_read_committed_waits_for_the_end_of_transactions_and_skips_aborted_ones(
+    tmp_path: Path,
+) -> None:
+    with ShareFetchRoom(tmp_path, group={"share.isolation.level": "read_committed"}) as room:
+        room.append(TOPIC, batch_of(1), transactional(2, 0), batch_of(1))
+        member = room.member()
+        assert ranges(member.fetch(0)[0]) == [(0, 0, 1)]
+        waiting = member.begin_fetch(max_wait_ms=5_000)
+        end_transaction(room, ControlType.ABORT)
+        [[data]] = [topic.partitions for topic in member.end_fetch(waiting).responses]
+        assert ranges(data) == [(3, 3, 1)]
+        assert base_offsets(data) == [3]
+
+
+def test_read_uncommitted_gets_what_is_aborted_later(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, transactional(2, 0))
+    assert ranges(room.member().fetch(0)[0]) == [(0, 1, 1)]
+
+
+def test_records_that_were_deleted_are_archived(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(2), batch_of(3))
+    store, number = room.place(TOPIC)
+    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    assert ranges(room.member().fetch(0)[0]) == [(2, 4, 1)]
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def test_a_fetch_waits_for_records(room: ShareFetchRoom) -> None:
+    member = room.member()
+    waiting = member.begin_fetch(0, max_wait_ms=5_000)
+    room.turn_loop(0.05)
+    assert not waiting.done()
+    room.append(TOPIC, batch_of(2))
+    assert member.end_fetch(waiting).responses[0].partitions[0].acquired_records
+
+
+def test_a_fetch_that_waits_in_vain_is_answered_in_time(room: ShareFetchRoom) -> None:
+    member = room.member()
+    assert member.fetch(0, max_wait_ms=100) == {}
+
+
+def test_a_fetch_waits_for_enough_bytes_but_takes_less_in_the_end(room: ShareFetchRoom) -> None:
+    member = room.member()
+    waiting = member.begin_fetch(0, max_wait_ms=400, min_bytes=10_000)
+    room.append(TOPIC, batch_of(1, size=100))
+    room.turn_loop(0.05)
+    assert not waiting.done()
+    other = room.member("b", connection=2)
+    assert ranges(other.fetch(0)[0]) == [(0, 0, 1)], "nobody holds what is not enough"
+    room.append(TOPIC, batch_of(1, size=100))
+    assert member.end_fetch(waiting).responses[0].partitions[0].acquired_records
+
+
+def test_what_others_release_wakes_those_who_wait(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(2))
+    first, second = room.member("a"), room.member("b", connection=2)
+    first.fetch(0)
+    waiting = second.begin_fetch(0, max_wait_ms=5_000)
+    room.turn_loop(0.02)
+    assert not waiting.done()
+    assert first.fate(batch(0, 1, ACCEPT, RELEASE)).error_code == ErrorCode.NONE
+    [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
+    assert ranges(data) == [(1, 1, 2)]
+
+
+def test_a_lock_that_ends_wakes_those_who_wait(tmp_path: Path) -> None:
+    static = {
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": "1000",
+    }
+    with ShareFetchRoom(tmp_path, static=static) as room:
+        room.append(TOPIC, batch_of(2))
+        first, second = room.member("a"), room.member("b", connection=2)
+        response = first.respond(0, max_wait_ms=2_000)
+        assert response.acquisition_lock_timeout_ms == 1_000
+        assert ranges(second.fetch(0, max_wait_ms=4_000)[0]) == [(0, 1, 2)]
+        assert first.fate(batch(0, 0, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_released_record_rests_where_the_group_says_so(tmp_path: Path) -> None:
+    with ShareFetchRoom(tmp_path, group={"share.redelivery.delay.ms": "300"}) as room:
+        room.append(TOPIC, batch_of(1))
+        member = room.member()
+        member.fetch(0)
+        before = room.loop.time()
+        assert member.fate(batch(0, 0, RELEASE)).error_code == ErrorCode.NONE
+        assert ranges(member.fetch(max_wait_ms=4_000)[0]) == [(0, 0, 2)]
+        assert room.loop.time() - before >= 0.3
+
+
+def test_a_full_window_opens_when_something_is_acknowledged(tmp_path: Path) -> None:
+    with ShareFetchRoom(tmp_path, group={"share.partition.max.record.locks": "100"}) as room:
+        room.append(TOPIC, batch_of(150))
+        first, second = room.member("a"), room.member("b", connection=2)
+        assert ranges(first.fetch(0)[0]) == [(0, 99, 1)]
+        waiting = second.begin_fetch(0, max_wait_ms=5_000)
+        room.turn_loop(0.02)
+        assert not waiting.done()
+        first.fate(batch(0, 9, ACCEPT))
+        [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
+        assert ranges(data) == [(100, 109, 1)]
+
+
+# -- acknowledgements that ride along --------------------------------------------------------------
+
+
+def test_acknowledgements_ride_along_and_are_answered_for_themselves(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(4))
+    member = room.member()
+    member.fetch(0)
+    found = member.fetch(acknowledge={0: [batch(1, 1, ACCEPT)]}, max_wait_ms=50)[0]
+    assert (found.error_code, found.acknowledge_error_code) == (0, 0)
+    assert ranges(found) == []
+    found = member.fetch(acknowledge={0: [batch(1, 2, ACCEPT)]}, max_wait_ms=50)[0]
+    assert found.acknowledge_error_code == ErrorCode.INVALID_RECORD_STATE
+    found = member.fetch(acknowledge={0: [batch(3, 2, ACCEPT)]}, max_wait_ms=50)[0]
+    assert found.acknowledge_error_code == ErrorCode.INVALID_REQUEST
+    assert found.acknowledge_error_message
+
+
+def test_a_renewal_fetches_nothing(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(2), batch_of(2))
+    member = room.member()
+    member.fetch(0, max_records=1)
+    found = member.fetch(acknowledge={0: [batch(0, 1, RENEW)]}, is_renewal=True)[0]
+    assert found.acknowledge_error_code == ErrorCode.NONE
+    assert ranges(found) == []
+
+
+# -- sessions --------------------------------------------------------------------------------------
+
+
+def test_a_session_counts_its_requests(room: ShareFetchRoom) -> None:
+    member = room.member()
+    assert member.respond(0).error_code == ErrorCode.NONE
+    assert member.respond(epoch=2).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert member.respond(epoch=1).error_code == ErrorCode.NONE
+    assert member.respond(epoch=1).error_code == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+
+
+def test_a_session_that_nobody_opened_is_not_found(room: ShareFetchRoom) -> None:
+    assert room.member().respond(0, epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+    assert room.member().respond(0, epoch=-1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_new_session_has_nothing_to_acknowledge(room: ShareFetchRoom) -> None:
+    response = room.member().respond(acknowledge={0: [batch(0, 0, ACCEPT)]})
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_sessions_are_limited(room: ShareFetchRoom) -> None:
+    room.sessions_max = 1
+    assert room.member("a").respond(0).error_code == ErrorCode.NONE
+    response = room.member("b", connection=2).respond(0)
+    assert response.error_code == ErrorCode.SHARE_SESSION_LIMIT_REACHED
+
+
+def test_a_member_that_closes_its_session_has_not_been_delivered_what_it_holds(
+    room: ShareFetchRoom,
+) -> None:
+    room.append(TOPIC, batch_of(3))
+    first, second = room.member("a"), room.member("b", connection=2)
+    first.fetch(0)
+    second.fetch(1, max_wait_ms=0)
+    found = first.fetch(acknowledge={0: [batch(0, 0, ACCEPT)]}, epoch=-1)[0]
+    assert found.acknowledge_error_code == ErrorCode.NONE
+    assert ranges(second.fetch(0)[0]) == [(1, 2, 1)]
+    assert first.respond(epoch=2).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_connection_that_is_lost_ends_the_session_and_the_locks(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(3))
+    first, second = room.member("a"), room.member("b", connection=2)
+    first.fetch(0)
+    waiting = second.begin_fetch(0, max_wait_ms=5_000)
+    room.disconnect(1)
+    [[data]] = [topic.partitions for topic in second.end_fetch(waiting).responses]
+    assert ranges(data) == [(0, 2, 2)], "they may have been delivered"
+    assert first.respond(epoch=1).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_fetch_whose_connection_is_lost_acquires_nothing(room: ShareFetchRoom) -> None:
+    member = room.member("a")
+    waiting = member.begin_fetch(0, max_wait_ms=5_000)
+    room.turn_loop(0.02)
+    room.disconnect(1)
+    assert member.end_fetch(waiting).responses == []
+    room.append(TOPIC, batch_of(1))
+    assert ranges(room.member("b", connection=2).fetch(0)[0]) == [(0, 0, 1)]
+
+
+def test_partitions_are_forgotten_and_their_locks_stay(room: ShareFetchRoom) -> None:
+    for partition in range(2):
+        room.append(TOPIC, batch_of(2), batch_of(2), partition=partition)
+    member = room.member()
+    member.fetch(0, 1, max_records=1)
+    assert list(member.fetch(forget=[0], max_records=100)) == [1]
+    assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
+
+
+def test_with_its_last_session_a_group_leaves_nothing_here(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(3))
+    member = room.member()
+    member.fetch(0)
+    member.fate(batch(0, 0, ACCEPT))
+    assert room.led.count == 1
+    member.respond(epoch=-1)
+    room.turn_loop(0.05)
+    assert room.led.count == 0
+    assert ranges(room.member().fetch(0)[0]) == [(1, 2, 1)]
+
+
+# -- what is said instead --------------------------------------------------------------------------
+
+
+def test_whoever_is_nobody_is_refused(room: ShareFetchRoom) -> None:
+    assert room.member("").respond(0).error_code == ErrorCode.INVALID_REQUEST
+    assert room.member(group="").respond(0).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_a_group_that_may_not_be_read_is_refused(room: ShareFetchRoom) -> None:
+    room.deny(Operation.READ, ResourceType.GROUP, GROUP)
+    assert room.member().respond(0).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_errors_are_told_by_partition(room: ShareFetchRoom) -> None:
+    assert room.member("a").fetch(7)[7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    found = room.member("b").fetch(0, topic_id=NOBODY)
+    assert found[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    room.deny(Operation.READ, ResourceType.TOPIC, TOPIC)
+    assert room.member("c").fetch(0)[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_another_leader_is_named_and_where_it_is(room: ShareFetchRoom) -> None:
+    room.lead(TOPIC, epoch=5, leader=3)
+    response = room.member().respond(0)
+    [[data]] = [topic.partitions for topic in response.responses]
+    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (3, 5)
+
+
+def test_a_leader_that_comes_back_reads_the_state_anew(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(4))
+    member = room.member()
+    member.fetch(0)
+    assert member.fate(batch(0, 1, ACCEPT)).error_code == ErrorCode.NONE
+    room.lead(TOPIC, epoch=1)
+    assert member.fate(batch(2, 2, ACCEPT)).error_code == ErrorCode.INVALID_RECORD_STATE
+    assert ranges(member.fetch()[0]) == [(2, 3, 1)]
+
+
+def test_a_fetch_that_waits_hears_that_its_topic_is_gone(room: ShareFetchRoom) -> None:
+    member = room.member()
+    waiting = member.begin_fetch(0, max_wait_ms=5_000)
+    room.turn_loop(0.02)
+    room.controller.do(DeleteTopics((TopicReference(TOPIC),)))
+    room.follow()
+    room.services.fetch_waits.wake_all()
+    [[data]] = [topic.partitions for topic in member.end_fetch(waiting).responses]
+    assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_rejected_record_comes_to_nobody(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(2))
+    member = room.member()
+    member.fetch(0)
+    assert member.fate(batch(0, 1, REJECT, RELEASE)).error_code == ErrorCode.NONE
+    assert ranges(member.fetch()[0]) == [(1, 1, 2)]

@@ -1,0 +1,224 @@
+"""Describe, alter and delete where share groups begin, through handlers and coordinators."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster.metadata.features import SHARE_VERSION
+from cluster.metadata.records import FeatureLevelChanged
+from node.router.authorizer import Operation, ResourceType
+from node.router.handlers.groups import handle_find_coordinator
+from node.router.handlers.share_group_offsets import (
+    handle_alter_share_group_offsets,
+    handle_delete_share_group_offsets,
+    handle_describe_share_group_offsets,
+)
+from node.router.handlers.share_groups import handle_share_group_heartbeat
+from protocol.errors import ErrorCode
+from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.share import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsResponse,
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+    DescribeShareGroupOffsetsRequestTopic,
+    DescribeShareGroupOffsetsResponseGroup,
+    ShareGroupHeartbeatRequest,
+)
+from tests.support.group_room import GroupRoom
+from tests.support.stores import batch_of
+
+GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+Where = dict[tuple[str, int], tuple[int, int, int]]
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[GroupRoom]:
+    """With the topic that holds the groups, and topics to read."""
+    with GroupRoom(tmp_path, static={"group.share.assignment.interval.ms": "0"}) as room:
+        room.call(handle_find_coordinator, FindCoordinatorRequest(key="s"), 0)
+        room.have_topic("a", 101, 2)
+        room.have_topic("b", 102, 1)
+        room.controller.write(FeatureLevelChanged(SHARE_VERSION, 1))
+        room.follow()
+        yield room
+
+
+def alter(
+    room: GroupRoom, offsets: dict[str, dict[int, int]], *, group: str = "s"
+) -> AlterShareGroupOffsetsResponse:
+    request = AlterShareGroupOffsetsRequest(
+        group_id=group,
+        topics=[
+            AlterShareGroupOffsetsRequestTopic(
+                topic_name=name,
+                partitions=[
+                    AlterShareGroupOffsetsRequestPartition(
+                        partition_index=index, start_offset=offset
+                    )
+                    for index, offset in partitions.items()
+                ],
+            )
+            for name, partitions in offsets.items()
+        ],
+    )
+    return room.call(handle_alter_share_group_offsets, request)
+
+
+def codes(response: AlterShareGroupOffsetsResponse) -> dict[tuple[str, int], int]:
+    assert response.error_code == ErrorCode.NONE, response
+    return {
+        (topic.topic_name, partition.partition_index): partition.error_code
+        for topic in response.responses
+        for partition in topic.partitions
+    }
+
+
+def forget(room: GroupRoom, *topics: str, group: str = "s") -> DeleteShareGroupOffsetsResponse:
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=group,
+        topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
+    )
+    return room.call(handle_delete_share_group_offsets, request)
+
+
+def describe(
+    room: GroupRoom,
+    topics: dict[str, list[int]] | None = None,
+    *,
+    group: str = "s",
+    version: int = 1,
+) -> DescribeShareGroupOffsetsResponseGroup:
+    asked = DescribeShareGroupOffsetsRequestGroup(
+        group_id=group,
+        topics=None
+        if topics is None
+        else [
+            DescribeShareGroupOffsetsRequestTopic(topic_name=name, partitions=partitions)
+            for name, partitions in topics.items()
+        ],
+    )
+    request = DescribeShareGroupOffsetsRequest(groups=[asked])
+    [found] = room.call(handle_describe_share_group_offsets, request, version).groups
+    return found
+
+
+def where(found: DescribeShareGroupOffsetsResponseGroup) -> Where:
+    """(start offset, lag, error code) by topic and partition."""
+    assert found.error_code == ErrorCode.NONE, found
+    return {
+        (topic.topic_name, partition.partition_index): (
+            partition.start_offset,
+            partition.lag,
+            partition.error_code,
+        )
+        for topic in found.topics
+        for partition in topic.partitions
+    }
+
+
+def beat(room: GroupRoom, epoch: int) -> int:
+    request = ShareGroupHeartbeatRequest(
+        group_id="s",
+        member_id="m",
+        member_epoch=epoch,
+        subscribed_topic_names=["a"] if epoch == 0 else None,
+    )
+    return room.call(handle_share_group_heartbeat, request).error_code
+
+
+def test_offsets_that_are_set_are_described_with_the_lag_behind_them(room: GroupRoom) -> None:
+    room.append("a", batch_of(5))
+    assert codes(alter(room, {"a": {0: 2, 1: 0, 7: 1}, "none": {0: 1}})) == {
+        ("a", 0): ErrorCode.NONE,
+        ("a", 1): ErrorCode.NONE,
+        ("a", 7): UNKNOWN,
+        ("none", 0): UNKNOWN,
+    }
+    found = where(describe(room))
+    assert found == {("a", 0): (2, 3, 0), ("a", 1): (0, 0, 0)}
+    old = where(describe(room, version=0))
+    assert {told[1] for told in old.values()} == {-1}
+
+
+def test_the_lag_is_what_is_committed_and_not_delivered(room: GroupRoom) -> None:
+    room.append("a", batch_of(9))
+    alter(room, {"a": {0: 2}})
+    states, topic_id = room.services.share_states, room.image.topics_by_name["a"].topic_id
+    known = room.result(states.read("s", topic_id, 0, 0))
+    room.result(states.write("s", topic_id, 0, known.state_epoch, 0, 3, 4, ()))
+    assert where(describe(room)) == {("a", 0): (3, 9 - 3 - 4, 0)}
+
+
+def test_what_nobody_has_read_has_no_offset(room: GroupRoom) -> None:
+    assert where(describe(room)) == {}
+    asked = {"a": [0], "none": [0]}
+    assert where(describe(room, asked)) == {("a", 0): (-1, -1, 0), ("none", 0): (-1, -1, 0)}
+
+
+def test_topics_are_forgotten(room: GroupRoom) -> None:
+    alter(room, {"a": {0: 2}, "b": {0: 1}})
+    response = forget(room, "a", "none")
+    assert response.error_code == ErrorCode.NONE
+    assert [(topic.topic_name, topic.error_code) for topic in response.responses] == [
+        ("a", ErrorCode.NONE),
+        ("none", UNKNOWN),
+    ]
+    assert set(where(describe(room))) == {("b", 0)}
+    assert forget(room, "a", group="nobody").error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_group_with_members_stays_as_it_is(room: GroupRoom) -> None:
+    assert beat(room, 0) == ErrorCode.NONE
+    assert alter(room, {"a": {0: 1}}).error_code == ErrorCode.NON_EMPTY_GROUP
+    assert forget(room, "a").error_code == ErrorCode.NON_EMPTY_GROUP
+    assert beat(room, -1) == ErrorCode.NONE
+    assert codes(alter(room, {"a": {0: 1}})) == {("a", 0): ErrorCode.NONE}
+
+
+def test_a_group_without_a_name_is_none(room: GroupRoom) -> None:
+    for response in (
+        alter(room, {"a": {0: 1}}, group=""),
+        forget(room, "a", group=""),
+        describe(room, group=""),
+    ):
+        assert response.error_code == ErrorCode.INVALID_GROUP_ID
+        assert response.error_message
+
+
+def test_nothing_asked_is_nothing_answered(room: GroupRoom) -> None:
+    assert alter(room, {}).responses == []
+    assert forget(room).responses == []
+    assert describe(room, {}).topics == []
+
+
+def test_the_group_must_be_allowed_and_the_topics_too(room: GroupRoom) -> None:
+    alter(room, {"a": {0: 2}, "b": {0: 1}})
+    room.deny(Operation.READ, TOPIC, "b")
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert codes(alter(room, {"a": {0: 2}, "b": {0: 1}})) == {("a", 0): 0, ("b", 0): denied}
+    assert [topic.error_code for topic in forget(room, "b").responses] == [denied]
+    room.deny(Operation.DESCRIBE, TOPIC, "b")
+    assert set(where(describe(room))) == {("a", 0)}
+    assert where(describe(room, {"b": [0]})) == {("b", 0): (-1, -1, denied)}
+    for operation, ask in (
+        (Operation.READ, lambda: alter(room, {"a": {0: 1}}, group="secret")),
+        (Operation.DELETE, lambda: forget(room, "a", group="secret")),
+        (Operation.DESCRIBE, lambda: describe(room, group="secret")),
+    ):
+        room.deny(operation, GROUP, "secret")
+        assert ask().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_share_groups_can_be_switched_off(room: GroupRoom) -> None:
+    room.controller.write(FeatureLevelChanged(SHARE_VERSION, 0))
+    room.follow()
+    for response in (alter(room, {"a": {0: 1}}), forget(room, "a"), describe(room)):
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION

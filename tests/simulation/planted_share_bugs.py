@@ -1,0 +1,127 @@
+"""Share groups that are wrong, each in one thing; as `planted_cluster_bugs`."""
+
+import msgspec
+
+from coordinator.outcome import Command, Outcome
+from coordinator.runtime import LogEntry, ShardRuntime
+from coordinator.share import batches as share_batches
+from coordinator.share import partition as share_partition
+from coordinator.share import shard as share_shard
+from coordinator.share.batches import StateBatch, combine
+from coordinator.share.partition import NOTHING_TO_WRITE, SharePartition, Taken
+from coordinator.share.records import ShareStored
+from coordinator.share.requests import Read
+from coordinator.share.runs import RecordState, Run
+from coordinator.share.shard import ShareStateShard
+from coordinator.share.state import ShareState, ShareUpdate
+from tests.simulation.planted_cluster_bugs import PlantedBug, answers_before_the_commit
+from tests.simulation.shards import SimulatedShardLog
+from tests.simulation.trouble import SHARES
+
+_AGAIN = "is given to|accepted in epoch|nobody knows|has forgotten"
+
+
+# -- the share-partition's machine -----------------------------------------------------------------
+
+_acknowledge = SharePartition.acknowledge
+
+
+def _answers_before_it_is_durable(
+    self: SharePartition, member_id: str, batches: object, **terms: object
+) -> Taken:
+    taken = _acknowledge(self, member_id, batches, **terms)  # type: ignore[arg-type]  # handed through
+    return taken._replace(write_id=NOTHING_TO_WRITE)
+
+
+_is_free = share_partition._is_free
+
+
+def _gives_what_another_has(run: Run, now_ms: int) -> bool:
+    return _is_free(run, now_ms) or (run.state is RecordState.ACQUIRED and run.target is None)
+
+
+# -- the coordinator -------------------------------------------------------------------------------
+
+_checkpoint = ShareStateShard._checkpoint
+_read = ShareStateShard._read
+_lay = share_batches._lay
+_log_read = SimulatedShardLog.read
+_apply = ShardRuntime._apply
+
+
+def _answers_before_the_commit(
+    self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
+) -> None:
+    shard: object = self.shard
+    wrong = answers_before_the_commit if isinstance(shard, ShareStateShard) else _apply
+    wrong(self, outcome, now_ms, answers)  # type: ignore[arg-type]  # handed through
+
+
+def _fences_nobody(self: ShareStateShard, command: Command, now_ms: int) -> Outcome[ShareStored]:
+    asked = command.request
+    assert isinstance(asked, Read)
+    looks = msgspec.structs.replace(command, request=asked._replace(leader_epoch=-1))
+    return _read(self, looks, now_ms)
+
+
+def _writes_nothing_anew(
+    self: ShareStateShard, command: Command, now_ms: int
+) -> Outcome[ShareStored]:
+    return msgspec.structs.replace(_checkpoint(self, command, now_ms), records=())
+
+
+def _compacts_its_log(
+    self: SimulatedShardLog, offset: int, end_offset: int
+) -> tuple[list[LogEntry], int]:
+    entries, next_offset = _log_read(self, offset, end_offset)
+    newest = {entry[0]: entry for entry in entries if isinstance(entry, tuple)}
+    return list(newest.values()), next_offset
+
+
+def _takes_the_last_word(batches: list[StateBatch], new: StateBatch) -> None:
+    kept = []
+    for old in batches:
+        if old.first_offset < new.first_offset:
+            last = min(old.last_offset, new.first_offset - 1)
+            kept.append(old._replace(last_offset=last))
+        if old.last_offset > new.last_offset:
+            first = max(old.first_offset, new.last_offset + 1)
+            kept.append(old._replace(first_offset=first))
+    batches[:] = sorted([*kept, new])
+
+
+def _goes_back(state: ShareState, update: ShareUpdate) -> ShareState:
+    start_offset = state.start_offset if update.start_offset == -1 else update.start_offset
+    return msgspec.structs.replace(
+        state,
+        leader_epoch=max(state.leader_epoch, update.leader_epoch),
+        start_offset=start_offset,
+        batches=combine(state.batches, update.batches, start_offset),
+        update_count=state.update_count + 1,
+    )
+
+
+PLANTED: dict[str, PlantedBug] = {
+    "members are answered before it is durable": PlantedBug(
+        SharePartition, "acknowledge", _answers_before_it_is_durable, SHARES, _AGAIN
+    ),
+    "a member gets what another one has": PlantedBug(
+        share_partition, "_is_free", _gives_what_another_has, SHARES, "while"
+    ),
+    "share coordinators answer before the commit": PlantedBug(
+        ShardRuntime, "_apply", _answers_before_the_commit, SHARES, _AGAIN
+    ),
+    "a new leader fences nobody": PlantedBug(
+        ShareStateShard, "_read", _fences_nobody, SHARES, _AGAIN, 33
+    ),
+    "a log is dropped and not written anew": PlantedBug(
+        ShareStateShard, "_checkpoint", _writes_nothing_anew, SHARES, ".", 22
+    ),
+    "the log of share states is compacted": PlantedBug(
+        SimulatedShardLog, "read", _compacts_its_log, SHARES, _AGAIN
+    ),
+    "the last word counts": PlantedBug(
+        share_batches, "_lay", _takes_the_last_word, SHARES, _AGAIN, 73
+    ),
+    "the start offset goes back": PlantedBug(share_shard, "updated", _goes_back, SHARES, _AGAIN),
+}

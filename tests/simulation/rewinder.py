@@ -1,0 +1,91 @@
+"""Somebody who rewinds a group while its members commit and the cluster is in trouble.
+
+Each rewind leaps further than members ever get by committing. So whoever is told a smaller offset
+than that of a rewind which was answered is told one that was committed before it: the checker's
+promise that an acknowledged offset is never lost holds exactly as long as old commits never win.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from coordinator.group.requests import Position, RewindGroup, Rewound
+from coordinator.outcome import Refusal
+from coordinator.ownership import shard_of
+from node.bus.reply import Reply
+from protocol.errors import ErrorCode
+from protocol.types import ZERO_UUID
+from tests.simulation.clients import PATIENCE_MS, TOPIC, Client, Cluster
+from tests.simulation.cluster_node import ClusterNode
+
+LEAP: Final = 1_000_000
+_TIMEOUT_MS: Final = 1_200
+_LAG_MS: Final = 2 * PATIENCE_MS
+"""How long a request may be on its way that nobody waits for any more. One that came after the next
+rewind would be a rewind of its own."""
+
+
+class Rewinder(Client):
+    """See the module's docstring. A rewind is asked for until it is answered."""
+
+    def __init__(self, cluster: Cluster, group_id: str, topic_id: bytes, count: int) -> None:
+        super().__init__(cluster)
+        self.group_id = group_id
+        self.group_topic_id = topic_id
+        self.partitions = range(count)
+        self.rewind_count = 0
+        self._number = 0
+        self._is_asking = False
+        self._lost_at_ms = -_LAG_MS
+
+    def act(self) -> None:
+        """Ask, unless an answer is waited for."""
+        if self.is_waiting:
+            return
+        if not self._is_asking and self.simulation.now_ms < self._lost_at_ms + _LAG_MS:
+            return
+        node_id = self.leader((self.group_topic_id, shard_of(self.group_id, 1)))
+        if node_id is None:
+            return
+        if not self._is_asking:
+            self._is_asking = True
+            self._number += 1
+            for partition in self.partitions:
+                self.cluster.checker.attempts_offset(self.group_id, partition, self._offset)
+        request = RewindGroup(
+            group_id=self.group_id,
+            rewind_id=self._number.to_bytes(16, "big"),
+            positions=tuple(
+                Position(
+                    topic=TOPIC,
+                    topic_id=ZERO_UUID,
+                    partition=partition,
+                    start_offset=0,
+                    end_offset=2**60,
+                    offset=self._offset,
+                )
+                for partition in self.partitions
+            ),
+            timeout_ms=_TIMEOUT_MS,
+        )
+
+        def what(node: ClusterNode, answer: Callable[[object], None]) -> None:
+            reply: Reply[object] = node.router.coordinate(self.group_id, request, 0)
+            reply.on_done(lambda: answer(reply.result()))
+
+        self.ask(node_id, what, self._answered)
+
+    @property
+    def _offset(self) -> int:
+        return LEAP * self._number
+
+    def _answered(self, response: object) -> None:
+        if response is None or isinstance(response, Refusal):
+            self._lost_at_ms = self.simulation.now_ms
+            return
+        assert isinstance(response, Rewound)
+        if response.error_code is not ErrorCode.NONE:
+            return
+        self._is_asking = False
+        self.rewind_count += 1
+        for partition in self.partitions:
+            self.cluster.checker.offset_committed(self.group_id, partition, self._offset)

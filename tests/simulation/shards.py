@@ -1,0 +1,239 @@
+"""Coordinators' shards on the router of a simulated node: the real hosts, runtimes and shards.
+
+They have a loop with the node's clock, and read and write their logs as `node/router/shard_log.py`
+does, through the worker and its store.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from coordinator.outcome import Answer, Command, Refusal
+from coordinator.ownership import claims, compare, shard_of
+from coordinator.runtime import LogEntry, Shard, ShardRuntime
+from node.bus.messages import AppendBytes, DescribeProducers, Failed
+from node.bus.reply import Reply
+from node.router import fanout
+from node.router.shard_host import ShardHost
+from node.router.shard_log import entries_of
+from node.worker.turns import Request
+from protocol.errors import ApiError, ErrorCode
+from tests.simulation.simulation import Simulation
+from tests.simulation.store import Identity, StoreDisk
+
+if TYPE_CHECKING:
+    import asyncio
+
+PRODUCE_TIMEOUT_MS = 1_500
+
+
+class Node(Protocol):
+    """What shards know of the node that they are on."""
+
+    own_id: int
+    incarnation: int
+    clock_rate: float
+    simulation: Simulation
+    store_disk: StoreDisk
+
+    def clock_ms(self) -> int: ...
+
+
+class Router(Protocol):
+    """And of its router."""
+
+    image: MetadataImage
+
+    @property
+    def node(self) -> Node: ...
+
+    def locate(self, identity: Identity) -> int | None: ...
+
+    def high_watermark(self, identity: Identity) -> int: ...
+
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]: ...
+
+
+class Loop:
+    """What `ShardHost` asks of asyncio's loop, with the node's clock."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.is_closed = False
+
+    def time(self) -> float:
+        return self._node.clock_ms() / 1_000
+
+    def call_soon(self, action: Callable[..., None], *arguments: object) -> "Handle":
+        return self.call_later(0, action, *arguments)
+
+    def call_at(self, when: float, action: Callable[..., None], *arguments: object) -> "Handle":
+        return self.call_later(when - self.time(), action, *arguments)
+
+    def call_later(self, delay: float, action: Callable[..., None], *arguments: object) -> "Handle":
+        handle = Handle()
+
+        def happen() -> None:
+            if not handle.is_cancelled and not self.is_closed:
+                action(*arguments)
+
+        delay_ms = max(0, int(delay * 1_000 / self._node.clock_rate + 0.999))
+        self._node.simulation.after_on(self._node.own_id, delay_ms, happen)
+        return handle
+
+
+class Handle:
+    """Of a call to come."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
+class SimulatedShardLog:
+    """`ShardLog` of one partition, by the router's way."""
+
+    def __init__(self, router: Router, identity: Identity) -> None:
+        self._router = router
+        self._identity = identity
+
+    def barrier(self) -> Reply[fanout.Answer]:
+        number = self._router.locate(self._identity)
+        if number is None:
+            return _not_yet()
+        return self._router.ask_worker(lambda key: DescribeProducers(key, 0, number))
+
+    def bounds(self) -> tuple[int, int]:
+        disk = self._router.node.store_disk
+        log = disk.logs[self._identity]
+        return max(log.log_start_offset, disk.dropped.get(self._identity, 0)), log.log_end_offset
+
+    def high_watermark(self) -> int:
+        return self._router.high_watermark(self._identity)
+
+    def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
+        log = self._router.node.store_disk.logs[self._identity]
+        entries: list[LogEntry] = []
+        for batch in log.batches[log.index_of(offset) :]:
+            if batch.base_offset >= end_offset:
+                break
+            entries += entries_of(memoryview(batch.data), offset)
+        return entries, end_offset
+
+    def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
+        number = self._router.locate(self._identity)
+        if number is None:
+            return _not_yet()
+        return self._router.ask_worker(
+            lambda key: AppendBytes(
+                key,
+                0,
+                number,
+                batch,
+                acks=-1,
+                leader_epoch=leader_epoch,
+                timeout_ms=PRODUCE_TIMEOUT_MS,
+            )
+        )
+
+
+def _not_yet() -> Reply[fanout.Answer]:
+    reply: Reply[fanout.Answer] = Reply()
+    reply.resolve(Failed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+    return reply
+
+
+class SimulatedShards:
+    """The shards of one kind that a router hosts; as `Coordinators`."""
+
+    def __init__(
+        self,
+        router: Router,
+        topic_name: str,
+        new_shard: Callable[[], Shard[Any]],
+        loop: Loop,
+        carry_out: Callable[[int, object], None] = lambda _shard, _instruction: None,
+    ) -> None:
+        self.hosts: dict[int, ShardHost] = {}
+        self._router = router
+        self._topic_name = topic_name
+        self._new_shard = new_shard
+        self._loop = loop
+        self._carry_out = carry_out
+        self._waiting: dict[int, Reply[object]] = {}
+        self._next_id = 0
+
+    def call(self, key: str, request: object, api_version: int = 0) -> Reply[object]:
+        """Have the shard of the key answer; ApiError if it does not."""
+        return self.call_shard(self.shard_of(key), request, api_version)
+
+    def call_shard(self, shard: int, request: object, api_version: int = 0) -> Reply[object]:
+        """Have one shard answer."""
+        reply: Reply[object] = Reply()
+        host = self.hosts.get(shard)
+        if host is None:
+            reply.fail(ApiError(ErrorCode.NOT_COORDINATOR))
+            return reply
+        self._next_id = number = self._next_id + 1
+        self._waiting[number] = reply
+        node = self._router.node
+        host.execute(
+            Command(
+                request=request,
+                request_id=number,
+                api_version=api_version,
+                client_id="member",
+                client_host="/simulated",
+                fresh_id=f"{node.own_id}-{node.incarnation}-{number}",
+            )
+        )
+        return reply
+
+    def shard_of(self, key: str) -> int:
+        """The shard of a key; -1 while there is no topic."""
+        topic = self.topic()
+        return -1 if topic is None else shard_of(key, len(topic.partitions))
+
+    def coordinator_of(self, key: str) -> int:
+        """The node that hosts it."""
+        topic = self.topic()
+        return NO_LEADER if topic is None else topic.partitions[self.shard_of(key)].leader
+
+    def topic(self) -> TopicImage | None:
+        """The kind's topic."""
+        return self._router.image.topics_by_name.get(self._topic_name)
+
+    def follow(self) -> None:
+        """Host what the router's image says; as `Coordinators.on_image`."""
+        hosted = {shard: host.leader_epoch for shard, host in self.hosts.items()}
+        topic, node = self.topic(), self._router.node
+        changes = compare(hosted, claims(topic, node_id=node.own_id))
+        for shard in changes.unload:
+            self.hosts.pop(shard).close()
+        for shard, leader_epoch in changes.load:
+            assert topic is not None
+            host = ShardHost(
+                name=f"{self._topic_name}-{shard}",
+                leader_epoch=leader_epoch,
+                shard_log=SimulatedShardLog(self._router, (topic.topic_id, shard)),
+                new_runtime=lambda: ShardRuntime(self._new_shard()),
+                loop=cast("asyncio.AbstractEventLoop", self._loop),
+                now_ms=node.clock_ms,
+                deliver=self._deliver,
+                carry_out=partial(self._carry_out, shard),
+            )
+            self.hosts[shard] = host
+            host.start()
+
+    def _deliver(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            reply = self._waiting.pop(answer.request_id, None)
+            if reply is None:
+                continue
+            if isinstance(answer, Refusal):
+                reply.fail(ApiError(answer.error_code))
+            else:
+                reply.resolve(answer.response)

@@ -1,0 +1,205 @@
+"""Share groups (KIP-932) on the playbook's stage: heartbeats, and a share coordinator by hand.
+
+What the shard wants done with share states lies in `sent` until `keep_states` does it: all of it,
+unless a test says what fails.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from coordinator.group.requests import DeleteGroup, FollowTopics
+from coordinator.group.settings import GroupSettings
+from coordinator.group.share import ShareGroup
+from coordinator.group.share_requests import (
+    DeleteStates,
+    DescribeShareGroup,
+    InitializeStates,
+    StatesDeleted,
+    StatesInitialized,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.share import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+    DescribedGroup,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from protocol.types import Uuid
+from tests.support.consumer_playbook import Stage
+from tests.support.group_playbook import START_MS, Call
+
+AT_ONCE = GroupSettings(initial_rebalance_delay_ms=0, share_assignment_interval_ms=0)
+SESSION_MS = 45_000
+
+Assigned = dict[str, list[int]]
+
+
+class ShareStage(Stage):
+    """See the module's docstring. `states` are the start offsets by (group, topic, partition), with
+    the state epoch before; a state of a lower epoch is refused."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, int] | None = None,
+        settings: GroupSettings = AT_ONCE,
+        *,
+        log: Sequence[tuple[bytes, bytes | None]] = (),
+        now_ms: int = START_MS,
+    ) -> None:
+        self.states: dict[tuple[str, Uuid, int], tuple[int, int]] = {}
+        super().__init__(topics, settings, log=log, now_ms=now_ms)
+
+    # -- the share coordinator --------------------------------------------------------------------
+
+    def keep_states(self, failing: Mapping[str, ErrorCode] | None = None) -> list[object]:
+        """Do what the shard has asked for and report it; topics of these names fail."""
+        done, self.sent = self.sent, []
+        for instruction in done:
+            self.report(instruction, failing)
+        return done
+
+    def report(self, instruction: object, failing: Mapping[str, ErrorCode] | None = None) -> None:
+        """Do one of the things that were asked for."""
+        assert isinstance(instruction, InitializeStates | DeleteStates)
+        outcomes: dict[Uuid, dict[int, ErrorCode]] = {}
+        for topic_id, partitions in instruction.topics.items():
+            code = (failing or {}).get(self.name_of(topic_id))
+            codes = outcomes[topic_id] = {}
+            for index in partitions:
+                codes[index] = self._keep(instruction, topic_id, index) if code is None else code
+        kind = StatesInitialized if isinstance(instruction, InitializeStates) else StatesDeleted
+        self.ask(kind(instruction.group_id, outcomes, instruction.request_id))
+
+    def _keep(
+        self, instruction: InitializeStates | DeleteStates, topic_id: Uuid, index: int
+    ) -> ErrorCode:
+        key = (instruction.group_id, topic_id, index)
+        if isinstance(instruction, DeleteStates):
+            self.states.pop(key, None)
+            return ErrorCode.NONE
+        if instruction.state_epoch < self.states.get(key, (-1, -1))[0]:
+            return ErrorCode.FENCED_STATE_EPOCH
+        self.states[key] = (instruction.state_epoch, instruction.topics[topic_id][index])
+        return ErrorCode.NONE
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def share_call(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        group: str = "s",
+        topics: Sequence[str] | None = None,
+        rack: str | None = None,
+    ) -> Call:
+        request = ShareGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            rack_id=rack,
+            subscribed_topic_names=None if topics is None else list(topics),
+        )
+        return self.ask(request, version=1)
+
+    def share(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        group: str = "s",
+        topics: Sequence[str] | None = None,
+    ) -> ShareGroupHeartbeatResponse:
+        """A heartbeat and its answer; one that joins brings its topics."""
+        topics = ["a"] if epoch == 0 and topics is None else topics
+        call = self.share_call(member_id, epoch, group=group, topics=topics)
+        return call.response(ShareGroupHeartbeatResponse)
+
+    def alter(self, offsets: Mapping[str, Mapping[int, int]], *, group: str = "s") -> Call:
+        request = AlterShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=name,
+                    partitions=[
+                        AlterShareGroupOffsetsRequestPartition(
+                            partition_index=index, start_offset=offset
+                        )
+                        for index, offset in partitions.items()
+                    ],
+                )
+                for name, partitions in offsets.items()
+            ],
+        )
+        return self.ask(request)
+
+    def forget(self, *topics: str, group: str = "s") -> Call:
+        """DeleteShareGroupOffsets."""
+        request = DeleteShareGroupOffsetsRequest(
+            group_id=group,
+            topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in topics],
+        )
+        return self.ask(request)
+
+    def delete_call(self, group: str = "s") -> Call:
+        return self.ask(DeleteGroup(group), version=3)
+
+    def shares(self, group: str = "s") -> ShareGroup:
+        found = self.shard.shares.get(group)
+        assert found is not None
+        return found
+
+    def describe_shares(self, group: str = "s") -> DescribedGroup:
+        return self.ask(DescribeShareGroup(group)).response(DescribedGroup)
+
+    def catch_up(self) -> None:
+        """Any topic may have changed."""
+        self.ask(FollowTopics(None, {}))
+
+    def assigned(self, response: ShareGroupHeartbeatResponse) -> Assigned | None:
+        """What an answer assigns, None if it does not tell."""
+        if response.assignment is None:
+            return None
+        return {
+            self.name_of(topic.topic_id): topic.partitions
+            for topic in response.assignment.topic_partitions
+        }
+
+
+class Sharer:
+    """A member that behaves as a client library has it."""
+
+    def __init__(
+        self, stage: ShareStage, member_id: str, *, topics: Sequence[str] = ("a",)
+    ) -> None:
+        self.stage = stage
+        self.member_id = member_id
+        self.topics = list(topics)
+        self.epoch = 0
+        self.reads: Assigned = {}
+
+    def beat(self) -> ShareGroupHeartbeatResponse:
+        topics = self.topics if self.epoch == 0 else None
+        response = self.stage.share(self.member_id, self.epoch, topics=topics)
+        assert response.error_code == ErrorCode.NONE, response
+        self.epoch = response.member_epoch
+        assigned = self.stage.assigned(response)
+        if assigned is not None:
+            self.reads = assigned
+        return response
+
+
+def settle(stage: ShareStage, *members: Sharer, rounds: int = 12) -> None:
+    """Heartbeats of all in turn, and states made, until nothing changes any more."""
+    for _ in range(rounds):
+        before = [(member.epoch, member.reads) for member in members]
+        for member in members:
+            member.beat()
+        if not stage.keep_states() and before == [
+            (member.epoch, member.reads) for member in members
+        ]:
+            return
+    raise AssertionError("the group does not come to rest")

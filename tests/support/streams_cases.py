@@ -1,0 +1,455 @@
+"""Everything that may happen to a streams group, in every state that it can be brought into."""
+
+from collections.abc import Callable, Iterator
+
+from coordinator.group.consumer import LEFT_FOR_A_WHILE
+from coordinator.group.settings import GroupSettings, StreamsSettings
+from coordinator.group.streams import StreamsGroup, tasks_by_role
+from coordinator.group.streams_records import StreamsCurrent, StreamsMemberState, TaskSets
+from tests.support.group_cases import NONE, STRANGER, Case, Told, offsets_of
+from tests.support.group_playbook import Call
+from tests.support.streams_playbook import (
+    REBALANCE_TIMEOUT_MS,
+    STREAMS,
+    StreamsStage,
+    Thread,
+    subtopology,
+    topology,
+)
+from tests.support.transition_table import NOTHING, Place
+
+SLOW_STREAMS = GroupSettings(
+    streams=StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=1_000)
+)
+SMALL_STREAMS = GroupSettings(
+    streams=StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, size_max=2)
+)
+PLAN = topology(subtopology("0", "in"), subtopology("1", "side", changelogs=["store"]))
+SIZES = {"in": 3, "side": 1, "store": 1, "unread": 1}
+
+
+class Streams:
+    """A streams group on stage, and everything that may happen to it just now."""
+
+    def __init__(self, settings: GroupSettings = STREAMS) -> None:
+        self.sizes = dict(SIZES)
+        self.play = StreamsStage(self.sizes, settings)
+        self.members: dict[str, Thread] = {}
+
+    def state(self) -> str:
+        group = self._group()
+        return NONE if group is None else str(group.state)
+
+    def member(self, instance: str | None = None) -> Thread:
+        member = Thread(self.play, f"m{len(self.play.calls)}", instance=instance)
+        self.members[member.member_id] = member
+        return member
+
+    def cases(self) -> Iterator[Case]:
+        """What may happen; of several that are at the same place any may be taken."""
+        state = self.state()
+        for event, condition, act in self._anybody():
+            yield Case(Place(state, event, condition), act)
+        for member_id in list(self.members):
+            for event, condition, act in self._member(self.members[member_id]):
+                yield Case(Place(state, event, condition), act)
+        for event, condition, act in self._timed():
+            yield Case(Place(state, event, condition), act, takes_time=True)
+
+    def _group(self) -> StreamsGroup | None:
+        return self.play.shard.streams.get("g")
+
+    def _due(self) -> str:
+        """Whether a new epoch is assigned at once."""
+        group = self._group()
+        interval_ms = self.play.shard.settings.streams_of("g").assignment_interval_ms
+        is_due = (
+            group is None
+            or not group.has_target_epoch
+            or self.play.now_ms - group.assigned_at_ms >= interval_ms
+        )
+        return "assigned at once" if is_due else "assigned later"
+
+    def _call(
+        self,
+        member: Thread,
+        *,
+        epoch: int | None = None,
+        owned: TaskSets | None = None,
+        endpoint: tuple[str, int] | None = None,
+    ) -> Call:
+        at = member.epoch if epoch is None else epoch
+        return self.play.streams_call(
+            member.member_id,
+            at,
+            plan=PLAN if at == 0 else None,
+            owned=owned,
+            process=member.process if at == 0 else None,
+            timeout_ms=REBALANCE_TIMEOUT_MS if at == 0 else -1,
+            instance=member.instance,
+            endpoint=endpoint,
+        )
+
+    def ask(self, member: Thread) -> Call:
+        """Its next heartbeat, and what it makes of the answer."""
+        call = self._call(member, owned=member.tasks)
+        member.hear(self.play.streams_answer(call).response)
+        return call
+
+    def _join(self, member_id: str, instance: str | None = None) -> Call:
+        return self.play.streams_call(
+            member_id, plan=PLAN, process="late", timeout_ms=1, instance=instance
+        )
+
+    def _anybody(self) -> Iterator[Told]:
+        play, group = self.play, self._group()
+        count = 0 if group is None else group.member_count
+        topics_are = "" if "in" in self.sizes else ", a topic is missing"
+        if count < play.shard.settings.streams_of("g").size_max:
+            condition = self._due() + topics_are
+            yield "heartbeat of a new member", condition, lambda: self.ask(self.member())
+        else:
+            yield "heartbeat of a new member", "there is no room", lambda: self._join("late")
+        yield (
+            "heartbeat that breaks a rule",
+            NOTHING,
+            lambda: play.streams_call("new", plan=PLAN),
+        )
+        if count < play.shard.settings.streams_of("g").size_max:
+            yield (
+                "heartbeat with a topology that makes no sense",
+                NOTHING,
+                lambda: play.streams_call("new", plan=topology(subtopology("0")), timeout_ms=1),
+            )
+            if group is not None:
+                yield (
+                    "heartbeat with another topology",
+                    NOTHING,
+                    lambda: play.streams_call(
+                        "new", plan=topology(subtopology("9", "in")), timeout_ms=1
+                    ),
+                )
+        yield "heartbeat of nobody", NOTHING, lambda: play.streams_call(STRANGER, 1)
+        yield "leaving (-1) of nobody", NOTHING, lambda: play.streams_call(STRANGER, -1)
+        yield (
+            "stepping out (-2) of nobody",
+            NOTHING,
+            lambda: play.streams_call(STRANGER, -2, instance="unknown"),
+        )
+        yield "OffsetCommit without a member", NOTHING, lambda: play.commit_call({("in", 0): 1})
+        yield (
+            "OffsetCommit of nobody",
+            offsets_of(play, self.state()),
+            lambda: play.commit_call({("in", 0): 1}, member_id=STRANGER, generation_id=1),
+        )
+        if group is None:
+            return
+        if not group.is_empty:
+            yield "JoinGroup", NOTHING, lambda: play.join(version=3)
+        yield (
+            "heartbeat of a consumer",
+            NOTHING,
+            lambda: play.beat_call("c", topics=["in"], owned={}, timeout_ms=1),
+        )
+        if not play.shard.offsets.has_any("g"):
+            yield "DeleteGroups", NOTHING, self._delete
+        yield "the coordinator moves", NOTHING, lambda: play.reload()
+        if not group.is_empty:
+            if "in" in self.sizes:
+                yield "a topic that is read grows", self._due(), lambda: self._resize("in", 1)
+                yield "a topic that is read goes", self._due(), lambda: self._resize("in", None)
+            else:
+                yield "the missing topic comes", self._due(), lambda: self._resize("in", 3)
+        yield "another topic grows", NOTHING, lambda: self._resize("unread", 1)
+
+    def _delete(self) -> Call:
+        request_id = len(self.play.calls)
+        self.play.delete_group()
+        return self.play.calls[request_id]
+
+    def _resize(self, topic: str, by: int | None) -> None:
+        if by is None:
+            del self.sizes[topic]
+        else:
+            self.sizes[topic] = self.sizes.get(topic, 0) + by
+        self.play.topics(self.sizes)
+
+    def _is_free(self, group: StreamsGroup, member: Thread, task: tuple[int, str, int]) -> bool:
+        runner = group.runner(task[1], task[2])
+        return runner in (None, member.member_id)
+
+    def _situation(self, member: Thread, current: StreamsCurrent) -> str | None:
+        """What its next heartbeat is about."""
+        group = self._group()
+        assert group is not None
+        if group.epoch > group.target_epoch and self._due() == "assigned at once":
+            return None
+        has = set(tasks_by_role(current.assigned))
+        shall = set(tasks_by_role(group.target(member.member_id)))
+        if current.state is StreamsMemberState.UNREVOKED_TASKS:
+            if has - shall:
+                return None
+            prefix = "it has given up what it had to, "
+        elif current.state is StreamsMemberState.STABLE and (
+            current.member_epoch == group.target_epoch
+        ):
+            return "it is where it shall be"
+        elif has - shall:
+            return "it has what it shall not"
+        else:
+            prefix = ""
+        lacks = shall - has
+        free = {task for task in lacks if self._is_free(group, member, task)}
+        at_target = current.member_epoch == group.target_epoch
+        if lacks == free:
+            return f"{prefix}what it lacks is free"
+        if prefix or not at_target or free:
+            return f"{prefix}some of what it lacks is not free"
+        return "nothing of what it lacks is free"
+
+    def _member(self, member: Thread) -> Iterator[Told]:
+        group, play = self._group(), self.play
+        if group is None or group.member(member.member_id) is None or not member.epoch:
+            return
+        who, current = member.member_id, group.current(member.member_id)
+        settled = group.epoch == group.target_epoch
+        if current.member_epoch == LEFT_FOR_A_WHILE:
+            if self._due() == "assigned at once" and settled and "in" in self.sizes:
+                yield (
+                    "heartbeat of a new member",
+                    "for one that has stepped out",
+                    lambda: self._replace(member),
+                )
+            return
+        situation = self._situation(member, current)
+        if situation is not None:
+            yield "heartbeat of a member", situation, lambda: self.ask(member)
+        is_revoking = current.state is StreamsMemberState.UNREVOKED_TASKS
+        if is_revoking and (self._due() != "assigned at once" or settled):
+            yield (
+                "heartbeat of a member",
+                "it still has what it must give up",
+                lambda: self._call(member),
+            )
+        if member.instance is None:
+            yield (
+                "heartbeat of a member",
+                f"its endpoint is new, {self._due()}",
+                lambda: self._move(member),
+            )
+        yield (
+            "heartbeat of a member",
+            "its epoch is too high",
+            lambda: self._call(member, epoch=member.epoch + 1, owned=TaskSets()),
+        )
+        previous = current.previous_member_epoch
+        if previous > 1:
+            yield (
+                "heartbeat of a member",
+                "its epoch is too low",
+                lambda: self._call(member, epoch=previous - 1, owned=TaskSets()),
+            )
+        if situation == "it is where it shall be":
+            if 0 < previous < current.member_epoch:
+                yield (
+                    "heartbeat of a member",
+                    "of its previous epoch, and it has what is not its own",
+                    lambda: self._call(
+                        member, epoch=previous, owned=TaskSets({}, {"0": frozenset({0})})
+                    ),
+                )
+                yield (
+                    "heartbeat of a member",
+                    "of its previous epoch: the answer was lost",
+                    lambda: self._call(member, epoch=previous, owned=member.tasks),
+                )
+            yield "heartbeat of a member", "it joins again", lambda: self._call(member, epoch=0)
+        if "in" in self.sizes:
+            nowhere = TaskSets({"0": frozenset({99})})
+            yield (
+                "heartbeat of a member",
+                "it has a task that there is not",
+                lambda: self._call(member, owned=nowhere),
+            )
+        if member.instance is not None:
+            yield (
+                "heartbeat of a new member",
+                "its instance id is held",
+                lambda: self._join("other", member.instance),
+            )
+            yield (
+                "heartbeat of another's instance id",
+                NOTHING,
+                lambda: play.streams_call(STRANGER, 1, instance=member.instance),
+            )
+            yield "stepping out (-2)", NOTHING, lambda: self._call(member, epoch=-2)
+        left = "nobody is left" if group.member_count == 1 else f"others are left, {self._due()}"
+        yield "leaving (-1)", left, lambda: self.leave(member)
+        for condition, at in (("in its epoch", 0), ("in another epoch", 1)):
+            epoch = member.epoch + at
+            yield (
+                "OffsetCommit of a member",
+                condition,
+                lambda epoch=epoch: play.commit_call(  # type: ignore[misc]  # bound now
+                    {("in", 0): 1}, member_id=who, generation_id=epoch
+                ),
+            )
+
+    def _move(self, member: Thread) -> Call:
+        call = self._call(member, owned=member.tasks, endpoint=("host", len(self.play.calls)))
+        member.hear(self.play.streams_answer(call).response)
+        return call
+
+    def leave(self, member: Thread) -> Call:
+        """It goes."""
+        self.members.pop(member.member_id)
+        return self._call(member, epoch=-1)
+
+    def _replace(self, member: Thread) -> Call:
+        self.members.pop(member.member_id)
+        return self.ask(self.member(member.instance))
+
+    def _timed(self) -> Iterator[Told]:
+        group = self._group()
+        if group is None or group.is_empty:
+            return
+        if group.epoch > group.target_epoch:
+            interval_ms = self.play.shard.settings.streams_of("g").assignment_interval_ms
+            yield "the assignment interval is over", NOTHING, lambda: self.play.tick(interval_ms)
+            return
+        quiet = [m for m in self.members.values() if group.member(m.member_id) and m.epoch > 0]
+        if group.state == "Stable" and quiet:
+            left = "others are left" if group.member_count > 1 else "nobody is left"
+            silent = quiet[0].member_id
+            yield "a member's session is over", left, lambda: self._be_silent(silent)
+        for member in quiet:
+            if group.current(member.member_id).state is StreamsMemberState.UNREVOKED_TASKS:
+                yield "a member has not given up in time", NOTHING, self._keep
+
+    def _be_silent(self, silent: str) -> None:
+        """Let a session pass in which all others send heartbeats."""
+        session_ms = self.play.shard.settings.streams_of("g").session_timeout_ms
+        for duration_ms in (session_ms - 1_000, 1_000):
+            for member in self.members.values():
+                if member.member_id != silent:
+                    self._call(member)
+            self.play.tick(duration_ms)
+
+    def _keep(self) -> None:
+        """Let the rebalance timeout pass in which all say that nothing has changed."""
+        for member in self.members.values():
+            self._call(member)
+        self.play.tick(REBALANCE_TIMEOUT_MS)
+
+
+Alter = Callable[[Streams], object]
+
+
+def streams_scenes() -> list[Callable[[], Streams]]:
+    """A group in each state, with those in it that make a difference."""
+
+    def new(scene: Streams) -> None:
+        scene.ask(scene.member())
+
+    def static(scene: Streams) -> None:
+        scene.ask(scene.member("i"))
+
+    def beat(which: int) -> Alter:
+        return lambda scene: scene.ask(list(scene.members.values())[which])
+
+    def leave(which: int) -> Alter:
+        return lambda scene: scene.leave(list(scene.members.values())[which])
+
+    def rest(scene: Streams) -> None:
+        for _ in range(8):
+            scene.play.tick(1_000)
+            for member in scene.members.values():
+                scene.ask(member)
+
+    def wait(scene: Streams) -> None:
+        scene.play.tick(1_000)
+
+    def commit(scene: Streams) -> None:
+        scene.play.commit({("in", 0): 1})
+
+    def without(scene: Streams) -> None:
+        scene._resize("in", None)
+
+    def again(scene: Streams) -> None:
+        scene._resize("in", 3)
+
+    def grow(scene: Streams) -> None:
+        scene._resize("in", 1)
+
+    def move(which: int) -> Alter:
+        return lambda scene: scene._move(list(scene.members.values())[which])
+
+    def step_out(which: int) -> Alter:
+        return lambda scene: scene._call(list(scene.members.values())[which], epoch=-2)
+
+    def scene(*acts: Alter, settings: GroupSettings = STREAMS) -> Callable[[], Streams]:
+        def make() -> Streams:
+            made = Streams(settings)
+            for act in acts:
+                act(made)
+            return made
+
+        return make
+
+    return [
+        scene(),
+        scene(commit),
+        scene(without),
+        scene(new, leave(0)),
+        scene(new, leave(0), without),
+        scene(new, leave(0), settings=SLOW_STREAMS),
+        scene(new),
+        scene(new, settings=SLOW_STREAMS),
+        scene(new, rest, settings=SLOW_STREAMS),
+        scene(new, new, settings=SMALL_STREAMS),
+        scene(new, new),
+        scene(new, new, rest),
+        scene(new, new, rest, settings=SMALL_STREAMS),
+        scene(new, new, beat(0)),
+        scene(new, new, beat(0), beat(1)),
+        scene(new, new, beat(0), beat(0)),
+        scene(new, new, rest, new, beat(0)),
+        scene(new, new, rest, new, beat(0), beat(1)),
+        scene(new, new, rest, new, beat(0), beat(1), beat(2)),
+        scene(new, new, rest, leave(0)),
+        scene(new, new, new, rest, leave(0)),
+        scene(new, new, settings=SLOW_STREAMS),
+        scene(new, new, wait, settings=SLOW_STREAMS),
+        scene(new, new, rest, new, settings=SLOW_STREAMS),
+        scene(new, new, rest, leave(0), settings=SLOW_STREAMS),
+        scene(new, without),
+        scene(new, without, rest),
+        scene(new, new, rest, without),
+        scene(new, new, rest, without, rest),
+        scene(new, new, rest, without, rest, again),
+        scene(new, without, settings=SLOW_STREAMS),
+        scene(new, without, rest, settings=SLOW_STREAMS),
+        scene(without, new),
+        scene(without, new, rest, again),
+        scene(without, new, new),
+        scene(new, without, beat(0)),
+        scene(new, without, beat(0), again),
+        scene(new, new, rest, without, beat(0), beat(1), again),
+        scene(new, new, rest, without, settings=SLOW_STREAMS),
+        scene(new, new, rest, without, settings=SMALL_STREAMS),
+        scene(new, leave(0), without, settings=SLOW_STREAMS),
+        scene(new, rest, without, settings=SLOW_STREAMS),
+        scene(new, rest, move(0), move(0), settings=SLOW_STREAMS),
+        scene(new, rest, grow, new, settings=SLOW_STREAMS),
+        scene(new, move(0), settings=SLOW_STREAMS),
+        scene(new, rest, new, new, settings=SLOW_STREAMS),
+        scene(new, new, wait, new, settings=SLOW_STREAMS),
+        scene(new, rest, new, beat(0), new, settings=SLOW_STREAMS),
+        scene(new, rest, new, beat(0), beat(0), beat(1), settings=SLOW_STREAMS),
+        scene(new, new, wait, without, settings=SLOW_STREAMS),
+        scene(new, rest, new, without, settings=SLOW_STREAMS),
+        scene(static),
+        scene(static, new, rest),
+        scene(static, step_out(0)),
+        scene(static, new, rest, step_out(0)),
+    ]

@@ -1,0 +1,282 @@
+"""Streams groups (KIP-1071) on the playbook's stage: topologies, heartbeats, members that behave.
+
+`Thread` is a member as Kafka Streams has it: one thread of a process, which gives up what it is
+told to, takes what it is given, and says what it has; a test may lose its answers.
+"""
+
+from collections.abc import Sequence
+
+from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
+from coordinator.group.settings import GroupSettings, StreamsSettings
+from coordinator.group.streams import StreamsGroup
+from coordinator.group.streams_records import TaskSets
+from protocol.errors import ErrorCode
+from protocol.messages.streams import (
+    CopartitionGroup,
+    DescribedGroup,
+    Endpoint,
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupHeartbeatSubtopology,
+    StreamsGroupHeartbeatTopology,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
+from tests.support.consumer_playbook import Stage
+from tests.support.group_playbook import Call
+
+REBALANCE_TIMEOUT_MS = 30_000
+AT_ONCE = StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0)
+STREAMS = GroupSettings(streams=AT_ONCE)
+STANDBY = GroupSettings(
+    streams=StreamsSettings(initial_rebalance_delay_ms=0, assignment_interval_ms=0, standby_count=1)
+)
+TOPICS = {"in": 3, "words": 3, "counts": 3}
+
+
+def subtopology(
+    subtopology_id: str,
+    *sources: str,
+    changelogs: Sequence[str] = (),
+    sinks: Sequence[str] = (),
+    repartition: Sequence[str] | dict[str, int] = (),
+    together: Sequence[tuple[Sequence[int], Sequence[int]]] = (),
+) -> StreamsGroupHeartbeatSubtopology:
+    """`together`: copartition groups, as indexes of sources and of repartition topics."""
+    counts = repartition if isinstance(repartition, dict) else dict.fromkeys(repartition, 0)
+    return StreamsGroupHeartbeatSubtopology(
+        subtopology_id=subtopology_id,
+        source_topics=list(sources),
+        state_changelog_topics=[TopicInfo(name=name) for name in changelogs],
+        repartition_sink_topics=list(sinks),
+        repartition_source_topics=[
+            TopicInfo(name=name, partitions=count) for name, count in counts.items()
+        ],
+        copartition_groups=[
+            CopartitionGroup(source_topics=list(a), repartition_source_topics=list(b))
+            for a, b in together
+        ],
+    )
+
+
+def topology(
+    *parts: StreamsGroupHeartbeatSubtopology, epoch: int = 0
+) -> StreamsGroupHeartbeatTopology:
+    return StreamsGroupHeartbeatTopology(epoch=epoch, subtopologies=list(parts))
+
+
+def word_count(epoch: int = 0) -> StreamsGroupHeartbeatTopology:
+    """Reads `in`, writes `words`, counts them into a store that is kept in `counts`."""
+    return topology(
+        subtopology("0", "in", sinks=["words"]),
+        subtopology("1", repartition=["words"], changelogs=["counts"]),
+        epoch=epoch,
+    )
+
+
+class StreamsStage(Stage):
+    """A playbook with the topics of the word count."""
+
+    def __init__(
+        self,
+        topics: dict[str, int] | None = None,
+        settings: GroupSettings = STREAMS,
+        log: Sequence[tuple[bytes, bytes | None]] = (),
+    ) -> None:
+        super().__init__(TOPICS if topics is None else topics, settings, log=log)
+
+    def streams_call(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        plan: StreamsGroupHeartbeatTopology | None = None,
+        owned: TaskSets | None = None,
+        instance: str | None = None,
+        process: str | None = None,
+        timeout_ms: int = -1,
+        endpoint: tuple[str, int] | None = None,
+        endpoint_epoch: int = -1,
+        shutdown: bool = False,
+        offsets: Sequence[TaskOffset] | None = None,
+        rack: str | None = None,
+    ) -> Call:
+        request = StreamsGroupHeartbeatRequest(
+            group_id=group,
+            member_id=member_id,
+            member_epoch=epoch,
+            endpoint_information_epoch=endpoint_epoch,
+            instance_id=instance,
+            rack_id=rack,
+            rebalance_timeout_ms=timeout_ms,
+            topology=plan,
+            process_id=process,
+            user_endpoint=None
+            if endpoint is None
+            else Endpoint(host=endpoint[0], port=endpoint[1]),
+            shutdown_application=shutdown,
+            task_offsets=None if offsets is None else list(offsets),
+        )
+        if owned is not None:
+            request.active_tasks, request.standby_tasks, request.warmup_tasks = (
+                [
+                    TaskIds(subtopology_id=name, partitions=sorted(indexes))
+                    for name, indexes in tasks.items()
+                ]
+                for tasks in owned
+            )
+        return self.ask(request)
+
+    def streams_beat(
+        self,
+        member_id: str,
+        epoch: int = 0,
+        *,
+        group: str = "g",
+        plan: StreamsGroupHeartbeatTopology | None = None,
+        owned: TaskSets | None = None,
+        instance: str | None = None,
+        process: str | None = None,
+        endpoint: tuple[str, int] | None = None,
+        endpoint_epoch: int = -1,
+        shutdown: bool = False,
+    ) -> StreamsGroupHeartbeatResponse:
+        """A heartbeat and its answer; one that joins brings all that it must."""
+        return self.streams_answer(
+            self.streams_call(
+                member_id,
+                epoch,
+                group=group,
+                plan=word_count() if epoch == 0 and plan is None else plan,
+                owned=TaskSets() if epoch == 0 and owned is None else owned,
+                instance=instance,
+                process=process or (f"p-{member_id}" if epoch == 0 else None),
+                timeout_ms=REBALANCE_TIMEOUT_MS if epoch == 0 else -1,
+                endpoint=endpoint,
+                endpoint_epoch=endpoint_epoch,
+                shutdown=shutdown,
+            )
+        ).response
+
+    @staticmethod
+    def streams_answer(call: Call) -> StreamsAnswer:
+        return call.response(StreamsAnswer)
+
+    def streams(self, group: str = "g") -> StreamsGroup:
+        found = self.shard.streams.get(group)
+        assert found is not None
+        return found
+
+    def describe_streams(self, group: str = "g") -> DescribedGroup:
+        return self.ask(DescribeStreamsGroup(group)).response(DescribedGroup)
+
+
+class Thread:
+    """A well-behaved member. `tasks` is what it runs."""
+
+    def __init__(
+        self, stage: StreamsStage, member_id: str, *, process: str = "", instance: str | None = None
+    ) -> None:
+        self.stage = stage
+        self.member_id = member_id
+        self.process = process or f"p-{member_id}"
+        self.instance = instance
+        self.epoch = 0
+        self.tasks = TaskSets()
+        self.errors: list[ErrorCode] = []
+        self.statuses: list[int] = []
+
+    def beat(self) -> None:
+        is_join = self.epoch == 0
+        self.hear(
+            self.stage.streams_answer(
+                self.stage.streams_call(
+                    self.member_id,
+                    self.epoch,
+                    plan=word_count() if is_join else None,
+                    owned=self.tasks,
+                    process=self.process if is_join else None,
+                    timeout_ms=REBALANCE_TIMEOUT_MS if is_join else -1,
+                    instance=self.instance,
+                )
+            ).response
+        )
+
+    def hear(self, response: StreamsGroupHeartbeatResponse) -> None:
+        if response.error_code:
+            self.errors.append(ErrorCode(response.error_code))
+            assert response.error_code in (
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                ErrorCode.UNKNOWN_MEMBER_ID,
+            ), response
+            self.tasks, self.epoch = TaskSets(), 0
+            return
+        self.epoch = response.member_epoch
+        self.statuses = [status.status_code for status in response.status or ()]
+        if response.active_tasks is not None:
+            self.tasks = TaskSets(
+                told(response.active_tasks),
+                told(response.standby_tasks),
+                told(response.warmup_tasks),
+            )
+
+    @property
+    def active(self) -> set[tuple[str, int]]:
+        return {(name, index) for name, found in self.tasks.active.items() for index in found}
+
+    @property
+    def warming(self) -> set[tuple[str, int]]:
+        return {(name, index) for name, found in self.tasks.warmup.items() for index in found}
+
+    @property
+    def standby(self) -> set[tuple[str, int]]:
+        return {(name, index) for name, found in self.tasks.standby.items() for index in found}
+
+
+class Telling(Thread):
+    """A member that tells how far its tasks have come: so many records before the end."""
+
+    lag: int | None = None
+
+    def beat(self) -> None:
+        is_join = self.epoch == 0
+        lags = {task: self.lag for task in sorted(self.warming) if self.lag is not None}
+        request = StreamsGroupHeartbeatRequest(
+            group_id="g",
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=30_000 if is_join else -1,
+            process_id=self.process if is_join else None,
+            topology=word_count() if is_join else None,
+            task_offsets=[
+                TaskOffset(subtopology_id=name, partition=index, offset=100_000 - lag)
+                for (name, index), lag in lags.items()
+            ],
+            task_end_offsets=[
+                TaskOffset(subtopology_id=name, partition=index, offset=100_000)
+                for name, index in lags
+            ],
+        )
+        request.active_tasks, request.standby_tasks, request.warmup_tasks = (
+            [TaskIds(subtopology_id=name, partitions=sorted(i)) for name, i in found.items()]
+            for found in self.tasks
+        )
+        self.hear(self.stage.ask(request, version=1).response(StreamsAnswer).response)
+
+
+def told(tasks: list[TaskIds] | None) -> dict[str, frozenset[int]]:
+    assert tasks is not None
+    return {each.subtopology_id: frozenset(each.partitions) for each in tasks}
+
+
+def settle_threads(*members: Thread, rounds: int = 15) -> None:
+    """Heartbeats of all in turn until nothing changes any more."""
+    for _ in range(rounds):
+        before = [(member.epoch, member.tasks) for member in members]
+        for member in members:
+            member.beat()
+        if before == [(member.epoch, member.tasks) for member in members]:
+            return
+    raise AssertionError("the group does not come to rest")

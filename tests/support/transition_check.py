@@ -1,0 +1,74 @@
+"""Holding a machine against its transition table: every row, every case, and walks by chance."""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Protocol, TypeVar
+
+from tests.support.group_cases import Case, seen
+from tests.support.group_playbook import Playbook
+from tests.support.transition_table import Place, Row, Table, allows, never_seen
+
+STEPS = 1_500
+
+
+class Scene(Protocol):
+    """A group on stage."""
+
+    @property
+    def play(self) -> Playbook: ...
+
+    def state(self) -> str:
+        """The group's, as the table calls it."""
+
+    def cases(self) -> Iterator[Case]:
+        """What may happen to it just now."""
+
+
+S = TypeVar("S", bound=Scene)
+
+
+def observed(scenes: Sequence[Callable[[], S]]) -> dict[Place, list[Row]]:
+    """Everything that may happen in every scene, and what came of it."""
+    found: dict[Place, list[Row]] = {}
+    for make in scenes:
+        for at, _ in enumerate(make().cases()):
+            # Each case in a scene of its own.
+            scene = make()
+            case = next(islice(scene.cases(), at, None))
+            found.setdefault(case.place, []).append(seen(scene.play, scene.state, case.act))
+    return found
+
+
+def check(table: Table, found: Mapping[Place, list[Row]]) -> None:
+    """Every case has a row that says what is seen, and every row says nothing else."""
+    assert [place for place in found if place not in table] == [], "cases without a row"
+    assert [place for place in table if place not in found] == [], "rows without a case"
+    wrong = [
+        (place, row)
+        for place, rows in found.items()
+        for row in rows
+        if not allows(table[place], row)
+    ]
+    assert wrong == []
+    idle = {place: never_seen(row, found[place]) for place, row in table.items()}
+    assert {place: cells for place, cells in idle.items() if cells} == {}
+
+
+def walk(table: Table, make: Callable[[], S], seed: int) -> set[str]:
+    """Take steps by chance, each of which must be in the table; the states that were seen."""
+    chance = random.Random(seed)
+    scene = make()
+    states = set()
+    for number in range(STEPS):
+        cases = [case for case in scene.cases() if not case.takes_time]
+        if not cases:
+            scene = make()
+            continue
+        case = chance.choice(cases)
+        states.add(case.place.state)
+        where = f"seed {seed}, step {number}: {case.place}"
+        assert case.place in table, where
+        row = seen(scene.play, scene.state, case.act)
+        assert allows(table[case.place], row), f"{where}: {row} instead of {table[case.place]}"
+    return states
