@@ -10,14 +10,16 @@ from collections.abc import Mapping, Sequence
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.outcome import Marker
+from coordinator.runtime import TransactionalEntry
 from coordinator.share.acquisition import AcquiredRange
+from node.router.shard_log import entries_of
 from node.router.share_partitions import Hosted
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ownership import Ownership
-from tests.simulation.shards import entries_of
 from tests.simulation.share_checker import ShareChecker
 from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement
 from tests.simulation.simulation import Simulation, Violation
@@ -99,7 +101,7 @@ class ClusterChecker:
                 )
             if any(b.crc == batch.crc for b in log.batches[-60:-1]):
                 header: BatchHeader = read_header(memoryview(batch.data))
-                if header.producer_id >= 0:
+                if header.producer_id >= 0 and header.base_sequence >= 0:
                     raise Violation(
                         f"sequence {header.base_sequence} of producer {header.producer_id} is twice"
                         f" in {_name(log)}"
@@ -155,13 +157,13 @@ class ClusterChecker:
                 if log.topic_name == GROUP_TOPIC:
                     self._store(batch)
                 elif log.topic_name == SHARE_TOPIC:
-                    self.shares.stored(entries_of(batch))
+                    self.shares.stored(_plain_entries_of(batch))
             verified += 1
         self._verified[place] = verified
 
     def _store(self, batch: StoredBatch) -> None:
         """What groups have said is committed."""
-        for key, value in entries_of(batch):
+        for key, value in _plain_entries_of(batch):
             record = None if key is None else decode(key, value)
             if isinstance(record, OffsetCommitted) and record.committed is not None:
                 stored = record.group_id, record.partition
@@ -453,3 +455,16 @@ def _has(log: DiskLog | None, batch: StoredBatch) -> bool:
 
 def _name(log: DiskLog) -> str:
     return f"{log.topic_name}-{log.identity[1]}"
+
+
+def _plain_entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a batch outside of transactions."""
+    entries = entries_of(memoryview(batch.data), batch.base_offset)
+    return [
+        (
+            None if entry[0] is None else bytes(entry[0]),
+            None if entry[1] is None else bytes(entry[1]),
+        )
+        for entry in entries
+        if not isinstance(entry, Marker | TransactionalEntry)
+    ]

@@ -47,6 +47,7 @@ from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
 from tests.simulation.share_host import ShareAnswer, ShareAsk
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity, StoredBatch, StoreDisk
+from tests.simulation.transaction_ends import Asked, Told
 from tests.simulation.wires import Wires
 
 CLUSTER_ID = "simulated"
@@ -190,6 +191,9 @@ class ClusterNode(RaftHost):
         return _NEVER if first >= _NEVER else int(first / self.clock_rate) + 1
 
     def receive(self, message: object) -> None:
+        if isinstance(message, Asked | Told):
+            self.router.ends.receive(message)
+            return
         if isinstance(message, ShareAsk | ShareAnswer):
             self.router.shares.receive(message)
             return

@@ -7,8 +7,8 @@ from coordinator.group.assigning import ConsumerStep
 from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_records import ConsumerMember, CurrentAssignment, Partitions
 from coordinator.runtime import Batch, ShardRuntime
-from tests.simulation.cluster_scenario import CONSUMERS
 from tests.simulation.planted_cluster_bugs import PlantedBug
+from tests.simulation.trouble import CONSUMERS
 
 _advance = heartbeats.advance
 _encode_current = consumer_records._encode_current

@@ -6,15 +6,18 @@ about 0.2 s each.
 """
 
 import os
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from tests.simulation.cluster_scenario import GROUPS, POWER, PROFILES, SHARES, ClusterScenario
+from tests.simulation.cluster_scenario import ClusterScenario
+from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
+from tests.simulation.trouble import GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
 
-_DEFAULT_RUNS = 160
-_GROUP = 16
+_DEFAULT_RUNS = 162
+_GROUP = 18
 
 
 def seeds() -> range:
@@ -56,6 +59,11 @@ def test_trouble_is_had_and_work_is_done() -> None:
     assert sum(checker.epoch_count for checker in checkers) >= 50
     assert sum(checker.cut_count for checker in checkers) >= 5
     assert sum(checker.lost_count for checker in checkers) >= 1
+    payments = [p for run in runs for p in run.ledger.payments.values()]
+    fates = Counter(payment.fate for payment in payments)
+    assert fates[Fate.COMMITTED] >= 10
+    assert fates[Fate.ABORTED] >= 5
+    assert sum(run.ledger.read_count for run in runs) >= 50
     shares = [checker.shares for checker in checkers]
     assert sum(each.accepted_count for each in shares) >= 40
     assert sum(each.again_count for each in shares) >= 10
@@ -70,8 +78,9 @@ def test_the_same_seed_is_the_same_history() -> None:
         ends = [history.end_offset for history in run.checker.histories.values()]
         return run.simulation.event_count, run.simulation.now_ms, run.checker.read_count, ends
 
-    for profile in (PROFILES.index(POWER), PROFILES.index(GROUPS), PROFILES.index(SHARES)):
-        assert history(profile) == history(profile)
+    for profile in (POWER, GROUPS, TRANSACTIONS, SHARES):
+        at = PROFILES.index(profile)
+        assert history(at) == history(at)
 
 
 def test_a_failure_names_its_seed_and_tells_what_led_to_it() -> None:

@@ -23,7 +23,6 @@ from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
-from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.handlers.offsets import list_offsets_here
@@ -223,7 +222,6 @@ class GroupRoom(RouterRoom):
         self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
         self.services.share_coordinators = self.shares
         self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
-        self.services.end_offsets = EndOffsets(self.services, NoNeighbours())
 
     def follow(self) -> None:
         super().follow()
