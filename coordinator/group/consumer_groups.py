@@ -9,7 +9,7 @@ where they were, each with a whole session. Timers by kind, and what comes of th
 | member-revocation | when a member is to give up partitions | it is removed if it still is |
 | member-rejoin | when a classic member is told to join again | it is removed |
 | member-sync | when a classic member has joined | it is removed |
-| assignment | when a target assignment is put off | it is made |
+| assignment | when a target assignment is put off | it is made, if all topics are known |
 | downgrade | when a static member has come back as a classic one | if all are, the group is too |
 
 Called by `shard`, which owns the groups of the other kind and hands over what this one becomes.
@@ -21,6 +21,7 @@ from typing import Final, get_args
 
 from coordinator.group import classic_members, heartbeats
 from coordinator.group.assigning import (
+    CATALOG_AGAIN_MS,
     ConsumerStep,
     Membership,
     assign_if_due,
@@ -370,8 +371,12 @@ class ConsumerGroups:
         if group is None:
             return
         if key[0] == "assignment":
-            if group.epoch > group.target_epoch:
-                assign_now(group, group.epoch, Membership(group), step)
+            membership = Membership(group)
+            is_as_known = hash_of(group, membership, step) == group.metadata_hash
+            if not is_as_known and _is_behind(group, step):
+                step.set_timer(key, step.now_ms + CATALOG_AGAIN_MS)
+            elif group.epoch > group.target_epoch:
+                assign_now(group, group.epoch, membership, step)
                 self.events.note(group, step.records, step.now_ms, "it was due")
             return
         if key[0] == "downgrade":

@@ -7,7 +7,7 @@ where they were, each with a whole session. What only passes through is in `stre
 |---|---|---|
 | streams-session | with every heartbeat | the member is removed |
 | streams-revocation | when a member is to give up tasks | it is removed if it still is |
-| streams-assignment | when a target assignment is put off | it is made |
+| streams-assignment | when a target assignment is put off | it is made, if all topics are known |
 
 Called by `shard`.
 """
@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, get_args
 
 from coordinator.group import streams_heartbeats as heartbeats
-from coordinator.group.assigning import ConsumerStep
+from coordinator.group.assigning import CATALOG_AGAIN_MS, ConsumerStep
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.endings import drop_ended
 from coordinator.group.family import FamilyHandler, Occupant
@@ -42,10 +42,11 @@ from coordinator.group.streams_records import (
     StreamsMemberStored,
     StreamsTargetEpochStored,
     StreamsTargetStored,
+    Topology,
     TopologyStored,
 )
 from coordinator.group.streams_soft import OFFSET_INTERVAL_MS, SoftState
-from coordinator.group.streams_topology import check_description, topic_names
+from coordinator.group.streams_topology import Configured, check_description, topic_names
 from coordinator.group.streams_warmups import ACCEPTABLE_LAG
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
@@ -290,6 +291,9 @@ class StreamsGroups:
             topology = group.topology
             if topology is not None and group.epoch > group.target_epoch and not group.is_empty:
                 configured = group.configured(topology, step.topics)
+                if _is_behind(group, topology, configured):
+                    step.set_timer(key, step.now_ms + CATALOG_AGAIN_MS)
+                    return
                 known = self._known(group.group_id)
                 assign_now(group, group.stored_epoch, configured, Roll(group), known, step)
             return
@@ -318,9 +322,7 @@ class StreamsGroups:
                 configured.is_ready == was_ready
             ):
                 continue
-            if request.names is None and was_ready and not configured.is_ready:
-                # A node that has started anew is still reading its metadata: nobody must give up
-                # anything for that. A topic that has really gone is told of by name.
+            if request.names is None and _is_behind(group, topology, configured):
                 continue
             epoch = start_epoch(group, topology, configured, step)
             known = self._known(group.group_id)
@@ -425,3 +427,13 @@ class StreamsGroups:
         check_description(request.topology_description)
         soft = self._soft.setdefault(group_id, SoftState())
         soft.keep_description(epoch, request.topology_description)
+
+
+def _is_behind(group: StreamsGroup, topology: Topology, configured: Configured) -> bool:
+    """Whether the catalog lacks what was in order when the epoch began.
+
+    That is so while a node that has started anew is still reading its metadata: nobody must give up
+    anything for that. A topic that has really gone is told of by name, which begins an epoch.
+    """
+    was_ready = group.stored_epoch.validated_topology_epoch == topology.epoch
+    return was_ready and not configured.is_ready

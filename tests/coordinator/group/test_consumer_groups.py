@@ -99,6 +99,34 @@ def test_an_assignment_that_was_put_off_is_made_after_a_load() -> None:
     assert stage.consumers().state == "Reconciling"
 
 
+def test_an_assignment_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> None:
+    stage = Stage({"a": 2}, SLOW)
+    stage.beat("m")
+    stage.beat("n")
+    group = stage.consumers()
+    mine = group.target("m")
+    full, stage.image = stage.image, image_of({})
+    stage.reload()
+    stage.tick(5_000)
+    group = stage.consumers()
+    assert (group.state, group.target("m")) == ("Assigning", mine)
+    stage.shard.topics = TopicCatalog(full)
+    stage.tick(1_000)
+    assert group.state == "Reconciling"
+    assert [len(group.target(name)[id_of("a")]) for name in "mn"] == [1, 1]
+
+
+def test_an_assignment_that_was_put_off_goes_on_without_a_topic_that_has_gone() -> None:
+    stage = Stage({"a": 2}, SLOW)
+    stage.beat("m")
+    stage.beat("n")
+    stage.topics({})
+    stage.tick(1_000)
+    group = stage.consumers()
+    assert group.epoch == group.target_epoch
+    assert [dict(group.target(name)) for name in "mn"] == [{}, {}]
+
+
 def test_what_was_not_written_has_not_happened() -> None:
     stage = Stage({"a": 4})
     first = Consumer(stage, "m")
