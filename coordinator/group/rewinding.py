@@ -321,8 +321,14 @@ class Rewinding:
             rewound = Rewound(error_code=error, error_message=message)
         else:
             self._give_up(group_id, "The rewind was withdrawn.", step)
-            rewound = Rewound(moves=tuple(from_now(move, None) for move in pending.moves))
+            rewound = Rewound(moves=tuple(self._stay(group_id, move) for move in pending.moves))
         step.reply(waiter.request_id, waiter.answer(rewound))
+
+    def _stay(self, group_id: str, move: Move) -> Move:
+        """The move that is not made: from where the group is to there."""
+        at = self._planning.committed(group_id, move.topic, move.topic_id, move.partition)
+        now = from_now(move, at)
+        return msgspec.structs.replace(now, offset=now.previous)
 
     def _give_up(self, group_id: str, message: str, step: ConsumerStep) -> None:
         pending = self._rewinds.pending(group_id)

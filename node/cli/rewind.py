@@ -43,6 +43,7 @@ R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResp
 
 TO_POSITIONS, TO_SNAPSHOT, TO_BEFORE, TO_WITHDRAW = range(4)
 AT_OFFSET, AT_TIME, BY_RECORDS, BY_DURATION = range(4)
+COLUMNS: Final = ("topic", "partition", "previous_offset", "actual_offset")
 EARLIEST: Final = -2
 LATEST: Final = -1
 ROUND_MS: Final = 2_000
@@ -173,10 +174,15 @@ def undo(name: str, dry_run: bool, connection: Connection, output: Output) -> No
             DescribeRewindsResponse,
             connection,
         )
-    target = TO_WITHDRAW if known.is_under_way and not dry_run else TO_BEFORE
+    if known.is_under_way and dry_run:
+        output.rows([], COLUMNS, empty="A rewind is under way: it is what would be given up.")
+        return
+    target = TO_WITHDRAW if known.is_under_way else TO_BEFORE
     _carry_out(
         RewindGroupRequest(group_id=name, target=target, is_dry_run=dry_run), connection, output
     )
+    if target == TO_WITHDRAW:
+        output.hint("The rewind that was under way is given up: no offset was changed.")
 
 
 @click.group()
@@ -274,7 +280,7 @@ def _carry_out(request: RewindGroupRequest, connection: Connection, output: Outp
     ]
     output.rows(
         rows,
-        ["topic", "partition", "previous_offset", "actual_offset"],
+        COLUMNS,
         empty="Nothing was under way any more.",
     )
     if request.is_dry_run:

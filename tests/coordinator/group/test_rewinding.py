@@ -178,6 +178,7 @@ def test_a_rewind_under_way_can_be_withdrawn(scene: Scene) -> None:
         RewindGroup(group_id="g", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW)
     )
     assert withdrawal.response(Rewound).error_code is ErrorCode.NONE
+    assert [(at.previous, at.offset) for at in withdrawal.response(Rewound).moves] == [(10, 10)]
     assert call.response(Rewound).error_code is ErrorCode.OPERATION_NOT_ATTEMPTED
     scene.read_to_the_end()
     assert scene.ledger.delivered_count == 4 * END
