@@ -14,12 +14,13 @@ from node.cli.completion import complete_group
 from node.cli.dead_letters import dead_letters
 from node.cli.group_admin import create, delete_groups, show_groups
 from node.cli.group_explain import explain
-from node.cli.group_facts import serves_ours
+from node.cli.group_facts import configured_groups, not_joined_yet, serves_ours
 from node.cli.group_lag import add_lag, lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import TopicSelection, moment, topic_selection
 from node.cli.rewind import rewind, snapshot, undo
+from node.cli.session import Session
 from protocol.errors import ProtocolError
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
@@ -142,6 +143,8 @@ def describe(
         assert isinstance(members, list)
         assert isinstance(lag, list)
         heading = {name: value for name, value in document.items() if not isinstance(value, list)}
+        if document is not documents[0]:
+            click.echo()
         output.facts({**heading, "members": len(members)})
         click.echo()
         if show_members:
@@ -349,9 +352,15 @@ def _commit(
             )
 
 
-def _check_known(name: str, found: ConsumerGroupDescription, places: list[Place]) -> None:
+def _check_known(
+    name: str, found: ConsumerGroupDescription, places: list[Place], connection: Connection
+) -> None:
     """Kafka answers for a group that never was with a dead, empty one."""
     if not found.members and not places and found.state.name in ("DEAD", "UNKNOWN"):
+        if serves_ours(connection):
+            with Session(connection) as session:
+                if name in configured_groups(session):
+                    raise click.ClickException(not_joined_yet(name))
         raise click.ClickException(f"there is no group {name!r}")
 
 
@@ -365,19 +374,20 @@ def _document(
     }
     committed = committed_offsets(admin, found.group_id, connection)
     places = sorted({*owners, *committed})
-    _check_known(found.group_id, found, places)
-    ends = offsets.latest_offsets(admin, places, is_committed=False)
+    _check_known(found.group_id, found, places, connection)
+    ends = offsets.known_ends(admin, places)
     lag: list[Row] = []
     for place in places:
         owner = owners.get(place)
         offset = committed.get(place)
+        end = ends[place]
         lag.append(
             {
                 "topic": place[0],
                 "partition": place[1],
                 "committed": offset,
-                "end_offset": ends[place],
-                "lag": None if offset is None else max(0, ends[place] - offset),
+                "end_offset": end,
+                "lag": None if offset is None or end is None else max(0, end - offset),
                 "member": owner.member_id if owner else None,
                 "client": owner.client_id if owner else None,
                 "host": owner.host if owner else None,

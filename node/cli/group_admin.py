@@ -16,7 +16,7 @@ from cluster.metadata.group_rules import PROTOCOLS
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from node.cli.client import Connection, with_connection
-from node.cli.group_facts import Facts, Group
+from node.cli.group_facts import Facts, Group, configured_groups
 from node.cli.group_kinds import put_out
 from node.cli.group_lag import row_of, standings, summed
 from node.cli.output import Json, Output, with_output
@@ -31,8 +31,6 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
-    ListConfigResourcesRequest,
-    ListConfigResourcesResponse,
 )
 from protocol.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -96,7 +94,7 @@ def create(
         wanted["group.protocol.allow"] = ",".join(dict.fromkeys(protocols))
     with Session(connection) as session:
         [group] = Facts(session).groups([name])
-        if not group.told.error_code or name in _configured(session):
+        if not group.told.error_code or name in configured_groups(session):
             if if_not_exists:
                 output.done(f"Group {name} exists", {"group": name, "created": False})
                 return
@@ -126,13 +124,6 @@ def _alter(session: Session, name: str, changes: list[tuple[str, int, str | None
         raise click.ClickException(f"group {name}: {message}")
 
 
-def _configured(session: Session) -> set[str]:
-    """Groups of which something was set."""
-    request = ListConfigResourcesRequest(resource_types=[_GROUP])
-    answer = session.ask(request, ListConfigResourcesResponse)
-    return {resource.resource_name for resource in answer.config_resources}
-
-
 def _own_configs(session: Session, name: str) -> list[str]:
     """The keys that were set on a group."""
     asked = DescribeConfigsResource(
@@ -157,7 +148,7 @@ def show_groups(
     with Session(connection) as session:
         facts = Facts(session)
         groups = facts.all_groups()
-        configured = _configured(session)
+        configured = configured_groups(session)
         coming = configured - {group.name for group in groups}
         coordinators = {
             group.name: group.coordinator for group in (facts.groups(coming) if coming else ())
@@ -227,7 +218,7 @@ def delete_groups(
     deleted: list[str] = []
     with Session(connection) as session:
         facts = Facts(session)
-        configured = _configured(session)
+        configured = configured_groups(session)
         for name in dict.fromkeys(names):
             complaint = _delete(facts, session, name, is_forced=is_forced)
             is_only_configured = complaint is not None and complaint[0] == _UNKNOWN

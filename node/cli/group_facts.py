@@ -14,12 +14,14 @@ from typing import Final, TypeAlias
 
 import click
 
+from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from node.asker import Asker, NotABroker
 from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
 from node.cli.group_kinds import SHARE, fill_members, share_offsets
 from node.cli.session import PAUSE_S, Session
 from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.insight import (
     DescribeLagRequest,
@@ -39,6 +41,7 @@ from protocol.messages.metadata import (
 )
 
 Place: TypeAlias = tuple[str, int]
+_GROUP: Final = ConfigResourceType.GROUP
 LEADERLESS_S: Final = 10.0
 """How long a partition without a leader is asked for, as a new one is for a moment."""
 NO_OFFSET: Final = -1
@@ -69,6 +72,21 @@ def serves_ours(connection: Connection) -> bool:
         except (OSError, NotABroker, ProtocolError):
             continue
     return False
+
+
+def configured_groups(session: Session) -> set[str]:
+    """Groups of which something was set."""
+    request = ListConfigResourcesRequest(resource_types=[_GROUP])
+    answer = session.ask(request, ListConfigResourcesResponse)
+    return {resource.resource_name for resource in answer.config_resources}
+
+
+def not_joined_yet(name: str) -> str:
+    """Of a group that has settings and nothing else."""
+    return (
+        f"group {name} was created, but nobody has joined it and nothing is committed yet; its"
+        f" settings: `odradek config list group {name}`"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +235,8 @@ class Facts:
         groups = self.groups(names, with_events=with_events)
         for group in groups:
             if group.told.error_code:
+                if group.name in configured_groups(self._session):
+                    raise click.ClickException(not_joined_yet(group.name))
                 message = group.told.error_message or ErrorCode(group.told.error_code).message
                 raise click.ClickException(f"group {group.name}: {message}")
         return groups

@@ -95,7 +95,7 @@ def document(admin: AdminClient, group: ShareGroup) -> dict[str, Json]:
     """The group as `group describe` shows any group; several members may read a partition."""
     readers = _readers(group.told.members)
     places = sorted({*readers, *group.positions})
-    ends = offsets.latest_offsets(admin, places, is_committed=False)
+    ends = offsets.known_ends(admin, places)
     rows: list[Row] = []
     for place in places:
         start, lag = group.positions.get(place, (-1, None))

@@ -57,9 +57,11 @@ def document(
     """The group as `group describe` shows any group, with tasks where others have partitions."""
     runners = _runners(group)
     places = sorted({*runners, *committed})
-    ends = offsets.latest_offsets(admin, places, is_committed=False)
+    ends = offsets.known_ends(admin, places)
     behind = {
-        place: max(0, ends[place] - committed[place]) for place in places if place in committed
+        place: max(0, end - committed[place])
+        for place, end in ends.items()
+        if place in committed and end is not None
     }
     rows: list[Row] = []
     for place in places:

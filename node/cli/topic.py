@@ -129,8 +129,8 @@ def describe(names: tuple[str, ...], connection: Connection, output: Output) -> 
     places = [
         (name, partition.id) for name, found in described.items() for partition in found.partitions
     ]
-    starts = offsets.earliest_offsets(admin, places)
-    ends = offsets.latest_offsets(admin, places)
+    starts = offsets.known_starts(admin, places)
+    ends = offsets.known_ends(admin, places)
     documents: list[Row] = []
     for name, found in described.items():
         partitions: list[Row] = [
@@ -139,9 +139,9 @@ def describe(names: tuple[str, ...], connection: Connection, output: Output) -> 
                 "leader": partition.leader.id if partition.leader else None,
                 "replicas": [node.id for node in partition.replicas],
                 "isr": [node.id for node in partition.isr],
-                "start_offset": starts[name, partition.id],
-                "end_offset": ends[name, partition.id],
-                "records": ends[name, partition.id] - starts[name, partition.id],
+                "start_offset": (start := starts[name, partition.id]),
+                "end_offset": (end := ends[name, partition.id]),
+                "records": None if start is None or end is None else end - start,
             }
             for partition in found.partitions
         ]

@@ -1,7 +1,12 @@
 """Offsets of many partitions in one question, against a cluster."""
 
+from concurrent.futures import Future
+from typing import cast
+
 import click
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from node.cli import offsets
 from node.cli.client import Connection
@@ -33,3 +38,30 @@ def test_an_unknown_topic_is_named(bootstrap: str) -> None:
     admin = Connection(bootstrap=bootstrap, timeout_s=10.0).admin()
     with pytest.raises(click.ClickException, match="topic 'no-such-topic'"):
         offsets.partitions_of(admin.list_topics(timeout=10), ["no-such-topic"])
+
+
+class HalfLed:
+    """Answers as librdkafka does when only partition 0 has a leader."""
+
+    def list_offsets(
+        self, wanted: dict[TopicPartition, OffsetSpec], **_: object
+    ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+        has_led = any(place.partition == 0 for place in wanted)
+        code = KafkaError.LEADER_NOT_AVAILABLE if has_led else KafkaError._NOENT
+        answers = {}
+        for place in wanted:
+            answers[place] = Future[ListOffsetsResultInfo]()
+            if place.partition == 0:
+                answers[place].set_result(ListOffsetsResultInfo(7, -1, -1))
+            else:
+                answers[place].set_exception(KafkaException(KafkaError(code)))
+        return answers
+
+
+def test_partitions_without_a_leader_do_not_keep_others_from_being_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offsets, "MOVING_S", 0.1)
+    admin = cast("AdminClient", HalfLed())
+    assert offsets.known_ends(admin, [("t", 0), ("t", 1)]) == {("t", 0): 7, ("t", 1): None}
+    assert offsets.known_starts(admin, [("t", 1)]) == {("t", 1): None}
