@@ -231,9 +231,12 @@ def about_partition(view: PartitionView) -> list[Finding]:
 
 def _of_partition(view: PartitionView) -> Iterator[tuple[str, str]]:
     if view.leader < 0:
+        # With eligible leader replicas (KIP-966) nobody is left in sync.
+        last = f", in sync was {_numbers(view.in_sync)} last" if view.in_sync else ""
+        where = "replica is on broker" if len(view.replicas) == 1 else "replicas are on brokers"
         yield (
-            f"{view.name} has no leader: nobody can read or write it. Its replicas are on brokers"
-            f" {_numbers(view.replicas)}, in sync was {_numbers(view.in_sync)} last.",
+            f"{view.name} has no leader: nobody can read or write it. Its {where}"
+            f" {_numbers(view.replicas)}{last}.",
             f"Start broker {_numbers(view.in_sync or view.replicas)}.",
         )
         return
@@ -425,7 +428,7 @@ def _of_reader(
             )
         else:
             yield (
-                f"{who} has fetched nothing for {idle}.",
+                f"{who} has fetched nothing for {duration_text(newest.fetch_idle_ms)}.",
                 "Its application does not poll, or has paused all that it owns.",
             )
     elif newest.offset > max(offset, 0) and at_ms >= 0 and now_ms - at_ms >= UNCOMMITTED_MS:

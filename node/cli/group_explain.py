@@ -35,14 +35,14 @@ def finding_rows(findings: Iterable[Finding]) -> list[Row]:
 
 
 def tell_findings(findings: Iterable[Finding], *, otherwise: str) -> None:
-    """A sentence each, and below it what to do."""
-    unique = list(dict.fromkeys(findings))
+    """A sentence each, and below it what to do; once, of however many partitions it is true."""
+    unique = dict.fromkeys((finding.what, finding.advice) for finding in findings)
     if not unique:
         click.echo(otherwise)
-    for finding in unique:
-        click.echo(f"- {finding.what}")
-        if finding.advice:
-            click.echo(click.style(f"  {finding.advice}", dim=True))
+    for what, advice in unique:
+        click.echo(f"- {what}")
+        if advice:
+            click.echo(click.style(f"  {advice}", dim=True))
 
 
 def findings_of(session: Session, facts: Facts, group: Group) -> list[Finding]:

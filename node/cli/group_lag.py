@@ -211,6 +211,8 @@ def wait(
                     break
                 left = sum(found.records or 0 for found in now or ())
                 words = f"{name}: {left} records behind" if now else f"{name}: no commits yet"
+                if unknown := sum(found.records is None for found in now or ()):
+                    words += f", and {unknown} partitions have no leader to tell"
                 done = max(waiting.most - left, 0)
                 show(done, waiting.most, words)
                 if time.monotonic() >= deadline:
@@ -261,12 +263,13 @@ class Waiting:
             message = group.told.error_message or ErrorCode(group.told.error_code).message
             raise click.ClickException(f"group {self._name}: {message}")
         self._group = group
-        found = standings(self._facts, [group], self._topics)
+        found = standings(self._facts, [group], self._topics, is_patient=False)
         blank = [standing for standing in found if standing.committed is None]
         found = [standing for standing in found if standing.committed is not None]
         if not self._is_committed_only:
             # What was never committed is unread from its beginning on.
-            ends = self._facts.lag((standing.place, 0) for standing in blank)
+            places = ((standing.place, 0) for standing in blank)
+            ends = self._facts.lag(places, is_patient=False)
             found += (replace(s, lag=replace_lag(ends[s.place, 0])) for s in blank)
         self._last = found
         for standing in found:

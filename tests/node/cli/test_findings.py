@@ -187,6 +187,10 @@ def test_a_partition_without_a_leader_names_whom_to_start() -> None:
     view = PartitionView(place=PLACE, leader=-1, replicas=(1, 2), in_sync=(2,))
     [finding] = about_partition(view)
     assert "t-0 has no leader" in finding.what
+    assert finding.what.endswith("Its replicas are on brokers 1, 2, in sync was 2 last.")
+    assert finding.advice == "Start broker 2."
+    [finding] = about_partition(replace(view, replicas=(2,), in_sync=()))
+    assert finding.what.endswith("Its replica is on broker 2.")
     assert finding.advice == "Start broker 2."
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from node.cli.findings import Finding
+from node.cli.group_explain import tell_findings
 from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from protocol.messages.share import (
     FetchPartition,
@@ -48,6 +50,14 @@ def lag_of(kafka: Run, group: str) -> dict[int, int | None]:
     rows = kafka("group", "lag", group, "-o", "json").json()
     assert isinstance(rows, list)
     return {row["partition"]: row["lag"] for row in rows}
+
+
+def test_what_is_true_of_several_partitions_is_told_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    same = [Finding(about=f"t-{index}", what="It stands.", advice="Push.") for index in (0, 1)]
+    tell_findings(same, otherwise="Nothing.")
+    assert capsys.readouterr().out == "- It stands.\n  Push.\n"
 
 
 def consumer_of(bootstrap: str, group: str, protocol: str, **properties: str) -> Consumer:
