@@ -180,11 +180,12 @@ class Metrics:
             value = reading()
             if isinstance(value, Mapping):
                 samples.extend(
-                    Sample(name, kind, help_text, of_label, ((label, text),))
+                    Sample(name, kind, help_text, float(of_label), ((label, text),))
                     for text, of_label in value.items()
                 )
             else:
-                samples.append(Sample(name, kind, help_text, value))
+                # What is true or false is 1 or 0: a bool would be no number on the line.
+                samples.append(Sample(name, kind, help_text, float(value)))
         return samples
 
 

@@ -228,6 +228,16 @@ def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, ChildL
     assert [report.is_last for report in reports] == [False] * (len(reports) - 1) + [True]
 
 
+def test_what_is_true_or_false_is_one_or_zero(pair: tuple[socket.socket, ChildLink]) -> None:
+    ours, link = pair
+    link.metrics.gauge("leads", "Leads", lambda: True)
+    link.metrics.gauge("votes", "Votes", lambda: {"a": False}, label="who")
+    ours.send(encode_link(Collect()))
+    link.poll()
+    [report] = [message for message in heard(ours) if isinstance(message, Report)]
+    assert [sample.value for sample in report.samples[-2:]] == [1.0, 0.0]
+
+
 def test_a_supervisor_that_does_not_listen_does_not_block_the_child(
     pair: tuple[socket.socket, ChildLink],
 ) -> None:
