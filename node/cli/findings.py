@@ -456,7 +456,7 @@ def _of_sharing(
         held = _records(sharing.held_count)
         yield (
             f"{view.name} has {held} in members' hands, the first in those of {who}: {span},"
-            f" delivered {first.delivery_count} times, for {duration_text(first.left_ms)} more.",
+            f" at delivery {first.delivery_count}, for {duration_text(first.left_ms)} more.",
             "They can be had again when they are released, or when the lock ends"
             " (share.record.lock.duration.ms).",
         )

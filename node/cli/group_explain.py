@@ -73,7 +73,7 @@ def _member_rows(group: Group) -> list[dict[str, Json]]:
             "instance": member.instance_id,
             "client": member.client_id,
             "host": member.client_host,
-            "state": member.state,
+            "state": member.state or None,
             "joined_ms": _duration(member.join_ms),
             "synced_ms": _duration(member.sync_ms),
             "gave_up_ms": _duration(member.revoke_ms),

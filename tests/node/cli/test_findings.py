@@ -340,7 +340,7 @@ def test_who_holds_the_records_of_a_share_group_is_named() -> None:
     found = group(member(), committed=None, group_type="share")
     assert reading(found, shared(held_count=4, locks=[lock])) == [
         "t-0 has 4 records in members' hands, the first in those of m (app at 10.0.0.1): offsets 2"
-        " to 4, delivered 3 times, for 12 s more."
+        " to 4, at delivery 3, for 12 s more."
     ]
     assert reading(found, shared(held_count=4, available_count=1, locks=[lock])) == []
 
