@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 TOPIC_KEY: Final = "errors.deadletterqueue.topic.name"
+ENABLE_KEY: Final = "errors.deadletterqueue.group.enable"
 PREFIX: Final = "__dlq.errors."
 FROM_HEADER: Final = "__dlq.redrive.from"
 COUNT_HEADER: Final = "__dlq.redrive.count"
@@ -100,6 +101,11 @@ def list_letters(
             rows.append(letter.row(is_redriven=letter.offset < done.get(letter.where, 0)))
             if len(rows) == limit:
                 break
+    if _is_closed(box.topic, connection):
+        output.hint(
+            f"{box.topic} takes no letters:"
+            f" `odradek config set topic {box.topic} {ENABLE_KEY}=true`"
+        )
     columns = ["topic", "partition", "offset", "deliveries", "cause", "time", "copied", "redriven"]
     output.rows(rows, columns, empty=f"{box.topic} has no letters of {name}.")
 
@@ -304,6 +310,12 @@ def _topic_of(group: str, connection: Connection) -> str:
             f" `odradek config set group {group} {TOPIC_KEY}=dlq.NAME`"
         )
     return str(topic)
+
+
+def _is_closed(topic: str, connection: Connection) -> bool:
+    """Whether the brokers write no letters there."""
+    entries = read_configs("topic", topic, connection)
+    return any(entry.name == ENABLE_KEY and entry.value == "false" for entry in entries)
 
 
 def _records(

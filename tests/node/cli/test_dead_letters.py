@@ -145,6 +145,16 @@ def test_a_group_without_a_dead_letter_topic_is_told_how_to_have_one(
     assert "config set group" in ran.stderr
 
 
+def test_a_topic_that_takes_no_letters_is_told_how_to_let_it(
+    kafka: Run, topic: str, group_name: str
+) -> None:
+    listing = ("group", "dlq", "list", group_name, "--dlq-topic", topic)
+    setting = f"{topic} errors.deadletterqueue.group.enable=true"
+    assert setting in kafka(*listing).stderr
+    assert kafka("config", "set", "topic", *setting.split()).exit_code == 0
+    assert setting not in kafka(*listing).stderr
+
+
 def test_a_dead_letter_topic_that_is_not_there_is_an_error(kafka: Run, group_name: str) -> None:
     ran = kafka("group", "dlq", "redrive", group_name, "--dlq-topic", "dlq.nowhere")
     assert ran.exit_code == 1
