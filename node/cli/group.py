@@ -14,7 +14,7 @@ from node.cli.completion import complete_group
 from node.cli.dead_letters import dead_letters
 from node.cli.group_admin import create, delete_groups, show_groups
 from node.cli.group_explain import explain
-from node.cli.group_facts import configured_groups, not_joined_yet, serves_ours
+from node.cli.group_facts import configured_groups, only_configured, serves_ours
 from node.cli.group_lag import add_lag, lag, wait
 from node.cli.offsets import Place
 from node.cli.output import Json, Output, Row, with_output
@@ -360,7 +360,7 @@ def _check_known(
         if serves_ours(connection):
             with Session(connection) as session:
                 if name in configured_groups(session):
-                    raise click.ClickException(not_joined_yet(name))
+                    raise click.ClickException(only_configured(name))
         raise click.ClickException(f"there is no group {name!r}")
 
 

@@ -80,7 +80,11 @@ def create(
     connection: Connection,
     output: Output,
 ) -> None:
-    """Say how a group shall be before anybody joins it."""
+    """Say how a group shall be before anybody joins it.
+
+    What is said stays when an ephemeral group goes, for when it comes back; `group delete` takes
+    it away.
+    """
     if ttl is not None and is_ephemeral is False:
         raise click.UsageError("A group that is not ephemeral has no --ttl.")
     wanted = dict(configs)

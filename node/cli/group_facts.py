@@ -81,11 +81,11 @@ def configured_groups(session: Session) -> set[str]:
     return {resource.resource_name for resource in answer.config_resources}
 
 
-def not_joined_yet(name: str) -> str:
-    """Of a group that has settings and nothing else."""
+def only_configured(name: str) -> str:
+    """Of a group that has settings and nothing else: not joined yet, or ephemeral and gone."""
     return (
-        f"group {name} was created, but nobody has joined it and nothing is committed yet; its"
-        f" settings: `odradek config list group {name}`"
+        f"group {name} has settings, but no member and nothing committed now:"
+        f" `odradek config list group {name}`"
     )
 
 
@@ -236,7 +236,7 @@ class Facts:
         for group in groups:
             if group.told.error_code:
                 if group.name in configured_groups(self._session):
-                    raise click.ClickException(not_joined_yet(group.name))
+                    raise click.ClickException(only_configured(group.name))
                 message = group.told.error_message or ErrorCode(group.told.error_code).message
                 raise click.ClickException(f"group {group.name}: {message}")
         return groups

@@ -81,7 +81,7 @@ def test_a_group_that_is_created_is_listed_before_anybody_joins(
     for command in ("explain", "describe", "lag"):
         ran = kafka("group", command, group_name)
         assert ran.exit_code == 1
-        assert "nobody has joined it" in ran.stderr
+        assert "has settings, but no member" in ran.stderr
 
 
 def test_a_group_is_created_once(kafka: Run, group_name: str) -> None:
