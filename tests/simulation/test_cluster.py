@@ -67,7 +67,7 @@ def test_trouble_is_had_and_work_is_done() -> None:
     shares = [checker.shares for checker in checkers]
     assert sum(each.accepted_count for each in shares) >= 40
     assert sum(each.again_count for each in shares) >= 10
-    assert sum(each.snapshot_count for each in shares) >= 10
+    assert sum(each.snapshot_count for each in shares) >= 2
     assert any(node.disk.state.snapshot for run in runs for node in run.nodes.values())
 
 
