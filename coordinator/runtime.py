@@ -16,9 +16,10 @@ done elsewhere because of it.
 | CLOSED | moved away or replaced; from every state | NOT_COORDINATOR | |
 
 A batch that certainly was not written is taken back: the tables revert to the committed position,
-every reply behind it becomes a refusal, the shard hears which records were lost, and goes on. If
-later batches were in flight they fare alike, unless one of them was written after all. Then, or if
-nobody knows whether a batch was written, only the log can tell, and the shard is loaded anew.
+every reply behind it becomes a refusal, the shard hears which records were lost, and goes on. Later
+batches that are in flight fare alike: each says where the log must end for it to be written
+(`expected_offset`), so that none is written without those before it. If nobody knows whether a
+batch was written, only the log can tell, and the shard is loaded anew.
 
 A log may end in records that are not committed: those of a former leader, or of ourselves before
 the shard was loaded anew. They are replayed as if they had just been written, so that no answer
@@ -74,6 +75,7 @@ CERTAINLY_NOT_WRITTEN: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
     }
 )
 """Errors of an append after which the log holds nothing of the batch."""
@@ -173,6 +175,7 @@ class Batch(Generic[R]):
         "base_offset",
         "entries",
         "error_code",
+        "expected_offset",
         "last_position",
         "marker",
         "producer",
@@ -189,6 +192,8 @@ class Batch(Generic[R]):
         self.entries: list[tuple[bytes, bytes | None]] = []
         self.records: list[R] = []
         self.last_position = 0
+        self.expected_offset = -1
+        """Where the log must end for it to be written: what it says rests on all batches before."""
         self.base_offset = -1
         self.error_code = ErrorCode.NONE
 
@@ -237,6 +242,8 @@ class ShardRuntime(Generic[R]):
         self._sends: list[Send] = []
         self._outstanding: set[int] = set()
         self._next_offset = 0
+        # Where the next batch is to go when all that are in flight are written.
+        self._write_offset = 0
 
     @property
     def outstanding_count(self) -> int:
@@ -289,7 +296,7 @@ class ShardRuntime(Generic[R]):
         """Everything below `next_offset` has been replayed; serve from here."""
         assert self.state is ShardState.LOADING
         self.state = ShardState.ACTIVE
-        self._next_offset = next_offset
+        self._next_offset = self._write_offset = next_offset
         timeline = self._timeline
         if timeline.position > timeline.committed:
             loaded: Batch[R] = Batch(now_ms)
@@ -340,6 +347,9 @@ class ShardRuntime(Generic[R]):
             return []
         self._close_batch()
         batches, self._closed = self._closed, []
+        for batch in batches:
+            batch.expected_offset = self._write_offset
+            self._write_offset += batch.offset_count
         self._in_flight.extend(batches)
         return batches
 
@@ -384,7 +394,11 @@ class ShardRuntime(Generic[R]):
         """
         if self.state not in (ShardState.ACTIVE, ShardState.DRAINING):
             return []
-        if error_code not in CERTAINLY_NOT_WRITTEN:
+        is_first = not any(candidate.error_code for candidate in self._in_flight)
+        if error_code not in CERTAINLY_NOT_WRITTEN or (
+            # Nothing of ours is missing before it: somebody else has written.
+            error_code is ErrorCode.OFFSET_OUT_OF_RANGE and is_first
+        ):
             return self.fail(answer_of_append_error(error_code))
         batch.error_code = error_code
         answers: list[Answer] = []
@@ -543,5 +557,6 @@ class ShardRuntime(Generic[R]):
         self._in_flight.clear()
         self._closed.clear()
         self._timeline.revert()
+        self._write_offset = self._next_offset
         self.state = ShardState.ACTIVE
         self._apply(self.shard.on_append_failed(tuple(lost), now_ms), now_ms, answers)

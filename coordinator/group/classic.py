@@ -112,9 +112,7 @@ class ClassicGroup:
     """One classic group. Methods change it and write what follows into the step they are given."""
 
     __slots__ = (
-        "_has_new_member",
-        "_initial_delay_ms",
-        "_initial_left_ms",
+        "_arrived_ms",
         "_is_initial",
         "_topics",
         "_topics_generation",
@@ -148,9 +146,7 @@ class ClassicGroup:
         self.deadline_ms = NO_TIMESTAMP
         # The first join phase after Empty waits for a delay, and is prolonged while members arrive.
         self._is_initial = False
-        self._has_new_member = False
-        self._initial_delay_ms = 0
-        self._initial_left_ms = 0
+        self._arrived_ms = NO_TIMESTAMP
         self._topics: frozenset[str] | None = None
         self._topics_generation = NO_GENERATION
 
@@ -270,9 +266,9 @@ class ClassicGroup:
             self.pending.discard(member_id)
             step.cancel_timer(session_key(self.group_id, member_id))
 
-    def note_arrival(self) -> None:
-        """A new member came: the initial delay, if it runs, is worth prolonging."""
-        self._has_new_member = self._is_initial
+    def note_arrival(self, now_ms: int) -> None:
+        """A new member came: the initial delay, if it runs, begins anew."""
+        self._arrived_ms = now_ms
 
     def expect_new(self, member: Member, step: Step) -> None:
         """Bound the wait of a new member.
@@ -340,9 +336,6 @@ class ClassicGroup:
         if not self._is_initial:
             self.complete_if_all_joined(step)
             return
-        self._has_new_member = False
-        self._initial_delay_ms = delay_ms
-        self._initial_left_ms = max(self.roster.rebalance_timeout_ms - delay_ms, 0)
         self._await(join_key(self.group_id), step.now_ms + delay_ms, step)
 
     def _await(self, key: TimerKey, deadline_ms: int, step: Step) -> None:
@@ -363,14 +356,17 @@ class ClassicGroup:
         """The initial delay or the join phase is over."""
         if self.state is not GroupState.PREPARING_REBALANCE:
             return
-        if self._is_initial and self._has_new_member and self._initial_left_ms:
-            self._has_new_member = False
-            delay_ms = min(step.settings.initial_rebalance_delay_ms, self._initial_left_ms)
-            self._initial_left_ms = max(self._initial_left_ms - self._initial_delay_ms, 0)
-            self._initial_delay_ms = delay_ms
-            self._await(join_key(self.group_id), step.now_ms + delay_ms, step)
-        else:
-            self._complete(step)
+        if self._is_initial:
+            # Whoever came last was followed by nobody for the whole delay (KIP-134). Kafka looks
+            # only when a delay is over and then adds another one: members that start together wait
+            # for two.
+            delay_ms = step.settings.initial_rebalance_delay_ms
+            end_ms = self.rebalance_started_ms + max(self.roster.rebalance_timeout_ms, delay_ms)
+            due_ms = min(self._arrived_ms + delay_ms, end_ms)
+            if due_ms > step.now_ms:
+                self._await(join_key(self.group_id), due_ms, step)
+                return
+        self._complete(step)
 
     def _complete(self, step: Step) -> None:
         """End the join phase: whoever has joined is the next generation."""

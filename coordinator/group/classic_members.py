@@ -208,9 +208,14 @@ def heartbeat(
 
 
 def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> str:
-    """The id of the classic member that leaves or is removed; ApiError if there is none such."""
+    """The id of the member that leaves or is removed; ApiError if there is none such.
+
+    Administrators remove members of both protocols in this way.
+    """
     member_id = identity.member_id
     if not member_id and identity.group_instance_id is not None:
         member_id = group.static_member_id(identity.group_instance_id) or ""
-    _member(group, member_id, identity.group_instance_id)
+    check_instance(group, member_id, identity.group_instance_id)
+    if group.member(member_id) is None:
+        raise unknown_member(group, member_id)
     return member_id

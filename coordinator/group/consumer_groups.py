@@ -337,7 +337,7 @@ class ConsumerGroups:
     def leave(
         self, group: ConsumerGroup, command: Command, request: LeaveGroupRequest, step: ConsumerStep
     ) -> None:
-        """LeaveGroup to a consumer group: its classic members go, the others are not to be seen."""
+        """LeaveGroup to a consumer group: members of either protocol go."""
         identities = request.members
         if command.api_version < SEVERAL_MEMBERS_SINCE:
             identities = [MemberIdentity(member_id=request.member_id)]

@@ -132,7 +132,7 @@ def _add(
         group.protocol_type = request.protocol_type
     group.pending.discard(member_id)
     group.roster.add(member)
-    group.note_arrival()
+    group.note_arrival(step.now_ms)
     group.park_join(member, command, step)
     group.expect_new(member, step)
     reason = request.reason or REASON_NOT_PROVIDED

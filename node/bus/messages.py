@@ -59,7 +59,8 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     older clients may not send is refused by it. With acks=-1 the answer waits for the in-sync
     replicas, `timeout_ms` at most. With `may_scratch_before` the worker alone may write to the
     sixteen bytes before the batches, and puts them back. `is_client` is false for the records of a
-    coordinator of ours.
+    coordinator of ours: what it writes rests on what it has written before, and is refused with
+    OFFSET_OUT_OF_RANGE unless the log ends at `base_offset` (-1: wherever it ends).
     """
 
     request_id: int
@@ -73,11 +74,12 @@ class Append(_Message, frozen=True, array_like=True, tag=3, gc=False):
     may_scratch_before: bool = False
     is_client: bool = True
     timeout_ms: int = 30_000
+    base_offset: int = -1
 
 
 class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
     """Append batches that travel in the message: a coordinator's records, or converted old message
-    sets."""
+    sets. `base_offset` as in Append."""
 
     request_id: int
     store: int
@@ -88,6 +90,7 @@ class AppendBytes(_Message, frozen=True, array_like=True, tag=4, gc=False):
     acks: int = -1
     version: int = 13
     timeout_ms: int = 30_000
+    base_offset: int = -1
 
 
 class DeleteRecords(_Message, frozen=True, array_like=True, tag=5, gc=False):
@@ -174,6 +177,7 @@ class WriteMarker(_Message, frozen=True, array_like=True, tag=12, gc=False):
     version: int = 13
     leader_epoch: int = -1
     only_if: tuple[int, int] | None = None
+    base_offset: int = -1
 
 
 class Relay(_Message, frozen=True, array_like=True, tag=13, gc=False):

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from node.router.controller_link import ControllerLink
     from node.router.coordinators import Coordinators
     from node.router.dead_letters import DeadLetters
-    from node.router.end_offsets import EndOffsets
     from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
@@ -116,6 +115,5 @@ class Services:
     share_reloads: "ShareReloads" = field(init=False)
     """Of the partitions that this node leads."""
     dead_letters: "DeadLetters" = field(init=False)
-    end_offsets: "EndOffsets" = field(init=False)
     served_apis: tuple[int, ...] = ()
     profile: str = "standard"

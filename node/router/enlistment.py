@@ -213,7 +213,7 @@ class Enlistment:
         code: ErrorCode | None,
         error: BaseException | None,
     ) -> None:
-        for partition in partitions:
+        for partition in sorted(partitions):
             entries = self._enlisting.pop((producer, partition))
             _go_on(entries, self._leader_epoch(partition), _code_of(code, error))
 

@@ -186,8 +186,9 @@ class Fanout:
         version: int = 13,
         leader_epoch: int = -1,
         timeout_ms: int = COMMIT_TIMEOUT_MS,
+        base_offset: int = -1,
     ) -> Reply[Answer]:
-        """Append batches that are carried in the message itself."""
+        """Append batches that are carried in the message itself; `base_offset` as in Append."""
         self._next_id = request_id = self._next_id + 1
         if len(batches) <= CARRIED_BYTES_MAX:
             return self._request(
@@ -202,6 +203,7 @@ class Fanout:
                     acks,
                     version,
                     timeout_ms,
+                    base_offset,
                 ),
             )
         block = self._arena.allocate(len(batches))
@@ -226,6 +228,7 @@ class Fanout:
                 version,
                 is_client=is_client,
                 timeout_ms=timeout_ms,
+                base_offset=base_offset,
             ),
             block,
         )

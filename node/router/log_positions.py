@@ -74,6 +74,10 @@ class LogPositions:
                 found[partition] = Bounds(start, end)
         return found
 
+    async def ends(self, partitions: Collection[Partition]) -> dict[Partition, int | ErrorCode]:
+        """How far each log is committed."""
+        return await self._list(dict.fromkeys(partitions, LATEST), isolation_level=0)
+
     async def at_times(
         self, timestamps: Mapping[Partition, int], isolation_level: int
     ) -> dict[Partition, int | ErrorCode | None]:

@@ -10,7 +10,7 @@ because they change what groups have committed.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
@@ -106,9 +106,16 @@ class Neighbours(Protocol):
 class MarkerWriter:
     """See the module's docstring."""
 
-    def __init__(self, services: Surroundings, neighbours: Neighbours) -> None:
+    def __init__(
+        self,
+        services: Surroundings,
+        neighbours: Neighbours,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`pause` lets so many seconds pass."""
         self._services = services
         self._neighbours = neighbours
+        self._pause = pause
         self.pending_count = 0
         """Transactions whose markers are being written."""
 
@@ -162,7 +169,7 @@ class MarkerWriter:
         left = asked.partitions
         pause_s = RETRY_S_MIN
         while left := await self._try(asked, left, errand.coordinator_epoch):
-            await asyncio.sleep(pause_s)
+            await self._pause(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
             if not errand.is_wanted():
                 return
@@ -172,7 +179,7 @@ class MarkerWriter:
                 await errand.tell(done)
             except ApiError as error:
                 log.info("the end of %s is not recorded yet: %s", asked.transactional_id, error)
-                await asyncio.sleep(pause_s)
+                await self._pause(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
             else:
                 return
@@ -186,7 +193,7 @@ class MarkerWriter:
         waiting: list[tuple[Partition, Reply[int]]] = []
         elsewhere: dict[int, list[Partition]] = {}
         left: set[Partition] = set()
-        for partition in partitions:
+        for partition in sorted(partitions):
             name, index = partition
             topic = image.topics_by_name.get(name)
             if topic is None or index >= len(topic.partitions):

@@ -40,7 +40,6 @@ from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
 from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS, Dispatcher
-from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
@@ -156,7 +155,6 @@ class RouterProcess:
         services.share_partitions = SharePartitions(services, loop)
         services.share_reloads = ShareReloads(services, self._neighbours)
         services.dead_letters = DeadLetters(services, self._neighbours, loop)
-        services.end_offsets = EndOffsets(services, self._neighbours)
         self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)

@@ -246,7 +246,7 @@ class ShardHost:
                 continue
             if runtime.state is not ShardState.ACTIVE:
                 break
-            reply = self._log.append(_octets_of(batch), self.leader_epoch)
+            reply = self._log.append(_octets_of(batch), self.leader_epoch, batch.expected_offset)
             reply.on_done(partial(self._on_appended, runtime, batch, reply))
 
     def _on_appended(

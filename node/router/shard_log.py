@@ -40,8 +40,9 @@ class ShardLog(Protocol):
     def read(self, offset: int, end_offset: int) -> tuple[list[LogEntry], int]:
         """Some records from `offset` on, and where to read next; `end_offset` when all are read."""
 
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[Answer]:
-        """Append a record batch; answered when it is committed. Answers come in order."""
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+        """Append a record batch where the log ends at `base_offset`, else nothing
+        (OFFSET_OUT_OF_RANGE); answered when it is committed. Answers come in order."""
 
 
 class StoreLog:
@@ -84,14 +85,19 @@ class StoreLog:
         # Where compaction has taken the last records there is nothing left to read.
         return entries, found.next_offset if found.buffers else end_offset
 
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
         """Through the worker, to all in-sync replicas."""
         place = self._logs.locate(self._topic_id, self._partition)
         if place is None:
             return _not_yet()
         store, number = place
         return self._fanout.append_bytes(
-            store=store, number=number, batches=batch, acks=-1, leader_epoch=leader_epoch
+            store=store,
+            number=number,
+            batches=batch,
+            acks=-1,
+            leader_epoch=leader_epoch,
+            base_offset=base_offset,
         )
 
     def _reader(self) -> tuple[StoreReader, int]:

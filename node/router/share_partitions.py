@@ -34,7 +34,9 @@ from storage.reader import ReadResult, StoreReader
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.5
-"""Between attempts to read or write a state that cannot be read or written."""
+"""Between attempts to write a state that cannot be written."""
+READ_AGAIN_S: Final = 0.1
+"""Between attempts to read it: members may come before their group's coordinator has begun it."""
 READ_BYTES_MIN: Final = 65_536
 """Read at the least, where there is as much: less saves nothing."""
 _RECORD_BYTES_AT_FIRST: Final = 1_024
@@ -347,7 +349,7 @@ class SharePartitions:
                 hosted.error_code = error.code
             elif error.code in _MOVED:
                 hosted.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        hosted.timer = self._loop.call_later(RETRY_S, self._try_again, hosted)
+        hosted.timer = self._loop.call_later(READ_AGAIN_S, self._try_again, hosted)
         if hosted.error_code:
             self._wake(hosted)
 

@@ -368,6 +368,11 @@ class _Lane:
         if not refusal and request.leader_epoch not in (ANY_EPOCH, admission.leader_epoch):
             # A coordinator that does not know yet that others have led since it was loaded.
             refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if not refusal and request.base_offset != NO_OFFSET:
+            log = store.partitions().get(request.number)
+            if log is not None and log.log_end_offset != request.base_offset:
+                # The batch before it was refused, and it would say half of something.
+                refusal = ErrorCode.OFFSET_OUT_OF_RANGE
         if refusal:
             router.replies.append(Failed(request.request_id, refusal))
             return

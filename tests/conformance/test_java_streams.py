@@ -14,7 +14,11 @@ from confluent_kafka import Consumer, Producer
 
 from tests.conformance.dialogue import Cluster, unique
 from tests.support.java import run_java_tool
-from tests.support.streams_application import StreamsApplication, why_no_streams
+from tests.support.streams_application import (
+    StreamsApplication,
+    compile_application,
+    why_no_streams,
+)
 from tests.support.waiting import wait_until
 
 pytestmark = [
@@ -22,9 +26,15 @@ pytestmark = [
     pytest.mark.skipif(bool(why_no_streams()), reason=why_no_streams() or "Kafka Streams is there"),
 ]
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0
 STREAMS_GROUPS = "org.apache.kafka.tools.streams.StreamsGroupCommand"
 LINES = [f"w{number % 7} w{number % 3} all" for number in range(300)]
+
+
+@pytest.fixture(scope="module")
+def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The application, compiled."""
+    return compile_application(tmp_path_factory.mktemp("classes"))
 
 
 class Counts:
@@ -76,7 +86,9 @@ def words_of(lines: list[str]) -> Counter[str]:
     return Counter(word for line in lines for word in line.split())
 
 
-def test_exactly_once_survives_a_kill_in_the_middle(cluster: Cluster, tmp_path: Path) -> None:
+def test_exactly_once_survives_a_kill_in_the_middle(
+    cluster: Cluster, tmp_path: Path, classes: Path
+) -> None:
     source, target = cluster.new_topic(2), cluster.new_topic(1)
     settings = {
         "bootstrap.servers": cluster.bootstrap,
@@ -93,13 +105,13 @@ def test_exactly_once_survives_a_kill_in_the_middle(cluster: Cluster, tmp_path: 
     counts = Counts(cluster, target)
     half = len(LINES) // 2
     with StreamsApplication(
-        tmp_path / "first", source=source, target=target, settings=settings
+        tmp_path / "first", classes=classes, source=source, target=target, settings=settings
     ) as first:
         first.wait_until_running()
         write(cluster, source, LINES[:half])
         counts.wait_for({"all": 20})
     with StreamsApplication(
-        tmp_path / "second", source=source, target=target, settings=settings
+        tmp_path / "second", classes=classes, source=source, target=target, settings=settings
     ) as second:
         write(cluster, source, LINES[half:])
         expected = words_of(LINES)
@@ -109,7 +121,9 @@ def test_exactly_once_survives_a_kill_in_the_middle(cluster: Cluster, tmp_path: 
     assert counts.seen == {word: list(range(1, n + 1)) for word, n in expected.items()}
 
 
-def test_an_application_runs_on_a_streams_group(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_application_runs_on_a_streams_group(
+    cluster: Cluster, tmp_path: Path, classes: Path
+) -> None:
     source, target = cluster.new_topic(2), cluster.new_topic(1)
     application = unique("streams")
     settings = {
@@ -126,7 +140,7 @@ def test_an_application_runs_on_a_streams_group(cluster: Cluster, tmp_path: Path
     write(cluster, source, LINES)
     counts = Counts(cluster, target)
     with StreamsApplication(
-        tmp_path / "one", source=source, target=target, settings=settings
+        tmp_path / "one", classes=classes, source=source, target=target, settings=settings
     ) as running:
         running.wait_until_running()
         expected = words_of(LINES)

@@ -313,6 +313,38 @@ def test_what_was_written_before_a_refused_batch_is_kept() -> None:
     assert dict(stage.shard.table.items()) == {"a": "1"}
 
 
+def test_every_batch_says_where_the_log_ends_with_all_before_it() -> None:
+    stage = Stage()
+    offsets = []
+    for keys in ("ab", "c", "d"):
+        stage.ask(Put(tuple((key, "1") for key in keys)))
+        offsets += [batch.expected_offset for batch in stage.runtime.take_batches()]
+    assert offsets == [0, 2, 3]
+
+
+def test_a_batch_that_was_refused_for_the_one_before_it_is_taken_back_with_it() -> None:
+    stage = Stage()
+    stage.ask(put("a", "1"))
+    [one] = stage.runtime.take_batches()
+    stage.ask(put("b", "2"))
+    [two] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.append_failed(one, ErrorCode.NOT_ENOUGH_REPLICAS, NOW_MS))
+    stage.hear(stage.runtime.append_failed(two, ErrorCode.OFFSET_OUT_OF_RANGE, NOW_MS))
+    assert stage.state() is ShardState.ACTIVE
+    assert dict(stage.shard.table.items()) == {}
+    stage.ask(put("c", "3"))
+    [again] = stage.runtime.take_batches()
+    assert again.expected_offset == 0
+
+
+def test_a_log_that_ends_elsewhere_though_nothing_was_refused_has_foreign_records() -> None:
+    stage = Stage()
+    stage.ask(put("a", "1"))
+    [batch] = stage.runtime.take_batches()
+    stage.hear(stage.runtime.append_failed(batch, ErrorCode.OFFSET_OUT_OF_RANGE, NOW_MS))
+    assert stage.state() is ShardState.FAILED
+
+
 def test_a_written_batch_behind_a_refused_one_puts_the_log_in_doubt() -> None:
     stage = Stage()
     waiting = stage.ask(Wait())

@@ -75,7 +75,7 @@ def coordinator_of(cluster: Cluster, group: str) -> tuple[int, str] | None:
 class Follower:
     """A connection to whoever coordinates the group; requests are sent again until it answers.
 
-    `told` has every other error code that an answer had.
+    `told` has every other error code that an answer had since the last kill.
     """
 
     def __init__(self, cluster: Cluster, group: str) -> None:
@@ -150,6 +150,10 @@ class ClassicMember:
             answer = self.coordinator.ask(request, 7, JoinGroupResponse)
             if answer.error_code == ErrorCode.NONE:
                 break
+            if answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                # Before it was in a generation that was stored: leadership may still move then.
+                self.id = ""
+                continue
             assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED, ErrorCode(answer.error_code)
             self.id = answer.member_id
         self.id, self.generation = answer.member_id, answer.generation_id
@@ -249,6 +253,7 @@ class Stage:
         self.killed_at = time.monotonic()
         for follower in self._followers:
             follower.answered_at = None
+            follower.told.clear()
         if victim == "node":
             node.kill()
         else:

@@ -2,9 +2,9 @@
 
 The worker is the real one below its loop: `Replication` with the real server and fetchers,
 `Partitions`, `Turns` and `Proposals`, over a store in memory and sockets that are simulated. The
-router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`) on a loop with the
-simulation's clock, takes produce requests to the worker and reads logs for consumers, as its
-handlers do.
+router hosts the real shards (`ShardHost`, `ShardRuntime`, `GroupShard`, `TransactionShard`) on a
+loop with the simulation's clock, takes produce requests to the worker and reads logs for consumers,
+as its handlers do.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,12 @@ import zmq
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.replication.leader import Proposal
+from cluster.replication.partition import ANY_EPOCH
+from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.group.shard import GroupShard
-from coordinator.outcome import Refusal
+from coordinator.group.topics import TopicCatalog, changed_names
+from coordinator.outcome import Command, Refusal
+from coordinator.transaction.shard import TransactionShard
 from node.bus.messages import (
     AppendBytes,
     Appended,
@@ -27,11 +31,13 @@ from node.bus.messages import (
 )
 from node.bus.reply import Reply
 from node.router import fanout
+from node.router.enlistment import Producer
 from node.worker.partitions import Partitions
 from node.worker.proposals import Proposals
 from node.worker.replication import ReplicaNetwork, Replication
 from node.worker.turns import Request, RouterState, Turns
 from protocol.errors import ApiError, ErrorCode
+from protocol.records import TRANSACTIONAL, read_header
 from storage.reader import StoreReader
 from storage.settings import StoreOptions
 from storage.store import Store
@@ -46,9 +52,11 @@ from tests.simulation.store import (
     StoreDisk,
     StoreWatcher,
 )
+from tests.simulation.transaction_ends import TransactionEnds
 from tests.simulation.wires import Wires
 
 GROUP_TOPIC = "__consumer_offsets"
+TRANSACTION_TOPIC = "__transaction_state"
 _NEVER = 2**62
 _FOLDER = Path("simulated")
 
@@ -76,7 +84,7 @@ class Node(Protocol):
 
     def clock_ms(self) -> int: ...
 
-    def submit_of_worker(self, message: Submit) -> None: ...
+    def submit_of_worker(self, identity: bytes, message: Submit) -> None: ...
 
     def applied(self, process: str, offset: int) -> None: ...
 
@@ -87,6 +95,8 @@ class SimulatedWorker:
     def __init__(self, node: "Node") -> None:
         self.node = node
         self.is_ended = False
+        self.identity = f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode()
+        """Of its connections: who comes after it is not sent its answers."""
         self.image = MetadataImage.empty()
         self.store = SimulatedStore(node.own_id, node.store_disk, node.watcher)
         self._context = node.wires.context(node.own_id, self.serve)
@@ -116,7 +126,7 @@ class SimulatedWorker:
             cluster_id="simulated",
             node_id=node.own_id,
             stores_folder=_FOLDER,
-            identity=f"{node.own_id}-{node.incarnation}-{node.simulation.now_ms}".encode(),
+            identity=self.identity,
             watch=lambda _socket: None,
             propose=self._propose,
             now_ms=now_ms,
@@ -187,7 +197,7 @@ class SimulatedWorker:
         self.proposals.send(proposals, self.image, self.node.clock_ms())
 
     def _tell_controller(self, message: Submit) -> None:
-        self.node.to_controller.put(lambda: self.node.submit_of_worker(message))
+        self.node.to_controller.put(lambda: self.node.submit_of_worker(self.identity, message))
 
     def _send_replies(self) -> None:
         replies = self._routers.replies
@@ -207,6 +217,8 @@ class Produce(NamedTuple):
     identity: Identity
     batch: bytes
     acks: int
+    transactional_id: str = ""
+    version: int = 13
 
 
 class Produced(NamedTuple):
@@ -222,10 +234,11 @@ class Fetch(NamedTuple):
     identity: Identity
     offset: int
     leader_epoch: int = -1
+    is_committed_only: bool = False
 
 
 class Fetched(NamedTuple):
-    """Its answer; what is below the high watermark."""
+    """Its answer; what is below the high watermark, or below the last stable offset."""
 
     error_code: int
     high_watermark: int = -1
@@ -242,7 +255,19 @@ class SimulatedRouter:
         self._loop = Loop(node)
         self._next_id = 0
         settings = node.settings.group
-        self._groups = SimulatedShards(self, GROUP_TOPIC, lambda: GroupShard(settings), self._loop)
+        self._topics = TopicCatalog(self.image)
+        self._groups = SimulatedShards(
+            self, GROUP_TOPIC, lambda: GroupShard(settings, self._topics), self._loop
+        )
+        transaction = node.settings.transaction
+        self._transactions = SimulatedShards(
+            self,
+            TRANSACTION_TOPIC,
+            lambda: TransactionShard(transaction),
+            self._loop,
+            lambda shard, instruction: self.ends.carry_out(shard, instruction),
+        )
+        self.ends = TransactionEnds(self, self._loop, self._groups, self._transactions)
         self.shares = ShareHost(self, self._loop, node.watcher)
 
     def end(self) -> None:
@@ -302,17 +327,30 @@ class SimulatedRouter:
         if state is None or state.leader != self.node.own_id or number is None:
             answer(Produced(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        reply = self.ask_worker(
-            lambda key: AppendBytes(
-                key,
-                0,
-                number,
-                request.batch,
-                is_client=True,
-                acks=request.acks,
-                timeout_ms=PRODUCE_TIMEOUT_MS,
+
+        def append(leader_epoch: int) -> Reply[fanout.Answer]:
+            return self.ask_worker(
+                lambda key: AppendBytes(
+                    key,
+                    0,
+                    number,
+                    request.batch,
+                    is_client=True,
+                    leader_epoch=leader_epoch,
+                    acks=request.acks,
+                    timeout_ms=PRODUCE_TIMEOUT_MS,
+                )
             )
-        )
+
+        header = read_header(memoryview(request.batch))
+        if header.attributes & TRANSACTIONAL:
+            topic_id, index = request.identity
+            producer = Producer(request.transactional_id, header.producer_id, header.producer_epoch)
+            partition = self.image.topics_by_id[topic_id].name, index
+            enlistment = self.ends.enlistment
+            reply = enlistment.append(producer, partition, append, request.version)
+        else:
+            reply = append(ANY_EPOCH)
 
         def done() -> None:
             found = reply.result()
@@ -330,6 +368,8 @@ class SimulatedRouter:
         if request.leader_epoch not in (-1, state.leader_epoch):
             return Fetched(ErrorCode.FENCED_LEADER_EPOCH)
         end = self.high_watermark(request.identity)
+        if request.is_committed_only:
+            end = self.node.worker.store.partitions()[log.number].last_stable_offset
         batches = []
         for batch in log.batches[log.index_of(request.offset) :][:20]:
             if batch.end_offset > end:
@@ -349,7 +389,18 @@ class SimulatedRouter:
                 reply.resolve(Refusal(0, error.code))
 
         called.on_done(done)
+        if type(request) is Heartbeat:
+            self._tell_what_was_missed(group_id)
         return reply
+
+    def _tell_what_was_missed(self, group_id: str) -> None:
+        """As `Coordinators.call_for_member`."""
+        host = self._groups.hosts.get(self._groups.shard_of(group_id))
+        if host is not None and host.is_active:
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            if shard.consumers.needs_topics:
+                host.execute(Command(request=FollowTopics(None, {})))
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -357,11 +408,24 @@ class SimulatedRouter:
         """The controller has published an image; as `Coordinators.on_image`."""
         if self._loop.is_closed or image.offset <= self.image.offset:
             return
+        changed = changed_names(self.image, image)
         self.image = image
+        if changed:
+            self._tell_of_topics(changed)
         self._groups.follow()
+        self._transactions.follow()
         self.shares.follow()
         node, offset = self.node, image.offset
         node.to_controller.put(lambda: node.applied("router", offset))
+
+    def _tell_of_topics(self, changed: frozenset[str]) -> None:
+        self._topics = TopicCatalog(self.image)
+        for host in self._groups.hosts.values():
+            shard = host.runtime.shard
+            assert isinstance(shard, GroupShard)
+            shard.topics = self._topics
+            if host.is_active:
+                host.execute(Command(request=FollowTopics(changed, {})))
 
     def leader_of(self, identity: Identity) -> tuple[int, int]:
         """The leader and its epoch, as this router would tell a client."""

@@ -8,15 +8,20 @@ later committed, read, led or cut is held against it.
 from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.outcome import Marker
+from coordinator.runtime import TransactionalEntry
 from coordinator.share.acquisition import AcquiredRange
+from node.router.shard_log import entries_of
+from node.router.share_partitions import Hosted
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.shards import entries_of
+from tests.simulation.ownership import Ownership
 from tests.simulation.share_checker import ShareChecker
-from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement, Machine
+from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement
 from tests.simulation.simulation import Simulation, Violation
 from tests.simulation.store import DiskLog, Identity, StoredBatch
 
@@ -49,6 +54,7 @@ class ClusterChecker:
         self.epoch_count = 0
         self.owner_count = 0
         self.commit_count = 0
+        self.ownership = Ownership()
         self.min_insync_replicas = 2
         self.shares = ShareChecker()
         self._simulation = simulation
@@ -95,7 +101,7 @@ class ClusterChecker:
                 )
             if any(b.crc == batch.crc for b in log.batches[-60:-1]):
                 header: BatchHeader = read_header(memoryview(batch.data))
-                if header.producer_id >= 0:
+                if header.producer_id >= 0 and header.base_sequence >= 0:
                     raise Violation(
                         f"sequence {header.base_sequence} of producer {header.producer_id} is twice"
                         f" in {_name(log)}"
@@ -151,13 +157,13 @@ class ClusterChecker:
                 if log.topic_name == GROUP_TOPIC:
                     self._store(batch)
                 elif log.topic_name == SHARE_TOPIC:
-                    self.shares.stored(entries_of(batch))
+                    self.shares.stored(_plain_entries_of(batch))
             verified += 1
         self._verified[place] = verified
 
     def _store(self, batch: StoredBatch) -> None:
         """What groups have said is committed."""
-        for key, value in entries_of(batch):
+        for key, value in _plain_entries_of(batch):
             record = None if key is None else decode(key, value)
             if isinstance(record, OffsetCommitted) and record.committed is not None:
                 stored = record.group_id, record.partition
@@ -166,6 +172,8 @@ class ClusterChecker:
                 for member in record.metadata.members:
                     generation = record.group_id, record.metadata.generation_id
                     self._assigned.add((*generation, member.member_id, member.assignment))
+            elif isinstance(record, MemberStored | CurrentStored):
+                self.ownership.stored(record)
 
     def _commit(self, node_id: int, log: DiskLog, batch: StoredBatch) -> None:
         """A batch is committed for the first time."""
@@ -300,18 +308,18 @@ class ClusterChecker:
     # -- share groups ------------------------------------------------------------------------------
 
     def share_acquired(
-        self, machine: Machine, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self, hosted: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
     ) -> None:
         """A member has got records."""
-        self.shares.acquired(machine, member, taken, now_ms, until_ms)
+        self.shares.acquired(hosted, member, taken, now_ms, until_ms)
 
-    def share_answered(self, machine: Machine, batches: Sequence[Acknowledgement]) -> None:
+    def share_answered(self, hosted: Hosted, batches: Sequence[Acknowledgement]) -> None:
         """A member is told that its acknowledgements count."""
-        self.shares.answered(machine, batches)
+        self.shares.answered(hosted, batches)
 
-    def share_left(self, machine: Machine, member: str) -> None:
+    def share_left(self, hosted: Hosted, member: str) -> None:
         """A member has gone."""
-        self.shares.left(machine, member)
+        self.shares.left(hosted, member)
 
     # -- metadata ----------------------------------------------------------------------------------
 
@@ -447,3 +455,16 @@ def _has(log: DiskLog | None, batch: StoredBatch) -> bool:
 
 def _name(log: DiskLog) -> str:
     return f"{log.topic_name}-{log.identity[1]}"
+
+
+def _plain_entries_of(batch: StoredBatch) -> list[tuple[bytes | None, bytes | None]]:
+    """Keys and values of a batch outside of transactions."""
+    entries = entries_of(memoryview(batch.data), batch.base_offset)
+    return [
+        (
+            None if entry[0] is None else bytes(entry[0]),
+            None if entry[1] is None else bytes(entry[1]),
+        )
+        for entry in entries
+        if not isinstance(entry, Marker | TransactionalEntry)
+    ]

@@ -35,7 +35,7 @@ from cluster.metadata.snapshot import image_records
 from cluster.raft.configuration import Configuration, Refusal
 from cluster.raft.messages import Entry
 from cluster.raft.ready import Proposal, Ready, Role, Standing
-from node.bus.messages import Submit
+from node.bus.messages import Submit, Submitted
 from node.bus.peer_messages import Carried, ControlMessage, Forward, PeerHeader
 from node.controller.decisions import Decisions, NotNowError
 from node.controller.errands import Errands
@@ -47,6 +47,7 @@ from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost
 from tests.simulation.share_host import ShareAnswer, ShareAsk
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity, StoredBatch, StoreDisk
+from tests.simulation.transaction_ends import Asked, Told
 from tests.simulation.wires import Wires
 
 CLUSTER_ID = "simulated"
@@ -135,8 +136,8 @@ class ClusterNode(RaftHost):
         self.errands = Errands(
             own_id=self.own_id,
             send=self._send_control,
-            tell=lambda _identity, submitted: self.to_worker.put(
-                lambda: self.worker.answered(submitted)
+            tell=lambda identity, submitted: self.to_worker.put(
+                lambda: self._answer_worker(identity, submitted)
             ),
         )
         self.router = SimulatedRouter(self)
@@ -190,6 +191,9 @@ class ClusterNode(RaftHost):
         return _NEVER if first >= _NEVER else int(first / self.clock_rate) + 1
 
     def receive(self, message: object) -> None:
+        if isinstance(message, Asked | Told):
+            self.router.ends.receive(message)
+            return
         if isinstance(message, ShareAsk | ShareAnswer):
             self.router.shares.receive(message)
             return
@@ -215,9 +219,13 @@ class ClusterNode(RaftHost):
         self.errands.submit_own(encode_command(command), now_ms + timeout_ms, answer, now_ms)
         self._settle()
 
-    def submit_of_worker(self, message: Submit) -> None:
+    def _answer_worker(self, identity: bytes, submitted: Submitted) -> None:
+        if self.worker.identity == identity:
+            self.worker.answered(submitted)
+
+    def submit_of_worker(self, identity: bytes, message: Submit) -> None:
         """What a worker asks of the controller."""
-        self.errands.submit(b"worker", message, message.deadline_ms, self.clock_ms())
+        self.errands.submit(identity, message, message.deadline_ms, self.clock_ms())
         self._settle()
 
     def applied(self, process: str, offset: int) -> None:

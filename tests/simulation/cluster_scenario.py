@@ -10,8 +10,6 @@ nothing that was below a high watermark is ever missing.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Final
 
 from cluster.controller.commands import (
     AlterPartitionReassignments,
@@ -25,16 +23,16 @@ from cluster.metadata.delta import MetadataDelta
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.metadata.records import decode_records
 from cluster.raft.configuration import configuration_of
-from cluster.raft.settings import RaftSettings
-from coordinator.group.settings import GroupSettings
 from coordinator.share.requests import ShareKey
 from coordinator.share.state import ShareState
 from protocol.errors import ApiError
-from tests.simulation.broker import GROUP_TOPIC
+from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.node_parts import NodeSettings
+from tests.simulation.consumers import GROUP, ConsumerMember
+from tests.simulation.ledger import Ledger
+from tests.simulation.payers import Auditor, Payer
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
 from tests.simulation.rewinder import Rewinder
@@ -42,148 +40,19 @@ from tests.simulation.share_host import GROUP as SHARE_GROUP
 from tests.simulation.share_host import SHARE_TOPIC
 from tests.simulation.share_members import ShareMember
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
+from tests.simulation.store import Identity
+from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
 
 TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
+TRANSACTION_TOPIC_ID = bytes(15) + b"\x04"
 SHARE_TOPIC_ID = bytes(7) + b"\x01" + bytes(7) + b"\x03"
 _BEGINNING_MS = 10_000
 _HEALING_MS = 20_000
 _SHUTDOWN_MS = 3_000
 """controlled.shutdown.timeout.ms"""
 _HEALING_STEP_MS = 500
-
-SETTINGS: Final = NodeSettings(
-    raft=RaftSettings(election_timeout_ms=200, heartbeat_ms=60, snapshot_chunk_bytes=400),
-    static={
-        "broker.session.timeout.ms": "500",
-        "broker.heartbeat.interval.ms": "120",
-        "min.insync.replicas": "2",
-        "leader.imbalance.check.interval.seconds": "2",
-    },
-    group=GroupSettings(
-        session_timeout_min_ms=100, initial_rebalance_delay_ms=100, new_member_join_timeout_ms=2_000
-    ),
-    # More than a fetch may wait for news (500 ms), or an idle follower would lag.
-    lag_max_ms=700,
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """What befalls a cluster, and how often. Intervals are means; 0 is never."""
-
-    node_count: int = 3
-    partition_count: int = 2
-    duration_ms: int = 5_000
-    produce_interval_ms: int = 40
-    consume_interval_ms: int = 120
-    member_count: int = 2
-    member_interval_ms: int = 90
-    share_member_count: int = 0
-    """Of each partition; without any there are no share groups."""
-    share_interval_ms: int = 40
-    kill_interval_ms: int = 1_500
-    down_ms_max: int = 1_200
-    power_interval_ms: int = 0
-    worker_interval_ms: int = 0
-    shutdown_interval_ms: int = 0
-    cut_interval_ms: int = 1_200
-    cut_ms_max: int = 1_500
-    stop_interval_ms: int = 3_000
-    stop_ms_max: int = 900
-    slow_disk_interval_ms: int = 3_000
-    snapshot_interval_ms: int = 2_500
-    reassign_interval_ms: int = 0
-    elect_interval_ms: int = 4_000
-    depose_interval_ms: int = 0
-    """How often a leader is deposed and hears late of it."""
-    leave_interval_ms: int = 3_000
-    rewind_interval_ms: int = 0
-    leader_share: float = 0.5
-    """How often a fault looks for somebody who leads a partition."""
-    delay_ms_max: int = 5
-    drop_share: float = 0.02
-    double_share: float = 0.02
-    break_share: float = 0.002
-    client_loss_share: float = 0.02
-    clock_drift: float = 0.0
-    slow_share: float = 0.002
-    """How often a process of a node is late to hear of another."""
-    settings: NodeSettings = SETTINGS
-
-
-PROFILES: Final[tuple[Trouble, ...]] = (
-    Trouble(),
-    Trouble(
-        kill_interval_ms=2_500, power_interval_ms=900, shutdown_interval_ms=2_500, clock_drift=0.05
-    ),
-    Trouble(
-        kill_interval_ms=700,
-        cut_interval_ms=500,
-        worker_interval_ms=900,
-        leader_share=0.8,
-        slow_share=0.02,
-    ),
-    Trouble(node_count=4, reassign_interval_ms=700, kill_interval_ms=1_800, partition_count=3),
-    Trouble(
-        kill_interval_ms=2_500,
-        cut_interval_ms=350,
-        cut_ms_max=900,
-        stop_interval_ms=900,
-        delay_ms_max=40,
-        drop_share=0.06,
-        break_share=0.02,
-        leader_share=0.9,
-        clock_drift=0.1,
-    ),
-    # Nobody is fenced; it is the leaders who see who lags, and change their ISRs again and again,
-    # by commands that come late and twice.
-    Trouble(
-        kill_interval_ms=2_000,
-        cut_interval_ms=0,
-        stop_interval_ms=500,
-        stop_ms_max=1_800,
-        elect_interval_ms=600,
-        leader_share=0.3,
-        delay_ms_max=60,
-        double_share=0.3,
-        slow_share=0.02,
-        settings=replace(SETTINGS, static={**SETTINGS.static, "broker.session.timeout.ms": "3000"}),
-    ),
-    # Members come and go while their coordinator does.
-    Trouble(
-        partition_count=1,
-        produce_interval_ms=150,
-        consume_interval_ms=300,
-        member_count=3,
-        member_interval_ms=40,
-        leave_interval_ms=500,
-        kill_interval_ms=900,
-        cut_interval_ms=400,
-        leader_share=0.8,
-        slow_share=0.01,
-    ),
-    # Records are shared while who leads them moves, and who keeps what is known of them.
-    Trouble(
-        partition_count=1,
-        produce_interval_ms=60,
-        consume_interval_ms=300,
-        member_count=1,
-        share_member_count=3,
-        leave_interval_ms=700,
-        kill_interval_ms=1_500,
-        cut_interval_ms=1_000,
-        stop_interval_ms=1_500,
-        depose_interval_ms=700,
-        leader_share=0.8,
-        delay_ms_max=15,
-        double_share=0.3,
-        slow_share=0.05,
-    ),
-)
-"""Seed n has the trouble of profile n modulo their number."""
-KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, SHARES = PROFILES
 
 
 class ClusterScenario:
@@ -231,7 +100,25 @@ class ClusterScenario:
             Member(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
             for _ in range(trouble.member_count)
         ]
+        self.ledger = Ledger()
+        self.payers = [
+            Payer(
+                self,
+                self.ledger,
+                number,
+                TOPIC_ID,
+                trouble.partition_count,
+                coordinators=((TRANSACTION_TOPIC_ID, 0), (GROUP_TOPIC_ID, 0)),
+                version=1 + number % 2,
+            )
+            for number in range(trouble.payer_count)
+        ]
+        self.auditors = [Auditor(self, self.ledger, place) for place in places if self.payers]
         self.rewinder = Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+        self.consumer_members = [
+            ConsumerMember(self, number, TOPIC_ID, GROUP_TOPIC_ID)
+            for number in range(trouble.consumer_member_count)
+        ]
         self.share_members = [
             ShareMember(self, number, place)
             for place in places
@@ -243,6 +130,8 @@ class ClusterScenario:
         ]
         if self.share_members:
             self._topics.append((SHARE_TOPIC, SHARE_TOPIC_ID, 1))
+        if self.payers:
+            self._topics.append((TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID, 1))
 
     def run(self) -> None:
         """Trouble, then healing. Raises SimulationFailure with the seed."""
@@ -287,8 +176,12 @@ class ClusterScenario:
             self._repeat(trouble.produce_interval_ms, producer.act, is_client=True)
         for consumer in self.consumers:
             self._repeat(trouble.consume_interval_ms, consumer.act, is_client=True)
-        for member in self.members:
+        for member in self._everybody():
             self._repeat(trouble.member_interval_ms, member.act, is_client=True)
+        for payer in self.payers:
+            self._repeat(trouble.payer_interval_ms, payer.act, is_client=True)
+        for auditor in self.auditors:
+            self._repeat(trouble.consume_interval_ms, auditor.act, is_client=True)
         for share_member in self.share_members:
             self._repeat(trouble.share_interval_ms, share_member.act, is_client=True)
 
@@ -366,7 +259,7 @@ class ClusterScenario:
         if self.share_members and self._random.random() < 0.5:
             self._random.choice(self.share_members).leave()
             return
-        member = self._random.choice(self.members)
+        member = self._random.choice(self._everybody())
         if self._random.random() < 0.5:
             member.leave()
         else:
@@ -514,13 +407,14 @@ class ClusterScenario:
             node.disk.sync_ms_max = 4
             if not simulation.is_running(own_id):
                 simulation.start(own_id)
-        for member in self.members:
+        for member in self._everybody():
             member.silent_until_ms = 0
         marks: list[int] | None = None
         for _ in range(_HEALING_MS // _HEALING_STEP_MS):
             simulation.run(_HEALING_STEP_MS)
             if marks is None:
-                if self._is_whole() and all(member.is_stable for member in self.members):
+                is_stable = all(member.is_stable for member in self._everybody())
+                if self._is_whole() and is_stable and not self._unread():
                     marks = self._marks()
             elif all(now > mark for now, mark in zip(self._marks(), marks, strict=True)):
                 break
@@ -531,24 +425,76 @@ class ClusterScenario:
                 for state in topic.partitions
             ]
             members = [(m.phase.name, m.generation) for m in self.members]
+            members += [(m.member_id, m.epoch) for m in self.consumer_members]
             self._fail(
                 f"not whole again after {_HEALING_MS} ms: {partitions=} {members=}"
-                f" {marks=} {self._marks()=}"
+                f" {self._unread()=} {marks=} {self._marks()=}"
             )
+        if self.payers:
+            self._settle_payments()
         self._check_end()
+
+    def _everybody(self) -> list[Member | ConsumerMember]:
+        return [*self.members, *self.consumer_members]
+
+    def _unread(self) -> set[Identity]:
+        """What the group of the consumer protocol shall read and does not."""
+        if not self.consumer_members:
+            return set()
+        places = [(TOPIC_ID, at) for at in range(self.trouble.partition_count)]
+        return self.checker.ownership.unread(GROUP, places)
+
+    def _settle_payments(self) -> None:
+        """Payers begin nothing more; what they have begun ends, and nothing is held back."""
+        for payer in self.payers:
+            payer.is_stopping = True
+        for _ in range(_HEALING_MS // _HEALING_STEP_MS):
+            self.simulation.run(_HEALING_STEP_MS)
+            if all(payer.is_idle for payer in self.payers) and not self._held_back():
+                return
+        steps = [(payer.name, payer.step.name) for payer in self.payers]
+        self._fail(f"transactions do not end: held back are {self._held_back()}, {steps=}")
+
+    def _held_back(self) -> list[str]:
+        """The partitions whose last stable offset is not their high watermark."""
+        found = []
+        for topic in self.checker.image.topics_by_id.values():
+            for number, state in enumerate(topic.partitions):
+                store = self.nodes[state.leader].worker.store
+                local = store.number_of(topic.topic_id, number)
+                log = None if local is None else store.partitions().get(local)
+                if log is None or log.last_stable_offset < log.high_watermark:
+                    found.append(f"{topic.name}-{number}")
+        return found
+
+    def _check_payments(self) -> None:
+        histories = self.checker.histories
+
+        def batches(identity: tuple[bytes, int]) -> list[tuple[int, bytes]]:
+            known = histories.get(identity)
+            return [] if known is None else [(b.base_offset, b.data) for b in known.batches]
+
+        places = range(self.trouble.partition_count)
+        self.ledger.check_end((place, batches((TOPIC_ID, place))) for place in places)
+        self.ledger.check_offsets(batches((GROUP_TOPIC_ID, 0)))
 
     def _marks(self) -> list[int]:
         """What must grow when everything works: writes, reads and commits."""
         ends = [self.checker.histories[producer.identity].end_offset for producer in self.producers]
         counts = [p.acknowledged_count for p in self.producers if p.acks == -1]
-        shared = [self.checker.shares.accepted_count] if self.share_members else []
-        commits = sum(m.commit_count for m in self.members)
-        return [*ends, *counts, self.checker.read_count, commits, *shared]
+        payments = [payer.ended_count for payer in self.payers]
+        marks = [*ends, *counts, self.checker.read_count, *payments]
+        if self.members:
+            marks.append(sum(member.commit_count for member in self.members))
+        if self.share_members:
+            marks.append(self.checker.shares.accepted_count)
+        return [*marks, *(member.beat_count for member in self.consumer_members)]
 
     def _check_end(self) -> None:
         try:
             self.checker.check_answered(4_000)
             self.checker.check_all_complete()
+            self._check_payments()
             self._check_images()
             if self.share_members:
                 self.checker.shares.check_durable(self._share_states())

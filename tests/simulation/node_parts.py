@@ -1,11 +1,12 @@
 """What a simulated node is told, and how its processes talk to each other."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cluster.raft.node import RaftNode
 from cluster.raft.settings import RaftSettings
 from coordinator.group.settings import GroupSettings
+from coordinator.transaction.settings import TransactionSettings
 from tests.simulation.simulation import Simulation
 
 _SLOW_MS_MAX = 500
@@ -18,6 +19,7 @@ class NodeSettings:
     raft: RaftSettings
     static: Mapping[str, str]
     group: GroupSettings
+    transaction: TransactionSettings = field(default_factory=TransactionSettings)
     lag_max_ms: int = 1_000
     has_elr: bool = True
     core: type[RaftNode] = RaftNode

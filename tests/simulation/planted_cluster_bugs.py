@@ -26,21 +26,27 @@ from coordinator.group.rewind_records import Rewind
 from coordinator.group.rewinding import Rewinding, Waiter
 from coordinator.outcome import Outcome, Reply
 from coordinator.runtime import ShardRuntime
+from coordinator.transaction.records import TransactionStored
+from coordinator.transaction.requests import WriteMarkers
+from coordinator.transaction.shard import TransactionShard
+from coordinator.transaction.transaction import Partition
 from node.controller.decisions import Decisions, NotNowError
+from node.router.markers import MarkerWriter
 from protocol.errors import ErrorCode
 from storage.leader_epochs import LeaderEpochs
 from storage.status import Role
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.cluster_scenario import (
+from tests.simulation.store import SimulatedStore
+from tests.simulation.trouble import (
     CUTS,
     GROUPS,
     KILLS,
     LAGS,
     MOVES,
     POWER,
+    TRANSACTIONS,
     Trouble,
 )
-from tests.simulation.store import SimulatedStore
 
 
 class PlantedBug(NamedTuple):
@@ -170,6 +176,31 @@ def _takes_its_log_for_committed(
     _load(self, entries)
 
 
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def _sends_before_the_commit(
+    self: ShardRuntime[object], outcome: Outcome[object], now_ms: int, answers: list[object]
+) -> None:
+    self._sends += outcome.sends
+    outcome = msgspec.structs.replace(outcome, sends=())
+    _apply(self, outcome, now_ms, answers)  # type: ignore[arg-type]  # handed through
+
+
+def _forgets_what_is_open(_self: TransactionShard, _now_ms: int) -> Outcome[TransactionStored]:
+    return Outcome()
+
+
+async def _takes_one_marker_for_all(
+    self: MarkerWriter, asked: WriteMarkers, partitions: frozenset[Partition], epoch: int
+) -> frozenset[Partition]:
+    left = await _try(self, asked, partitions, epoch)
+    return frozenset() if len(left) < len(partitions) else left
+
+
+_try = MarkerWriter._try
+
+
 def _rewinds_before_members_agree_anew(
     self: Rewinding,
     group_id: str,
@@ -183,6 +214,8 @@ def _rewinds_before_members_agree_anew(
 
 
 _COMMITTED_ANOTHER = "commits another batch|leads .* without|which .* does not have|differ at"
+
+_TORN = "torn|was committed|was aborted|never committed|is read in|the offset of|do not end"
 
 PLANTED: dict[str, PlantedBug] = {
     "an ISR is changed whatever the epochs": PlantedBug(
@@ -253,5 +286,19 @@ PLANTED: dict[str, PlantedBug] = {
     ),
     "a reign without records covers others' records": PlantedBug(
         LeaderEpochs, "drop_if_empty", lambda *_: None, CUTS, "cuts .* committed", 30
+    ),
+    "markers are written before the decision is committed": PlantedBug(
+        ShardRuntime, "_apply", _sends_before_the_commit, TRANSACTIONS, _TORN, 6
+    ),
+    "open transactions are forgotten by who loads them": PlantedBug(
+        TransactionShard,
+        "on_loaded",
+        _forgets_what_is_open,
+        TRANSACTIONS,
+        "do not end|not whole",
+        1,
+    ),
+    "one marker is taken for all": PlantedBug(
+        MarkerWriter, "_try", _takes_one_marker_for_all, TRANSACTIONS, _TORN, 1
     ),
 }

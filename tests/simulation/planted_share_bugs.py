@@ -14,9 +14,9 @@ from coordinator.share.requests import Read
 from coordinator.share.runs import RecordState, Run
 from coordinator.share.shard import ShareStateShard
 from coordinator.share.state import ShareState, ShareUpdate
-from tests.simulation.cluster_scenario import SHARES
 from tests.simulation.planted_cluster_bugs import PlantedBug, answers_before_the_commit
 from tests.simulation.shards import SimulatedShardLog
+from tests.simulation.trouble import SHARES
 
 _AGAIN = "is given to|accepted in epoch|nobody knows|has forgotten"
 

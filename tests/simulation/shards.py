@@ -16,11 +16,11 @@ from node.bus.messages import AppendBytes, DescribeProducers, Failed
 from node.bus.reply import Reply
 from node.router import fanout
 from node.router.shard_host import ShardHost
+from node.router.shard_log import entries_of
 from node.worker.turns import Request
 from protocol.errors import ApiError, ErrorCode
-from protocol.records import iter_batches, iter_records
 from tests.simulation.simulation import Simulation
-from tests.simulation.store import Identity, StoredBatch, StoreDisk
+from tests.simulation.store import Identity, StoreDisk
 
 if TYPE_CHECKING:
     import asyncio
@@ -120,10 +120,10 @@ class SimulatedShardLog:
         for batch in log.batches[log.index_of(offset) :]:
             if batch.base_offset >= end_offset:
                 break
-            entries += entries_of(batch, offset)
+            entries += entries_of(memoryview(batch.data), offset)
         return entries, end_offset
 
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[fanout.Answer]:
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[fanout.Answer]:
         number = self._router.locate(self._identity)
         if number is None:
             return _not_yet()
@@ -136,6 +136,7 @@ class SimulatedShardLog:
                 acks=-1,
                 leader_epoch=leader_epoch,
                 timeout_ms=PRODUCE_TIMEOUT_MS,
+                base_offset=base_offset,
             )
         )
 
@@ -144,20 +145,6 @@ def _not_yet() -> Reply[fanout.Answer]:
     reply: Reply[fanout.Answer] = Reply()
     reply.resolve(Failed(0, ErrorCode.NOT_LEADER_OR_FOLLOWER))
     return reply
-
-
-def entries_of(batch: StoredBatch, offset: int = 0) -> list[tuple[bytes | None, bytes | None]]:
-    """Keys and values of a batch from an offset on."""
-    view = memoryview(batch.data)
-    return [
-        (
-            None if record.key is None else bytes(record.key),
-            None if record.value is None else bytes(record.value),
-        )
-        for start, header in iter_batches(view)
-        for record in iter_records(view[start:], header)
-        if batch.base_offset + record.offset - header.base_offset >= offset
-    ]
 
 
 class SimulatedShards:

@@ -14,7 +14,8 @@ from coordinator.share.batches import ACKNOWLEDGED, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import ShareKey
 from coordinator.share.state import ShareState, ShareUpdate
-from tests.simulation.share_host import GROUP, Acknowledgement, Machine
+from node.router.share_partitions import Hosted
+from tests.simulation.share_host import GROUP, Acknowledgement
 from tests.simulation.simulation import Violation
 from tests.simulation.store import Identity
 
@@ -56,38 +57,39 @@ class ShareChecker:
         self.snapshot_count = 0
         self._accepted: dict[tuple[Identity, int], int] = {}
         self._seen: set[tuple[Identity, int]] = set()
-        self._holders: dict[Machine, dict[int, tuple[str, int]]] = {}
+        self._holders: dict[Hosted, dict[int, tuple[str, int]]] = {}
         self._stored: dict[ShareKey, _Stored] = {}
 
     def acquired(
-        self, machine: Machine, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self, hosted: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
     ) -> None:
         """A member has these records; for how long, by the clock of its leader."""
-        holders = self._holders.setdefault(machine, {})
-        epoch = machine.leader_epoch
+        holders = self._holders.setdefault(hosted, {})
+        epoch = hosted.leader_epoch
         for offset in range(taken.start, taken.end):
-            record = machine.identity, offset
+            record = _identity(hosted), offset
             accepted = self._accepted.get(record)
             if accepted is not None and accepted <= epoch:
                 raise Violation(
                     f"{offset} was accepted in epoch {accepted} and is given to {member} in {epoch}"
                 )
             holder, end_ms = holders.get(offset, (member, now_ms))
-            if end_ms > now_ms:
+            # A clock of whole milliseconds may be one behind the timer that has gone off.
+            if end_ms > now_ms + 1:
                 raise Violation(f"{offset} is given to {member} while {holder} has it")
             holders[offset] = member, until_ms
             self.acquired_count += 1
             self.again_count += record in self._seen
             self._seen.add(record)
 
-    def answered(self, machine: Machine, batches: Sequence[Acknowledgement]) -> None:
+    def answered(self, hosted: Hosted, batches: Sequence[Acknowledgement]) -> None:
         """A member is told that what it said of these records counts."""
-        holders = self._holders.setdefault(machine, {})
+        holders = self._holders.setdefault(hosted, {})
         for batch in batches:
             for offset in range(batch.first_offset, batch.last_offset + 1):
                 holders.pop(offset, None)
                 if batch.acknowledge_types == [AcknowledgeType.ACCEPT]:
-                    self._accept((machine.identity, offset), machine.leader_epoch)
+                    self._accept((_identity(hosted), offset), hosted.leader_epoch)
 
     def _accept(self, record: tuple[Identity, int], epoch: int) -> None:
         known = self._accepted.get(record)
@@ -96,9 +98,9 @@ class ShareChecker:
         self._accepted[record] = epoch
         self.accepted_count += 1
 
-    def left(self, machine: Machine, member: str) -> None:
+    def left(self, hosted: Hosted, member: str) -> None:
         """What a member had is nobody's."""
-        holders = self._holders.get(machine, {})
+        holders = self._holders.get(hosted, {})
         for offset in [offset for offset, held in holders.items() if held[0] == member]:
             del holders[offset]
 
@@ -136,3 +138,7 @@ class ShareChecker:
             )
             if not is_done:
                 raise Violation(f"{offset} of {partition} was accepted, and nobody knows of it")
+
+
+def _identity(hosted: Hosted) -> Identity:
+    return hosted.key.place.topic_id, hosted.key.place.partition

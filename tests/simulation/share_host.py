@@ -1,21 +1,18 @@
 """Share groups on the router of a simulated node: what they durably know, and who holds what.
 
 Real are the shards of `__share_group_state` with their hosts and runtimes, the handlers of the APIs
-between nodes, `ShareStates` and the machine of a share-partition. This module is what
-node/router/share_partitions.py and the handlers of ShareFetch and ShareAcknowledge are to it:
-machines for partitions that are led here, one write at a time, deadlines, and answers when what
-they rest on is durable. Nodes ask each other over a network that loses, doubles and delays.
+between nodes, `ShareStates`, and `SharePartitions` with the machines of the partitions that are led
+here. This module is what the handlers of ShareFetch and ShareAcknowledge are to them. Nodes ask
+each other over a network that loses, doubles and delays.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from cluster.metadata.image import MetadataImage
-from coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
-from coordinator.share.partition import SharePartition
-from coordinator.share.requests import Checkpoint, DropLog, MeasureLog, StateRead
+from cluster.metadata.image import MetadataImage, PartitionImage
+from coordinator.share.acquisition import AcquiredRange, Wish
+from coordinator.share.requests import Checkpoint, DropLog, MeasureLog
 from coordinator.share.settings import ShareStateSettings
 from coordinator.share.shard import ShareStateShard
 from coordinator.share.terms import Terms
@@ -24,12 +21,15 @@ from node.router.authorizer import Authorizer
 from node.router.context import Services, context_of_cluster
 from node.router.dispatch import Handler
 from node.router.handlers import share_states as handlers
+from node.router.share_partitions import Hosted, SharePartitions
+from node.router.share_sessions import ShareSession, TopicPartition
 from node.router.share_states import ShareStates
 from protocol.apis import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import share_state as messages
+from storage.reader import ReadResult
 from tests.simulation.shards import Loop, Router, SimulatedShards
-from tests.simulation.store import Identity
+from tests.simulation.store import DiskLog, Identity, read_log
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,7 +41,6 @@ SETTINGS = ShareStateSettings(updates_per_snapshot=5, log_records_max=12)
 RECORDS_MAX = 6
 ASK_TIMEOUT_S = 0.6
 """Instead of three seconds: simulated nodes are away for a second at most."""
-RETRY_S = 0.1
 LATE_SHARE = 0.15
 LATE_MS_MAX = 600
 """Some of what is asked arrives once more, and late."""
@@ -107,25 +106,73 @@ class ShareWatcher(Protocol):
     """Who sees what share-partitions do. It must not change anything."""
 
     def share_acquired(
-        self, machine: "Machine", member: str, taken: AcquiredRange, now_ms: int, until_ms: int
+        self, machine: Hosted, member: str, taken: AcquiredRange, now_ms: int, until_ms: int
     ) -> None: ...
 
-    def share_answered(self, machine: "Machine", batches: "Sequence[Acknowledgement]") -> None: ...
+    def share_answered(self, machine: Hosted, batches: "Sequence[Acknowledgement]") -> None: ...
 
-    def share_left(self, machine: "Machine", member: str) -> None: ...
+    def share_left(self, machine: Hosted, member: str) -> None: ...
 
 
-class Machine:
-    """A share-partition that is led here; `core` is there once its state is read."""
+class _Partitions(SharePartitions):
+    """On terms that bring trouble within seconds."""
 
-    def __init__(self, identity: Identity, leader_epoch: int) -> None:
-        self.identity = identity
-        self.leader_epoch = leader_epoch
-        self.state_epoch = -1
-        self.core: SharePartition | None = None
-        self.is_dropped = False
-        self.is_paused = False
-        self.waiting: dict[int, list[Callable[[ErrorCode], None]]] = {}
+    def terms(self, group_id: str) -> Terms:
+        return TERMS
+
+
+class _Logs:
+    """The logs of the node, and the reader and the status table of its one store."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self.status = self
+
+    def locate(self, topic_id: bytes, partition: int) -> tuple[int, int] | None:
+        number = self._router.locate((topic_id, partition))
+        return None if number is None else (0, number)
+
+    def reader(self, _store: int) -> "_Logs":
+        return self
+
+    def log_start_offset(self, number: int) -> int:
+        return self._log(number).log_start_offset
+
+    def log_end_offset(self, number: int) -> int:
+        return self._log(number).log_end_offset
+
+    def high_watermark(self, number: int) -> int:
+        return self._router.high_watermark(self._log(number).identity)
+
+    def read(
+        self,
+        number: int,
+        offset: int,
+        *,
+        max_bytes: int,
+        end_offset: int,
+        min_one_batch: bool = True,
+    ) -> ReadResult:
+        return read_log(
+            self._log(number),
+            offset,
+            max_bytes=max_bytes,
+            end_offset=end_offset,
+            min_one_batch=min_one_batch,
+        )
+
+    def _log(self, number: int) -> DiskLog:
+        logs = self._router.node.store_disk.logs.values()
+        return next(log for log in logs if log.number == number)
+
+
+class _Nobody:
+    """Nobody waits for a fetch, and somebody always has a session."""
+
+    def on_advanced(self, _store: int, _numbers: object) -> None: ...
+
+    def has_any(self, _group_id: str) -> bool:
+        return True
 
 
 class ShareHost:
@@ -136,7 +183,6 @@ class ShareHost:
         self._router = router
         self._loop = loop
         self._watcher = watcher
-        self._machines: dict[Identity, Machine] = {}
         self._asked: dict[int, Reply[object]] = {}
         self._next_id = 0
         self.shards = SimulatedShards(
@@ -148,6 +194,15 @@ class ShareHost:
         )
         self.states = ShareStates(self, self, cast("asyncio.AbstractEventLoop", loop))
         self.authorizer = Authorizer()
+        # What share partitions need of their router.
+        self.static_configs: dict[str, str] = {}
+        self.logs = _Logs(router)
+        self.fetch_waits = self.share_sessions = _Nobody()
+        self.share_states = self.states
+        self._partitions = _Partitions(
+            cast("Services", self), cast("asyncio.AbstractEventLoop", loop)
+        )
+        self._followed = router.image
 
     # -- what share states need of their router ----------------------------------------------------
 
@@ -239,54 +294,27 @@ class ShareHost:
             shard = host.runtime.shard
             assert isinstance(shard, ShareStateShard)
             shard.topics = self.image.topics_by_id
-        for identity, machine in list(self._machines.items()):
-            if self._leads(identity) != machine.leader_epoch:
-                self._drop(machine, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-    def _leads(self, identity: Identity) -> int | None:
-        """The epoch in which this node leads the partition, as far as it knows."""
-        state = self.image.partition(*identity)
-        is_led = state is not None and state.leader == self.node_id
-        return state.leader_epoch if state is not None and is_led else None
-
-    def _drop(self, machine: Machine, code: ErrorCode) -> None:
-        machine.is_dropped = True
-        self._machines.pop(machine.identity, None)
-        waiting, machine.waiting = machine.waiting, {}
-        for answers in waiting.values():
-            for answer in answers:
-                answer(code)
+        old, self._followed = self._followed, self.image
+        self._partitions.on_image(old, self.image)
 
     # -- members -----------------------------------------------------------------------------------
 
     def fetch(self, identity: Identity, member: str) -> ShareFetched:
         """As the handler of ShareFetch, without waiting."""
-        machine = self._machine(identity)
-        if machine is None:
+        state = self._led(identity)
+        if state is None:
             return ShareFetched(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        core = machine.core
-        log = self._router.node.store_disk.logs.get(identity)
-        if core is None or log is None:
-            return ShareFetched(ErrorCode.NONE, machine.leader_epoch)
-        now_ms = self._now_ms()
-        position = core.position(now_ms, RECORDS_MAX, TERMS)
-        if position is None:
-            return ShareFetched(ErrorCode.NONE, machine.leader_epoch)
-        limit = high_watermark = self._router.high_watermark(identity)
-        if position.end_offset is not None:
-            limit = min(limit, position.end_offset)
-        batches = [
-            LogBatch(batch.base_offset, batch.end_offset)
-            for batch in log.batches[log.index_of(position.offset) :]
-            if batch.base_offset < limit and batch.end_offset <= high_watermark
-        ]
-        wish = Wish(records_max=RECORDS_MAX)
-        acquired = core.acquire(member, position.offset, batches, wish, now_ms=now_ms, terms=TERMS)
+        partitions = self._partitions
+        hosted = partitions.get(GROUP, TopicPartition(*identity), state)
+        reading = partitions.read(hosted, RECORDS_MAX, 1 << 20, min_one_batch=True)
+        if reading is None:
+            return ShareFetched(hosted.error_code, hosted.leader_epoch)
+        now_ms = partitions.now_ms()
+        acquired = partitions.acquire(reading, member, Wish(records_max=RECORDS_MAX))
         for taken in acquired:
             until_ms = now_ms + TERMS.lock_duration_ms
-            self._watcher.share_acquired(machine, member, taken, now_ms, until_ms)
-        self._go_on(machine)
-        return ShareFetched(ErrorCode.NONE, machine.leader_epoch, tuple(acquired))
+            self._watcher.share_acquired(hosted, member, taken, now_ms, until_ms)
+        return ShareFetched(ErrorCode.NONE, hosted.leader_epoch, tuple(acquired))
 
     def acknowledge(
         self,
@@ -296,117 +324,32 @@ class ShareHost:
         answer: Callable[[ShareAcknowledged], None],
     ) -> None:
         """As the handler of ShareAcknowledge."""
-        machine = self._machine(identity)
-        if machine is None or machine.core is None:
+        place = TopicPartition(*identity)
+        hosted = self._partitions.hosted(GROUP).get(place)
+        if self._led(identity) is None or hosted is None:
             answer(ShareAcknowledged(ErrorCode.NOT_LEADER_OR_FOLLOWER))
             return
-        epoch = machine.leader_epoch
 
         def settle(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self._watcher.share_answered(machine, batches)
-            answer(ShareAcknowledged(code, epoch))
+                self._watcher.share_answered(hosted, batches)
+            answer(ShareAcknowledged(code, hosted.leader_epoch))
 
-        taken = machine.core.acknowledge(member, batches, now_ms=self._now_ms(), terms=TERMS)
-        if taken.error_code or not taken.write_id:
-            settle(taken.error_code)
+        taken = self._partitions.acknowledge(GROUP, member, place, batches)
+        if isinstance(taken, Reply):
+            reply: Reply[ErrorCode] = taken
+            reply.on_done(lambda: settle(reply.result()))
         else:
-            machine.waiting.setdefault(taken.write_id, []).append(settle)
-        self._go_on(machine)
+            settle(taken)
 
     def release(self, identity: Identity, member: str) -> None:
         """The member has gone."""
-        machine = self._machines.get(identity)
-        if machine is not None and machine.core is not None:
-            machine.core.release_member(
-                member, was_delivered=True, now_ms=self._now_ms(), terms=TERMS
-            )
-            self._watcher.share_left(machine, member)
-            self._go_on(machine)
+        hosted = self._partitions.hosted(GROUP).get(TopicPartition(*identity))
+        self._partitions.release(ShareSession(GROUP, member, 0), was_delivered=True)
+        if hosted is not None:
+            self._watcher.share_left(hosted, member)
 
-    # -- inside ------------------------------------------------------------------------------------
-
-    def _now_ms(self) -> int:
-        return self._router.node.clock_ms()
-
-    def _machine(self, identity: Identity) -> Machine | None:
-        epoch = self._leads(identity)
-        if epoch is None:
-            return None
-        machine = self._machines.get(identity)
-        if machine is None:
-            machine = self._machines[identity] = Machine(identity, epoch)
-            reply = self.states.read(GROUP, *identity, epoch)
-            reply.on_done(partial(self._on_read, machine, reply))
-        return machine
-
-    def _on_read(self, machine: Machine, reply: Reply[StateRead]) -> None:
-        if machine.is_dropped:
-            return
-        try:
-            found = reply.result()
-        except ApiError as error:
-            self._drop(machine, error.code)
-            return
-        machine.state_epoch = found.state_epoch
-        machine.core = SharePartition(
-            found.start_offset,
-            found.batches,
-            now_ms=self._now_ms(),
-            terms=TERMS,
-        )
-        self._go_on(machine)
-
-    def _go_on(self, machine: Machine) -> None:
-        """Write what is to be written, and come back when something is due."""
-        core = machine.core
-        if core is None or machine.is_dropped or machine.is_paused:
-            return
-        write = core.next_write()
-        if write is not None:
-            reply = self.states.write(
-                GROUP,
-                *machine.identity,
-                machine.state_epoch,
-                machine.leader_epoch,
-                write.start_offset,
-                write.delivery_complete_count,
-                write.batches,
-            )
-            reply.on_done(partial(self._on_written, machine, write.write_id, reply))
-        deadline_ms = core.next_deadline_ms()
-        if deadline_ms is not None:
-            delay_s = max(deadline_ms - self._now_ms(), 1) / 1_000
-            self._loop.call_later(delay_s, self._on_time, machine)
-
-    def _on_written(self, machine: Machine, write_id: int, reply: Reply[None]) -> None:
-        core = machine.core
-        if machine.is_dropped or core is None:
-            return
-        code = ErrorCode.NONE
-        try:
-            reply.result()
-        except ApiError as error:
-            code = error.code
-        is_done = code is ErrorCode.NONE
-        waiting = machine.waiting.pop(write_id, [])
-        core.on_written(is_done=is_done, now_ms=self._now_ms(), terms=TERMS)
-        for answer in waiting:
-            answer(code)
-        if code in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.FENCED_STATE_EPOCH):
-            self._drop(machine, code)
-        elif not is_done:
-            machine.is_paused = True
-            self._loop.call_later(RETRY_S, self._resume, machine)
-        self._go_on(machine)
-
-    def _resume(self, machine: Machine) -> None:
-        machine.is_paused = False
-        self._go_on(machine)
-
-    def _on_time(self, machine: Machine) -> None:
-        core = machine.core
-        if machine.is_dropped or core is None:
-            return
-        core.on_time(self._now_ms(), TERMS)
-        self._go_on(machine)
+    def _led(self, identity: Identity) -> PartitionImage | None:
+        """The partition, if this node leads it, as far as it knows."""
+        state = self.image.partition(*identity)
+        return state if state is not None and state.leader == self.node_id else None

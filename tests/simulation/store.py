@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import NamedTuple, Protocol
 
+from protocol.control_records import read_control_batch
 from protocol.errors import ErrorCode
-from protocol.records import LEADER_EPOCH_AT
+from protocol.records import CONTROL, LEADER_EPOCH_AT, BatchHeader
 from protocol.types import Uuid
 from storage.append import AppendResult, Commit
 from storage.catalog import PartitionRow
@@ -23,7 +24,13 @@ from storage.reader import ReadResult
 from storage.settings import LogSettings
 from storage.status import Role
 from storage.store import NewPartition
-from storage.validation import AppendOrigin, Refused, check_producer, unpack_header
+from storage.validation import (
+    AppendOrigin,
+    Refused,
+    check_coordinator_batch,
+    check_producer,
+    unpack_header,
+)
 
 HEADER_BYTES = 61
 Identity = tuple[Uuid, int]
@@ -219,6 +226,7 @@ class SimulatedStore:
     def set_high_watermark(self, number: int, offset: int) -> None:
         state = self._logs[number]
         state.high_watermark = max(state.high_watermark, min(offset, state.log_end_offset))
+        state.undecided.forget_below(state.high_watermark)
         log = self.by_number[number]
         log.high_watermark = state.high_watermark
         self.watcher.committed(self.node_id, log, state.high_watermark)
@@ -281,25 +289,37 @@ class SimulatedStore:
         end_offset: int,
         min_one_batch: bool = True,
     ) -> ReadResult:
-        log = self.by_number[number]
-        batches, size = log.batches, 0
-        buffers: list[memoryview | bytes] = []
-        first = index = log.index_of(offset)
-        while index < len(batches) and batches[index].base_offset < end_offset:
-            data = batches[index].data
-            if size + len(data) > max_bytes and (buffers or not min_one_batch):
-                break
-            buffers.append(data)
-            size += len(data)
-            index += 1
-        if not buffers:
-            return ReadResult([], 0, offset, offset, None)
-        return ReadResult(
-            buffers, size, batches[first].base_offset, batches[index - 1].end_offset, None
+        return read_log(
+            self.by_number[number],
+            offset,
+            max_bytes=max_bytes,
+            end_offset=end_offset,
+            min_one_batch=min_one_batch,
         )
 
     def begin(self, now_ms: int) -> "SimulatedTurn":
         return SimulatedTurn(self, now_ms)
+
+
+def read_log(
+    log: DiskLog, offset: int, *, max_bytes: int, end_offset: int, min_one_batch: bool
+) -> ReadResult:
+    """As `StoreReader.read`."""
+    batches, size = log.batches, 0
+    buffers: list[memoryview | bytes] = []
+    first = index = log.index_of(offset)
+    while index < len(batches) and batches[index].base_offset < end_offset:
+        data = batches[index].data
+        if size + len(data) > max_bytes and (buffers or not min_one_batch):
+            break
+        buffers.append(data)
+        size += len(data)
+        index += 1
+    if not buffers:
+        return ReadResult([], 0, offset, offset, None)
+    return ReadResult(
+        buffers, size, batches[first].base_offset, batches[index - 1].end_offset, None
+    )
 
 
 class SimulatedTurn:
@@ -350,6 +370,11 @@ class SimulatedTurn:
                         return AppendResult(
                             ErrorCode.NONE, known.base_offset, known.last_offset + 1
                         )
+                if origin is AppendOrigin.COORDINATOR:
+                    try:
+                        check_coordinator_batch(state, memoryview(data), fields)
+                    except Refused as refused:
+                        return AppendResult(refused.code, error_message=refused.message)
                 base_offset = state.log_end_offset
                 head = base_offset.to_bytes(8, "big")
                 rest = data[LEADER_EPOCH_AT + 4 :]
@@ -377,6 +402,9 @@ class SimulatedTurn:
 
 def _advance(state: PartitionLog, data: bytes, base_offset: int, leader_epoch: int) -> None:
     fields = unpack_header(data, 0)
+    is_control = fields[5] & CONTROL
+    header = BatchHeader._make(fields)
+    marker = read_control_batch(memoryview(data), header) if is_control else None
     state.advance(
         base_offset,
         len(data),
@@ -387,6 +415,6 @@ def _advance(state: PartitionLog, data: bytes, base_offset: int, leader_epoch: i
         fields[9],
         fields[10],
         fields[11],
-        None,
+        marker,
         0,
     )

@@ -11,12 +11,11 @@ from tests.simulation.planted_cluster_bugs import (
     decides_on_what_is_committed,
     follows_what_is_committed,
 )
+from tests.simulation.planted_group_bugs import PLANTED_IN_GROUPS
 from tests.simulation.simulation import SimulationFailure
 
 _SEEDS_MAX = 40
-
-
-ALL = PLANTED | planted_share_bugs.PLANTED
+ALL = PLANTED | planted_share_bugs.PLANTED | PLANTED_IN_GROUPS
 
 
 @pytest.mark.parametrize("bug", ALL.values(), ids=list(ALL))

@@ -278,6 +278,7 @@ class Consumers:
         else:
             left = f"others are left, {self._due()}"
         yield "leaving (-1)", left, lambda: self._leave(member)
+        yield "LeaveGroup of a member", left, lambda: self._remove(member)
         yield (
             "OffsetCommit of a member",
             "in its epoch",
@@ -308,6 +309,10 @@ class Consumers:
     def _leave(self, member: Consumer) -> Call:
         self.members.pop(member.member_id)
         return self.play.beat_call(member.member_id, -1, instance=member.given.get("instance"))
+
+    def _remove(self, member: Consumer) -> Call:
+        self.members.pop(member.member_id)
+        return leave_classic(self.play, member.member_id)
 
     def _replace(self, member: Consumer) -> Call:
         self.members.pop(member.member_id)

@@ -23,7 +23,6 @@ from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
 from node.router.coordinator_kinds import GroupKind, TransactionKind
 from node.router.coordinators import Coordinators
-from node.router.end_offsets import EndOffsets
 from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.handlers.offsets import list_offsets_here
@@ -82,14 +81,22 @@ class TurningFanout:
         version: int = 13,
         leader_epoch: int = -1,
         timeout_ms: int = 30_000,
+        base_offset: int = -1,
     ) -> Reply[Answer]:
         self.append_count += 1
         self._next_id += 1
-        return self._ask(
-            AppendBytes(
-                self._next_id, store, number, batches, is_client, leader_epoch, acks, version
-            )
+        request = AppendBytes(
+            self._next_id,
+            store,
+            number,
+            batches,
+            is_client,
+            leader_epoch,
+            acks,
+            version,
+            base_offset=base_offset,
         )
+        return self._ask(request)
 
     def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
         self._next_id += 1
@@ -215,7 +222,6 @@ class GroupRoom(RouterRoom):
         self.shares = Coordinators(self.services, self.loop, ShareKind(self.services))
         self.services.share_coordinators = self.shares
         self.services.share_states = ShareStates(self.services, NoNeighbours(), self.loop)
-        self.services.end_offsets = EndOffsets(self.services, NoNeighbours())
 
     def follow(self) -> None:
         super().follow()

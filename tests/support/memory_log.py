@@ -24,13 +24,13 @@ class MemoryLog:
         self.slice_count = 1_000
         self.uncommitted_count = 0
         self.refusals: list[ErrorCode] = []
-        self.queue: list[tuple[bytes | None, Reply[Answer]]] = []
+        self.queue: list[tuple[bytes | None, int, Reply[Answer]]] = []
 
     def barrier(self) -> Reply[Answer]:
         return self._enqueue(None)
 
-    def append(self, batch: bytes, leader_epoch: int) -> Reply[Answer]:
-        return self._enqueue(batch)
+    def append(self, batch: bytes, leader_epoch: int, base_offset: int) -> Reply[Answer]:
+        return self._enqueue(batch, base_offset)
 
     def bounds(self) -> tuple[int, int]:
         return 0, len(self.entries)
@@ -44,12 +44,12 @@ class MemoryLog:
         end = min(offset + self.slice_count, end_offset)
         return self.entries[offset:end], end
 
-    def _enqueue(self, batch: bytes | None) -> Reply[Answer]:
+    def _enqueue(self, batch: bytes | None, base_offset: int = -1) -> Reply[Answer]:
         reply: Reply[Answer] = Reply()
         if self.refusals and batch is not None:
             reply.resolve(Failed(0, self.refusals.pop(0)))
             return reply
-        self.queue.append((batch, reply))
+        self.queue.append((batch, base_offset, reply))
         if self.is_serving:
             self.serve()
         return reply
@@ -58,9 +58,11 @@ class MemoryLog:
         """Carry out all that waits; `and_stay`: from now on at once."""
         self.is_serving = self.is_serving or and_stay
         while self.queue:
-            batch, reply = self.queue.pop(0)
+            batch, base_offset, reply = self.queue.pop(0)
             if batch is None:
                 reply.resolve(ProducersDescribed(0, ErrorCode.NONE, ()))
+            elif base_offset != len(self.entries):
+                reply.resolve(Failed(0, ErrorCode.OFFSET_OUT_OF_RANGE))
             else:
                 reply.resolve(Appended(0, base_offset=self.write(batch)))
 
@@ -73,7 +75,7 @@ class MemoryLog:
 
     def fail(self, error_code: ErrorCode, *, is_written: bool = False) -> None:
         """Answer the oldest with an error; `is_written`: though the log has it."""
-        batch, reply = self.queue.pop(0)
+        batch, _, reply = self.queue.pop(0)
         if is_written and batch is not None:
             self.write(batch)
         reply.resolve(Failed(0, error_code))

@@ -83,6 +83,9 @@ class ShareFetchRoom(ShareRoom):
         super().__init__(folder, static=static)
         services = self.services
         self._loop = self.loop
+        begun = self.loop.time()
+        # Long polls end by this clock: it goes on as the loop's does.
+        services.now_ms = lambda: self.now_ms + int((self.loop.time() - begun) * 1000)
         services.fetch_waits = FetchWaits(self.loop, services.logs.set_watch)
         services.share_sessions = ShareSessions(lambda: self.sessions_max)
         self.sessions_max = 10

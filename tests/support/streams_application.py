@@ -16,7 +16,7 @@ from tests.support.java import LOG4J, kafka_jars, why_no_java_tools
 from tests.support.waiting import wait_until
 
 SOURCE = Path(__file__).parents[1] / "conformance" / "java" / "WordCount.java"
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 
 
 def why_no_streams() -> str:
@@ -31,11 +31,32 @@ def why_no_streams() -> str:
     return ""
 
 
+def compile_application(folder: Path) -> Path:
+    """The folder with the application's classes, compiled into `folder`."""
+    jars = kafka_jars()
+    assert jars is not None, why_no_java_tools()
+    done = subprocess.run(
+        ["javac", "-cp", f"{jars}/*", "-d", str(folder), str(SOURCE)],
+        capture_output=True,
+        text=True,
+        timeout=START_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
 class StreamsApplication:
     """One instance of the word count, started at once; leaving the block kills it."""
 
     def __init__(
-        self, folder: Path, *, source: str, target: str, settings: Mapping[str, str]
+        self,
+        folder: Path,
+        *,
+        classes: Path,
+        source: str,
+        target: str,
+        settings: Mapping[str, str],
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "log4j2.yaml").write_text(LOG4J)
@@ -52,8 +73,8 @@ class StreamsApplication:
                     "-XX:+UseSerialGC",
                     f"-Dlog4j2.configurationFile={folder / 'log4j2.yaml'}",
                     "-cp",
-                    f"{jars}/*",
-                    str(SOURCE),
+                    f"{classes}:{jars}/*",
+                    SOURCE.stem,
                     source,
                     target,
                     *(f"{key}={value}" for key, value in given.items()),

@@ -112,7 +112,7 @@ async def _positions(
         for index in wanted[name]
         if _has_lag(summaries[ids[name], index])
     ]
-    ends = await services.end_offsets.of(begun)
+    ends = await services.positions.ends(begun)
     answer = DescribeShareGroupOffsetsResponseGroup(group_id=group_id)
     for name, indexes in wanted.items():
         is_denied = not _may(Operation.DESCRIBE, name, context, services)

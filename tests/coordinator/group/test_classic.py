@@ -129,11 +129,22 @@ def test_members_that_arrive_prolong_the_initial_delay() -> None:
     first = play.join(play.give_id())
     play.tick(2_000)
     second = play.join(play.give_id())
-    play.tick(1_000)
+    play.tick(2_999)
     assert first.is_parked
-    play.tick(3_000)
+    play.tick(1)
     assert len(first.joined.members) == 2
     assert second.joined.generation_id == 1
+
+
+def test_members_that_start_together_wait_for_one_initial_delay() -> None:
+    play = Playbook(DELAY)
+    calls = []
+    for _ in range(20):
+        calls.append(play.join(play.give_id()))
+        play.tick(10)
+    play.tick(3_000)
+    assert {call.joined.generation_id for call in calls} == {1}
+    assert len(calls[0].joined.members) == 20
 
 
 def test_the_initial_delay_is_capped_by_the_rebalance_timeout() -> None:

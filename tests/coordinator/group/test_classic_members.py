@@ -159,11 +159,23 @@ def test_a_classic_member_that_leaves_is_gone() -> None:
     assert left.error_code == ErrorCode.NONE
     settle(modern)
     assert len(modern.partitions) == 4
-    # Members of the consumer protocol are not to be seen by the classic requests.
-    [unseen] = stage.leave(MemberIdentity(member_id="m")).members
-    assert unseen.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    # Members of the consumer protocol are not to be seen by the other classic requests.
     assert stage.heartbeat("m", modern.epoch) == ErrorCode.UNKNOWN_MEMBER_ID
     assert stage.sync("m", modern.epoch).synced.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_leave_group_removes_members_of_either_protocol() -> None:
+    """Kafka's administrators have no other way."""
+    stage, modern, classic = mixed()
+    Consumer(stage, "static", instance="i").beat()
+    gone = [
+        MemberIdentity(member_id=modern.member_id),
+        MemberIdentity(member_id="", group_instance_id="i"),
+        MemberIdentity(member_id="stranger"),
+    ]
+    codes = [ErrorCode(member.error_code) for member in stage.leave(*gone).members]
+    assert codes == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert [member_id for member_id, _ in stage.consumers().members()] == [classic.member_id]
 
 
 def test_a_wrong_generation_is_refused() -> None:

@@ -90,6 +90,12 @@ def test_the_ends_are_asked_of_whoever_leads(room: RouterRoom) -> None:
     ]
 
 
+def test_how_far_logs_are_committed_is_no_matter_of_transactions(room: RouterRoom) -> None:
+    there = Elsewhere()
+    assert run(positions_of(room, there).ends([HERE, THERE])) == {HERE: 5, THERE: 20}
+    assert [asked.isolation_level for _, asked in there.asked] == [0]
+
+
 def test_times_are_looked_up_where_the_records_are(room: RouterRoom) -> None:
     positions = positions_of(room, Elsewhere())
     found = run(positions.at_times({HERE: 2**60, THERE: 7}, 0))

@@ -33,7 +33,7 @@ def log_of(room: GroupRoom) -> StoreLog:
 
 
 def append(room: GroupRoom, log: StoreLog, batch: bytes) -> int:
-    reply = log.append(batch, 0)
+    reply = log.append(batch, 0, log.bounds()[1])
     room.bus.turn()
     answer = reply.result()
     assert isinstance(answer, Appended)
@@ -56,7 +56,7 @@ def read_all(log: StoreLog) -> list[LogEntry]:
 
 def test_a_partition_that_is_not_there_yet_is_asked_for_again(room: GroupRoom) -> None:
     log = log_of(room)
-    for reply in (log.barrier(), log.append(batch(b"a"), 0)):
+    for reply in (log.barrier(), log.append(batch(b"a"), 0, 0)):
         assert reply.result().error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
@@ -67,6 +67,17 @@ def test_what_is_appended_is_read_in_order(room: GroupRoom) -> None:
     assert append(room, log, batch(b"c")) == 2
     assert log.bounds() == (0, 3)
     assert read_all(log) == [(b"a", b"value"), (b"b", b"value"), (b"c", b"value")]
+
+
+def test_nothing_is_appended_but_where_the_log_is_said_to_end(room: GroupRoom) -> None:
+    room.have_topic("t", 1)
+    log = log_of(room)
+    append(room, log, batch(b"a", b"b"))
+    for offset in (0, 1, 3):
+        refused = log.append(batch(b"c"), 0, offset)
+        room.bus.turn()
+        assert refused.result().error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert append(room, log, batch(b"c")) == 2
 
 
 def test_a_long_log_is_read_in_pieces(room: GroupRoom) -> None:
@@ -91,7 +102,7 @@ def test_the_barrier_is_answered_after_what_was_sent_before(room: GroupRoom) -> 
     room.have_topic("t", 1)
     log = log_of(room)
     room.bus.is_away = True
-    appended = log.append(batch(b"a"), 0)
+    appended = log.append(batch(b"a"), 0, 0)
     barrier = log.barrier()
     assert not barrier.is_done
     room.bus.come_back()

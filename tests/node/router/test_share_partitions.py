@@ -213,7 +213,7 @@ def test_a_leader_that_does_not_know_the_end_yet_lets_no_group_begin_there(
     assert member.fetch(0, max_wait_ms=100) == {}
     assert room.led.hosted("plain")[room.spot()].machine is None
     room.partitions.stores[store].set_high_watermark(number, 4)
-    room.turn_loop(0.6)
+    room.turn_loop(0.2)
     assert member.fetch(max_wait_ms=100) == {}
     machine = room.led.hosted("plain")[room.spot()].machine
     assert machine is not None

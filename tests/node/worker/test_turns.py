@@ -142,6 +142,21 @@ def test_a_coordinator_writes_in_the_reign_in_which_it_was_loaded_and_in_no_othe
     assert replies[3].base_offset == 1
 
 
+def test_a_coordinator_writes_behind_what_it_has_written_and_nowhere_else(bench: _Bench) -> None:
+    """A batch before it may have been refused: then it is refused as well, in the same turn too."""
+    store, number = place(bench.partitions, TOPIC_ID, 0)
+    bench.run(
+        AppendBytes(1, store, number, _batch(b"b"), base_offset=1),
+        AppendBytes(2, store, number, _batch(b"a"), base_offset=0),
+        AppendBytes(3, store, number, _batch(b"b"), base_offset=1),
+        AppendBytes(4, store, number, _batch(b"a"), base_offset=0),
+    )
+    replies = {reply.request_id: reply for reply in bench.take()}  # type: ignore[union-attr]  # all are answers
+    assert replies[1] == Failed(1, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert replies[4] == Failed(4, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert [replies[n].base_offset for n in (2, 3)] == [0, 1]  # type: ignore[union-attr]  # both were appended
+
+
 def test_unknown_place_and_bytes_outside_the_arena_are_refused(bench: _Bench) -> None:
     store, number = place(bench.partitions, TOPIC_ID, 0)
     bench.run(

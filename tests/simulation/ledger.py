@@ -1,0 +1,164 @@
+"""What must hold of transactions: all or nothing of each, one outcome, and none that never ends.
+
+The ledger knows what payers were told, and reads logs as those do who read what is committed: a
+record counts once its producer's marker says so. At the end it reads all that was ever committed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from coordinator.group.records import OffsetCommitted, decode
+from coordinator.outcome import Marker
+from coordinator.runtime import TransactionalEntry
+from node.router.shard_log import entries_of
+from tests.simulation.simulation import Violation
+
+
+class Fate(Enum):
+    """What a payer knows of its transaction."""
+
+    OPEN = auto()
+    COMMITTED = auto()
+    ABORTED = auto()
+    UNKNOWN = auto()
+
+
+@dataclass(slots=True)
+class Payment:
+    """One transaction. `places` are the partitions in which it was acknowledged."""
+
+    name: str
+    number: int
+    is_commit: bool
+    places: set[int] = field(default_factory=set)
+    fate: Fate = Fate.OPEN
+    is_ending: bool = False
+
+    @property
+    def text(self) -> str:
+        """What its records say."""
+        return f"{self.name}:{self.number}"
+
+
+class Reading:
+    """A log from its beginning, at read_committed."""
+
+    def __init__(self, ledger: "Ledger", place: int) -> None:
+        self._ledger = ledger
+        self._place = place
+        self._pending: dict[int, list[str]] = {}
+
+    def take(self, data: bytes, offset: int) -> None:
+        """The next batch."""
+        for entry in entries_of(memoryview(data), offset):
+            if isinstance(entry, Marker):
+                for text in self._pending.pop(entry.producer_id, ()):
+                    if entry.is_commit:
+                        self._ledger.read(text, self._place)
+            elif isinstance(entry, TransactionalEntry):
+                assert entry.value is not None
+                text = bytes(entry.value).decode()
+                self._pending.setdefault(entry.producer_id, []).append(text)
+
+
+class Ledger:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self.payments: dict[str, Payment] = {}
+        self.read_count = 0
+        self._read: dict[str, set[int]] = {}
+        self._offsets: dict[str, int] = {}
+        """By payer, the offset of its last transaction that was acknowledged as committed."""
+
+    # -- what payers are told ----------------------------------------------------------------------
+
+    def begin(self, name: str, number: int, *, is_commit: bool) -> Payment:
+        payment = Payment(name, number, is_commit)
+        self.payments[payment.text] = payment
+        return payment
+
+    def written(self, payment: Payment, place: int) -> None:
+        payment.places.add(place)
+
+    def asks_for_end(self, payment: Payment) -> None:
+        payment.is_ending = True
+
+    def decided(self, payment: Payment, *, is_commit: bool) -> None:
+        """The end was acknowledged."""
+        payment.fate = Fate.COMMITTED if is_commit else Fate.ABORTED
+        if is_commit:
+            self._offsets[payment.name] = payment.number
+        elif self._read.get(payment.text):
+            raise Violation(f"{payment.text} was aborted and read before")
+
+    def abandoned(self, payment: Payment) -> None:
+        """The payer began anew."""
+        is_open = payment.is_ending and payment.is_commit
+        payment.fate = Fate.UNKNOWN if is_open else Fate.ABORTED
+        if not is_open and self._read.get(payment.text):
+            raise Violation(f"{payment.text} was never committed and is read")
+
+    def told_offset(self, name: str, offset: int) -> None:
+        """A payer without an open transaction was told its stable offset."""
+        floor = self._offsets.get(name, -1)
+        known = self.payments.get(f"{name}:{offset}")
+        if offset < floor:
+            raise Violation(f"the offset of {name} is {offset}, and {floor} was committed")
+        if offset >= 0 and (known is None or known.fate in (Fate.ABORTED, Fate.OPEN)):
+            raise Violation(f"the offset of {name} is {offset}, which was not committed")
+
+    # -- what is read ------------------------------------------------------------------------------
+
+    def reading(self, place: int) -> Reading:
+        return Reading(self, place)
+
+    def read(self, text: str, place: int) -> None:
+        """Somebody who reads what is committed has read this."""
+        self.read_count += 1
+        payment = self.payments.get(text)
+        if payment is None:
+            return
+        if payment.fate is Fate.ABORTED or not payment.is_ending or not payment.is_commit:
+            raise Violation(f"{text} is read in {place} and was {payment.fate.name}")
+        self._read.setdefault(text, set()).add(place)
+
+    def check_end(self, logs: Iterable[tuple[int, Iterable[tuple[int, bytes]]]]) -> None:
+        """Everything that was committed, by partition, is read: no transaction is torn."""
+        self._read.clear()
+        for place, batches in logs:
+            reading = self.reading(place)
+            for offset, data in batches:
+                reading.take(data, offset)
+        for text, payment in self.payments.items():
+            found = self._read.get(text, set())
+            if payment.fate is Fate.COMMITTED and found != payment.places:
+                raise Violation(f"{text} was committed in {payment.places} and is in {found}")
+            if found and found != payment.places:
+                raise Violation(f"{text} is torn: in {found} of {payment.places}")
+
+    def check_offsets(self, batches: Iterable[tuple[int, bytes]]) -> None:
+        """The groups' offsets are those of transactions that were committed, and of all of them."""
+        pending: dict[int, dict[str, int]] = {}
+        offsets: dict[str, int] = {}
+        for offset, data in batches:
+            for entry in entries_of(memoryview(data), offset):
+                if isinstance(entry, Marker):
+                    ended = pending.pop(entry.producer_id, {})
+                    offsets.update(ended if entry.is_commit else {})
+                elif isinstance(entry, TransactionalEntry):
+                    assert entry.key is not None
+                    value = None if entry.value is None else bytes(entry.value)
+                    record = decode(bytes(entry.key), value)
+                    if isinstance(record, OffsetCommitted) and record.committed is not None:
+                        mine = pending.setdefault(entry.producer_id, {})
+                        mine[record.group_id] = record.committed.offset
+        for text, payment in self.payments.items():
+            is_there = text in self._read
+            if is_there and offsets.get(payment.name, -1) < payment.number:
+                raise Violation(f"{text} is committed, and the offset is {offsets[payment.name]}")
+        for name, number in offsets.items():
+            known = self.payments[f"{name}:{number}"]
+            if known.places and known.text not in self._read:
+                raise Violation(f"the offset of {name} is {number}, which was aborted")

@@ -1,0 +1,262 @@
+"""What the router of a simulated node does for transactions: the real enlistment, the real markers
+and the real handlers, and neighbours that ask each other over the simulated network.
+
+What is asked of another node may be lost, come twice or late; who asks gives up after a second.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+
+from cluster.metadata.image import MetadataImage
+from coordinator.runtime import ShardState
+from coordinator.transaction.requests import WriteMarkers
+from node.bus.messages import WriteMarker
+from node.bus.reply import Reply
+from node.router import fanout
+from node.router.authorizer import Authorizer
+from node.router.context import RequestContext, Services, context_of_cluster
+from node.router.coordinators import Asker
+from node.router.enlistment import Enlistment
+from node.router.handlers.transactions import (
+    handle_add_partitions_to_txn,
+    handle_write_txn_markers,
+)
+from node.router.markers import Errand, MarkerWriter, begin
+from node.worker.turns import Request
+from protocol.apis import ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from tests.simulation.shards import Loop, SimulatedShards
+from tests.simulation.simulation import Simulation
+from tests.simulation.store import Identity
+
+if TYPE_CHECKING:
+    import asyncio
+
+ASK_TIMEOUT_S = 1.0
+_IDS_OF_A_NODE = 1_000_000
+_MARKER_TIMEOUT_MS = 1_500
+Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, object]]
+
+
+class Asked(NamedTuple):
+    """A request to the router of another node."""
+
+    sender: int
+    incarnation: int
+    number: int
+    request: object
+
+
+class Told(NamedTuple):
+    """Its answer."""
+
+    incarnation: int
+    number: int
+    response: object
+
+
+class Node(Protocol):
+    """The node that it is on."""
+
+    own_id: int
+    incarnation: int
+    simulation: Simulation
+
+
+class Router(Protocol):
+    """What is needed of the router that this is a part of."""
+
+    image: MetadataImage
+
+    @property
+    def node(self) -> Node: ...
+
+    def locate(self, identity: Identity) -> int | None: ...
+
+    def ask_worker(self, request: Callable[[int], Request]) -> Reply[fanout.Answer]: ...
+
+
+class _Coordinators:
+    """The shards of one kind, as handlers ask them."""
+
+    def __init__(self, shards: SimulatedShards) -> None:
+        self._shards = shards
+        self.shard_of = shards.shard_of
+        self.coordinator_of = shards.coordinator_of
+
+    def call(self, key: str, request: object, asker: Asker) -> Reply[object]:
+        return self._shards.call(key, request, asker.api_version)
+
+    def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
+        return self._shards.call_shard(shard, request, asker.api_version)
+
+    async def ensure_topic(self) -> None:
+        """It was made in the beginning."""
+
+
+class _Fanout:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def write_marker(
+        self,
+        *,
+        store: int,
+        number: int,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        is_commit: bool,
+        transaction_version: int,
+        only_if: tuple[int, int] | None = None,
+    ) -> Reply[fanout.Answer]:
+        return self._router.ask_worker(
+            lambda key: WriteMarker(
+                key,
+                store,
+                number,
+                producer_id,
+                producer_epoch,
+                coordinator_epoch,
+                is_commit,
+                transaction_version,
+                timeout_ms=_MARKER_TIMEOUT_MS,
+                only_if=only_if,
+            )
+        )
+
+
+class _Logs:
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def locate(self, topic_id: bytes, partition: int) -> tuple[int, int] | None:
+        number = self._router.locate((topic_id, partition))
+        return None if number is None else (0, number)
+
+
+class _ProducerIds:
+    """Blocks that no other start of a node has."""
+
+    def __init__(self, node: Node) -> None:
+        self._next = (node.incarnation * 100 + node.own_id) * _IDS_OF_A_NODE
+
+    async def take(self) -> int:
+        self._next += 1
+        return self._next
+
+
+class _Services:
+    """As far as the handlers of transactions use them."""
+
+    def __init__(
+        self, router: Router, groups: SimulatedShards, transactions: SimulatedShards
+    ) -> None:
+        self._router = router
+        self.node_id = router.node.own_id
+        self.fanout = _Fanout(router)
+        self.logs = _Logs(router)
+        self.authorizer = Authorizer()
+        self.producer_ids = _ProducerIds(router.node)
+        self.coordinators = _Coordinators(groups)
+        self.transactions = _Coordinators(transactions)
+        self.markers: MarkerWriter
+        self.enlistment: Enlistment
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._router.image
+
+
+class TransactionEnds:
+    """See the module's docstring. Made at every start of the router."""
+
+    def __init__(
+        self,
+        router: Router,
+        loop: Loop,
+        groups: SimulatedShards,
+        transactions: SimulatedShards,
+    ) -> None:
+        self._router = router
+        self._loop = loop
+        self._transactions = transactions
+        self._pending: dict[int, Reply[object]] = {}
+        self._next_number = 0
+        services = _Services(router, groups, transactions)
+        self.services = cast("Services", services)
+        self.enlistment = services.enlistment = Enlistment(
+            self.services, self, cast("asyncio.AbstractEventLoop", loop)
+        )
+        self._markers = services.markers = MarkerWriter(self.services, self, self._pause)
+
+    def carry_out(self, shard: int, instruction: object) -> None:
+        """What a shard of transactions asks for."""
+        assert isinstance(instruction, WriteMarkers)
+        host = self._transactions.hosts[shard]
+        runtime = host.runtime
+
+        def is_wanted() -> bool:
+            return (
+                not self._loop.is_closed
+                and host.runtime is runtime
+                and runtime.state not in (ShardState.FAILED, ShardState.CLOSED)
+            )
+
+        def tell(request: object) -> Reply[object]:
+            return self._transactions.call_shard(shard, request)
+
+        self._markers.write(instruction, Errand(host.leader_epoch, is_wanted, tell, shard))
+
+    def handle(self, handler: Handler, request: object, key: ApiKey, version: int) -> Reply[object]:
+        """What comes of a client's request."""
+        return begin(handler(request, context_of_cluster(key, version), self.services))
+
+    # -- other nodes -------------------------------------------------------------------------------
+
+    def ask(self, node_id: int, request: object) -> Reply[object]:
+        """As `Neighbours.ask`."""
+        node = self._router.node
+        reply: Reply[object] = Reply()
+        self._next_number = number = self._next_number + 1
+        self._pending[number] = reply
+        node.simulation.send(
+            node.own_id, node_id, Asked(node.own_id, node.incarnation, number, request)
+        )
+        self._loop.call_later(ASK_TIMEOUT_S, self._give_up, number)
+        return reply
+
+    def receive(self, message: Asked | Told) -> None:
+        """From another node's router."""
+        node = self._router.node
+        if isinstance(message, Told):
+            reply = self._pending.pop(message.number, None)
+            if reply is not None and message.incarnation == node.incarnation:
+                reply.resolve(message.response)
+            return
+        if isinstance(message.request, WriteTxnMarkersRequest):
+            handled = self.handle(
+                handle_write_txn_markers, message.request, ApiKey.WRITE_TXN_MARKERS, 2
+            )
+        else:
+            assert isinstance(message.request, AddPartitionsToTxnRequest)
+            handled = self.handle(
+                handle_add_partitions_to_txn, message.request, ApiKey.ADD_PARTITIONS_TO_TXN, 5
+            )
+
+        def tell() -> None:
+            told = Told(message.incarnation, message.number, handled.result())
+            node.simulation.send(node.own_id, message.sender, told)
+
+        handled.on_done(tell)
+
+    def _give_up(self, number: int) -> None:
+        reply = self._pending.pop(number, None)
+        if reply is not None:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+
+    async def _pause(self, seconds: float) -> None:
+        reply: Reply[None] = Reply()
+        self._loop.call_later(seconds, reply.resolve, None)
+        await reply

@@ -1,0 +1,177 @@
+"""What befalls simulated clusters: profiles of trouble, which look for bugs of their kind."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cluster.raft.settings import RaftSettings
+from coordinator.group.settings import GroupSettings
+from tests.simulation.node_parts import NodeSettings
+
+SETTINGS: Final = NodeSettings(
+    raft=RaftSettings(election_timeout_ms=200, heartbeat_ms=60, snapshot_chunk_bytes=400),
+    static={
+        "broker.session.timeout.ms": "500",
+        "broker.heartbeat.interval.ms": "120",
+        "min.insync.replicas": "2",
+        "leader.imbalance.check.interval.seconds": "2",
+    },
+    group=GroupSettings(
+        session_timeout_min_ms=100,
+        initial_rebalance_delay_ms=100,
+        new_member_join_timeout_ms=2_000,
+        consumer_session_timeout_ms=800,
+        consumer_assignment_interval_ms=50,
+    ),
+    # More than a fetch may wait for news (500 ms), or an idle follower would lag.
+    lag_max_ms=700,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """What befalls a cluster, and how often. Intervals are means; 0 is never."""
+
+    node_count: int = 3
+    partition_count: int = 2
+    duration_ms: int = 5_000
+    produce_interval_ms: int = 40
+    consume_interval_ms: int = 120
+    member_count: int = 2
+    consumer_member_count: int = 0
+    """Of a group of the consumer protocol."""
+    member_interval_ms: int = 90
+    share_member_count: int = 0
+    """Of each partition; without any there are no share groups."""
+    share_interval_ms: int = 40
+    kill_interval_ms: int = 1_500
+    down_ms_max: int = 1_200
+    power_interval_ms: int = 0
+    worker_interval_ms: int = 0
+    shutdown_interval_ms: int = 0
+    cut_interval_ms: int = 1_200
+    cut_ms_max: int = 1_500
+    stop_interval_ms: int = 3_000
+    stop_ms_max: int = 900
+    slow_disk_interval_ms: int = 3_000
+    snapshot_interval_ms: int = 2_500
+    reassign_interval_ms: int = 0
+    elect_interval_ms: int = 4_000
+    depose_interval_ms: int = 0
+    """How often a leader is deposed and hears late of it."""
+    leave_interval_ms: int = 3_000
+    rewind_interval_ms: int = 0
+    leader_share: float = 0.5
+    """How often a fault looks for somebody who leads a partition."""
+    delay_ms_max: int = 5
+    drop_share: float = 0.02
+    double_share: float = 0.02
+    break_share: float = 0.002
+    client_loss_share: float = 0.02
+    clock_drift: float = 0.0
+    slow_share: float = 0.002
+    """How often a process of a node is late to hear of another."""
+    payer_count: int = 0
+    payer_interval_ms: int = 8
+    settings: NodeSettings = SETTINGS
+
+
+PROFILES: Final[tuple[Trouble, ...]] = (
+    Trouble(),
+    Trouble(
+        kill_interval_ms=2_500, power_interval_ms=900, shutdown_interval_ms=2_500, clock_drift=0.05
+    ),
+    Trouble(
+        kill_interval_ms=700,
+        cut_interval_ms=500,
+        worker_interval_ms=900,
+        leader_share=0.8,
+        slow_share=0.02,
+    ),
+    Trouble(node_count=4, reassign_interval_ms=700, kill_interval_ms=1_800, partition_count=3),
+    Trouble(
+        kill_interval_ms=2_500,
+        cut_interval_ms=350,
+        cut_ms_max=900,
+        stop_interval_ms=900,
+        delay_ms_max=40,
+        drop_share=0.06,
+        break_share=0.02,
+        leader_share=0.9,
+        clock_drift=0.1,
+    ),
+    # Nobody is fenced; it is the leaders who see who lags, and change their ISRs again and again,
+    # by commands that come late and twice.
+    Trouble(
+        kill_interval_ms=2_000,
+        cut_interval_ms=0,
+        stop_interval_ms=500,
+        stop_ms_max=1_800,
+        elect_interval_ms=600,
+        leader_share=0.3,
+        delay_ms_max=60,
+        double_share=0.3,
+        slow_share=0.02,
+        settings=replace(SETTINGS, static={**SETTINGS.static, "broker.session.timeout.ms": "3000"}),
+    ),
+    # Members come and go while their coordinator does.
+    Trouble(
+        partition_count=1,
+        produce_interval_ms=150,
+        consume_interval_ms=300,
+        member_count=3,
+        member_interval_ms=40,
+        leave_interval_ms=500,
+        kill_interval_ms=900,
+        cut_interval_ms=400,
+        leader_share=0.8,
+        slow_share=0.01,
+    ),
+    # The same for members of the consumer protocol, who share more partitions.
+    Trouble(
+        partition_count=4,
+        produce_interval_ms=400,
+        consume_interval_ms=600,
+        member_count=0,
+        consumer_member_count=4,
+        member_interval_ms=40,
+        leave_interval_ms=350,
+        kill_interval_ms=1_400,
+        worker_interval_ms=2_000,
+        cut_interval_ms=1_100,
+        leader_share=0.8,
+        slow_share=0.01,
+    ),
+    # Transactions over several partitions and offsets, of both versions.
+    Trouble(
+        partition_count=3,
+        produce_interval_ms=400,
+        consume_interval_ms=600,
+        member_count=1,
+        kill_interval_ms=1_300,
+        worker_interval_ms=1_500,
+        cut_interval_ms=900,
+        leader_share=0.8,
+        delay_ms_max=20,
+        slow_share=0.01,
+        payer_count=3,
+    ),
+    # Records are shared while who leads them moves, and who keeps what is known of them.
+    Trouble(
+        partition_count=1,
+        produce_interval_ms=60,
+        consume_interval_ms=300,
+        member_count=1,
+        share_member_count=3,
+        leave_interval_ms=700,
+        kill_interval_ms=1_500,
+        cut_interval_ms=1_000,
+        stop_interval_ms=1_500,
+        depose_interval_ms=700,
+        leader_share=0.8,
+        delay_ms_max=15,
+        double_share=0.3,
+        slow_share=0.05,
+    ),
+)
+"""Seed n has the trouble of profile n modulo their number."""
+KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS, TRANSACTIONS, SHARES = PROFILES
