@@ -140,6 +140,18 @@ def test_a_target_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> Non
     assert {len(group.target(name)[A]) for name in ("m", "n")} == {1}
 
 
+def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone() -> None:
+    stage = ShareStage({"a": 2}, GroupSettings(share_assignment_interval_ms=100))
+    stage.share("m")
+    stage.keep_states()
+    stage.topics({})
+    group = stage.shares()
+    assert group.epoch > group.target_epoch
+    stage.tick(100)
+    assert group.epoch == group.target_epoch
+    assert not any(group.target("m").values())
+
+
 def test_what_is_on_the_way_waits_for_a_catalog_that_lags_behind() -> None:
     stage = ShareStage({"a": 1})
     stage.share("m")
