@@ -415,8 +415,8 @@ def _of_reader(
     if not readings:
         yield (
             f"{who} owns {view.name} and does not fetch it.",
-            "It may be paused, its application may not have polled since it got the partition, or its"
-            " process is gone: it is put out then when its session ends.",
+            "It may be paused, its application may not have polled since it got the partition, or"
+            " its process is gone: it is put out then when its session ends.",
         )
         return
     newest = min(readings, key=lambda reader: reader.idle_ms)

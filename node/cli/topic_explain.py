@@ -60,7 +60,7 @@ def explain(name: str, numbers: tuple[int, ...], connection: Connection, output:
         facts.look_up([name])
         places = [place for place in facts.partitions if not numbers or place[1] in numbers]
         if not places:
-            what = f"topic {name!r} has no such partition" if facts.partitions else "no such topic"
+            what = "no such partition" if facts.partitions else "no such topic"
             raise click.ClickException(f"topic {name!r}: {what}")
         now_ms = time.time_ns() // 1_000_000
         views = views_of(session, facts, places, now_ms)
