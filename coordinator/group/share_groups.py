@@ -264,10 +264,12 @@ class ShareGroups:
         if group is None:
             return
         if key[0] == "share-assignment":
-            if is_behind(group, step.topics):
+            membership = ShareMembership(group)
+            is_as_known = hash_of(membership, step) == group.metadata_hash
+            if not is_as_known and is_behind(group, step.topics):
                 step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
             elif group.epoch > group.target_epoch:
-                assign_now(ShareMembership(group), group.epoch, step)
+                assign_now(membership, group.epoch, step)
         elif key[0] == "share-states":
             self._ask_again(group, step)
         elif group.member(key[2]) is not None:

@@ -4,8 +4,8 @@
 against the tables.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol
 
 from coordinator.group.consumer_records import (
     CurrentStored,
@@ -17,6 +17,14 @@ from coordinator.group.consumer_records import (
 )
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
 from coordinator.group.requests import StreamsAnswer
+from coordinator.group.share_records import (
+    PartitionStatesStored,
+    ShareCurrentStored,
+    ShareEpochStored,
+    ShareMemberStored,
+    ShareTargetEpochStored,
+    ShareTargetStored,
+)
 from coordinator.group.streams_records import (
     StreamsCurrentStored,
     StreamsEpochStored,
@@ -29,6 +37,10 @@ from coordinator.outcome import Refusal
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitResponse
 from protocol.messages.groups import LeaveGroupResponse, MemberIdentity
+from protocol.messages.share import (
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsResponse,
+)
 from tests.support.group_playbook import Call, Playbook
 from tests.support.transition_table import NOTHING, Place, Row
 
@@ -64,6 +76,12 @@ KINDS: Mapping[type, str] = {
     StreamsTargetEpochStored: "assignment",
     StreamsCurrentStored: "current",
     TopologyStored: "topology",
+    ShareMemberStored: "member",
+    ShareEpochStored: "group epoch",
+    ShareTargetStored: "assignment",
+    ShareTargetEpochStored: "assignment",
+    ShareCurrentStored: "current",
+    PartitionStatesStored: "states",
 }
 GONE: Mapping[type, str] = {
     GroupStored: "generation gone",
@@ -78,6 +96,12 @@ GONE: Mapping[type, str] = {
     StreamsTargetStored: "member gone",
     StreamsCurrentStored: "member gone",
     StreamsEpochStored: "group gone",
+    ShareMemberStored: "member gone",
+    ShareTargetStored: "member gone",
+    ShareCurrentStored: "member gone",
+    ShareEpochStored: "group gone",
+    ShareTargetEpochStored: "group gone",
+    PartitionStatesStored: "group gone",
     StreamsTargetEpochStored: "group gone",
     TopologyStored: "group gone",
 }
@@ -106,8 +130,22 @@ def code_of(call: Call) -> str:
         return ErrorCode(response.members[0].error_code).name
     if isinstance(response, OffsetCommitResponse):
         return ErrorCode(response.topics[0].partitions[0].error_code).name
+    if isinstance(response, AlterShareGroupOffsetsResponse) and not response.error_code:
+        return _first(part for topic in response.responses for part in topic.partitions)
+    if isinstance(response, DeleteShareGroupOffsetsResponse) and not response.error_code:
+        return _first(response.responses)
     code = getattr(response, "error_code", ErrorCode.NONE)
     return ErrorCode(code).name
+
+
+class _Result(Protocol):
+    error_code: int
+
+
+def _first(results: Iterable[_Result]) -> str:
+    """The first error of several results."""
+    codes = (ErrorCode(each.error_code) for each in results)
+    return next((code.name for code in codes if code), ErrorCode.NONE.name)
 
 
 def seen(play: Playbook, state_of: Callable[[], str], act: Act) -> Row:

@@ -47,7 +47,7 @@ def read(name: str, heading: str) -> dict[Place, Row]:
                 break
             continue
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) != 7 or cells[0] == "State" or not cells[0].strip("-"):
+        if len(cells) not in (6, 7) or cells[0] == "State" or not cells[0].strip("-"):
             continue
         place = Place(*cells[:3])
         assert place not in table, f"twice in {name}: {place}"

@@ -12,6 +12,7 @@ from coordinator.group.share_requests import (
     StatesInitialized,
 )
 from coordinator.group.topics import TopicCatalog
+from coordinator.timeline import TimelineTable
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetDeleteRequest, OffsetDeleteResponse
 from protocol.messages.groups import DeletableGroupResult
@@ -22,6 +23,7 @@ from protocol.messages.share import (
 )
 from protocol.messages.transactions import TxnOffsetCommitRequest
 from tests.support.consumer_playbook import id_of
+from tests.support.group_playbook import Call
 from tests.support.share_group_playbook import SESSION_MS, Sharer, ShareStage, settle
 
 A = id_of("a")
@@ -136,6 +138,18 @@ def test_a_target_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> Non
     stage.tick(STATES_AGAIN_MS)
     assert group.target_epoch == 3
     assert {len(group.target(name)[A]) for name in ("m", "n")} == {1}
+
+
+def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone() -> None:
+    stage = ShareStage({"a": 2}, GroupSettings(share_assignment_interval_ms=100))
+    stage.share("m")
+    stage.keep_states()
+    stage.topics({})
+    group = stage.shares()
+    assert group.epoch > group.target_epoch
+    stage.tick(100)
+    assert group.epoch == group.target_epoch
+    assert not any(group.target("m").values())
 
 
 def test_what_is_on_the_way_waits_for_a_catalog_that_lags_behind() -> None:
@@ -419,9 +433,9 @@ def test_topics_are_forgotten_and_others_are_not() -> None:
 # -- the log --------------------------------------------------------------------------------------
 
 
-def eventful() -> ShareStage:
+def eventful(make: type[ShareStage] = ShareStage) -> ShareStage:
     """A stage on which much has happened."""
-    stage = ShareStage({"a": 3, "b": 2})
+    stage = make({"a": 3, "b": 2})
     members = [Sharer(stage, name, topics=["a", "b"]) for name in ("m", "n")]
     settle(stage, *members)
     stage.share("n", members[1].epoch, topics=["b"])
@@ -438,6 +452,37 @@ def eventful() -> ShareStage:
     stage.delete_call("s")
     stage.keep_states()
     return stage
+
+
+def hard_state(stage: ShareStage) -> object:
+    """Everything that stands in tables, of every group."""
+    return {
+        group.group_id: {
+            slot: dict(table.items())
+            for slot in group.__slots__
+            if isinstance(table := getattr(group, slot), TimelineTable)
+        }
+        for group in stage.shard.shares
+    }
+
+
+class Remembering(ShareStage):
+    """A stage that remembers what there was at every length of its log."""
+
+    def ask(self, request: object, *, version: int = 0, client: str = "client") -> Call:
+        call = super().ask(request, version=version, client=client)
+        if not hasattr(self, "states_at"):
+            self.states_at: dict[int, object] = {0: {}}
+        self.states_at[len(self.log)] = hard_state(self)
+        return call
+
+
+def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
+    stage = eventful(Remembering)
+    assert isinstance(stage, Remembering)
+    assert len(stage.states_at) > 15
+    for length, state in stage.states_at.items():
+        assert hard_state(ShareStage(log=stage.log[:length])) == state, length
 
 
 def test_every_prefix_of_a_log_makes_a_group_that_goes_on() -> None:

@@ -69,7 +69,21 @@ def test_every_prefix_of_the_log_is_a_state_the_group_was_in() -> None:
     for thread in threads * 3:
         thread.beat()
         note()
-    assert len(pictures) > 15
+    stage.topics({"in": 3, "words": 3, "counts": 2})
+    note()
+    stage.topics({"in": 3, "words": 3, "counts": 3})
+    note()
+    for instance_epoch in (0, -2):
+        stage.streams_beat("i", instance_epoch, instance="one")
+        note()
+    stage.streams_beat("j", instance="one")
+    note()
+    stage.tick(45_000)
+    note()
+    stage.delete_group()
+    note()
+    assert pictures[len(stage.log)] is None
+    assert len(pictures) > 20
     for length, expected in pictures.items():
         loaded = StreamsStage(settings=STANDBY, log=stage.log[:length])
         assert picture(loaded) == expected, f"a prefix of {length} records"

@@ -15,11 +15,13 @@ from coordinator.share.partition import (
     StateWrite,
     Taken,
 )
+from coordinator.share.requests import StateRead
 from coordinator.share.runs import RecordState
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
 from protocol.messages.share import AcknowledgementBatch
 from tests.support.share_model import DONE, Durable, ShareModel, offsets_of, write_down
+from tests.support.share_playbook import SharePlaybook
 
 TERMS = Terms(lock_duration_ms=1_000)
 ACCEPT, RELEASE, REJECT = (
@@ -649,3 +651,39 @@ def test_the_machine_does_what_the_model_does_whatever_happens(seed: int) -> Non
     both = Both(seed)
     for _ in range(250):
         both.step()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_from_every_prefix_of_what_was_written_a_leader_goes_on(seed: int) -> None:
+    """With the share coordinator's own log between the two."""
+    both = Both(seed)
+    kept = SharePlaybook()
+    kept.initialize(start_offset=both.start)
+    moments = {len(kept.log): (both.start, dict(both.durable))}
+    for _ in range(250):
+        write = both.under_way
+        before = both.durable
+        both.step()
+        if write is not None and both.under_way is None and both.durable is not before:
+            assert not kept.write(
+                *write.batches,
+                start_offset=write.start_offset,
+                count=write.delivery_complete_count,
+            )
+            moments[len(kept.log)] = (both.durable_start, dict(both.durable))
+    assert len(moments) > 10
+    for length, (start, durable) in moments.items():
+        found = SharePlaybook(log=kept.log[:length]).read(leader_epoch=-1)
+        assert isinstance(found, StateRead)
+        assert found.start_offset == start
+        next_leader = SharePartition(
+            found.start_offset, found.batches, now_ms=both.now, terms=both.terms
+        )
+        below = range(start, next_leader.start_offset)
+        assert all(durable[offset][0] in DONE for offset in below)
+        for run in next_leader.runs():
+            for offset in range(run.start, run.end):
+                state, count = durable.get(offset, (RecordState.AVAILABLE, 0))
+                assert run.state == state, (length, offset)
+                assert state in DONE or run.delivery_count == count, (length, offset)
+        assert next_leader.end_offset >= max(durable, default=start)

@@ -1,0 +1,308 @@
+"""Everything that may happen to a record of a share partition, in every state that it may be in.
+
+The record is the second of two: the first one is held by somebody else, so that the start offset
+cannot pass the second whatever becomes of it.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Final, NamedTuple
+
+from coordinator.share.acknowledging import AcknowledgeType
+from coordinator.share.acquisition import LogBatch, Wish
+from coordinator.share.batches import StateBatch
+from coordinator.share.partition import SharePartition, StateWrite, Taken
+from coordinator.share.runs import RecordState, Run
+from coordinator.share.terms import Terms
+from protocol.messages.share import AcknowledgementBatch
+from tests.support.transition_table import NOTHING, Place, Row
+
+AT: Final = 1
+MEMBER: Final = "m"
+LIMIT: Final = 3
+DELAY_MS: Final = 500
+WISH: Final = Wish(records_max=10)
+GONE: Final = "gone"
+WRITING: Final = "in transition"
+
+
+class Kind(NamedTuple):
+    """What a record is like before something happens to it."""
+
+    state: str
+    deliveries: int
+    has_topic: bool
+    """Whether the group has a dead-letter topic."""
+    becomes: AcknowledgeType | None = None
+    """What is being written, of one in transition."""
+
+    @property
+    def place(self) -> str:
+        """The state's name in the table."""
+        return self.state
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it has been delivered as often as may be."""
+        return self.deliveries >= LIMIT
+
+
+class Record:
+    """A partition with one record that matters."""
+
+    def __init__(self, kind: Kind, *, rests_ms: int = 0) -> None:
+        self.now_ms = 1_000
+        self.kind = kind
+        self.terms = Terms(
+            delivery_count_limit=LIMIT,
+            dead_letter_topic="dead" if kind.has_topic else "",
+            redelivery_delay_ms=rests_ms,
+        )
+        self.last_write: StateWrite | None = None
+        held = kind.state in ("Acquired", WRITING)
+        state = RecordState.AVAILABLE if held else RecordState[kind.state.upper()]
+        count = kind.deliveries - 1 if held else kind.deliveries
+        loaded = [StateBatch(AT, AT, int(state), count)]
+        self.partition = SharePartition(0, loaded, now_ms=self.now_ms, terms=self.terms)
+        self._acquire("other", 0)
+        if held:
+            self._acquire(MEMBER, AT)
+        if kind.becomes is not None:
+            assert not self.acknowledge(kind.becomes).error_code
+            self.last_write = self.partition.next_write()
+
+    def run(self) -> Run | None:
+        """The run that the record is part of."""
+        return next((run for run in self.partition.runs() if run.start <= AT < run.end), None)
+
+    def name(self) -> str:
+        """The state of the record, as the table calls it."""
+        run = self.run()
+        if run is None:
+            return GONE
+        if run.target is not None:
+            return WRITING
+        return run.state.name.capitalize()
+
+    # -- what may happen --------------------------------------------------------------------------
+
+    def _acquire(self, member: str, offset: int) -> bool:
+        batches = [LogBatch(offset, offset + 1)]
+        return bool(
+            self.partition.acquire(
+                member, offset, batches, WISH, now_ms=self.now_ms, terms=self.terms
+            )
+        )
+
+    def acquire(self) -> str:
+        """Somebody reads here."""
+        return "acquired" if self._acquire("new", AT) else "not acquired"
+
+    def acknowledge(self, kind: AcknowledgeType, member: str = MEMBER) -> Taken:
+        """The member says what became of it."""
+        batch = AcknowledgementBatch(first_offset=AT, last_offset=AT, acknowledge_types=[int(kind)])
+        return self.partition.acknowledge(member, [batch], now_ms=self.now_ms, terms=self.terms)
+
+    def acknowledged(self, kind: AcknowledgeType, member: str = MEMBER) -> str:
+        """The answer's error code."""
+        return self.acknowledge(kind, member).error_code.name
+
+    def let_time_pass(self) -> str:
+        """The lock ends."""
+        self.now_ms += self.terms.lock_duration_ms
+        self.partition.on_time(self.now_ms, self.terms)
+        return NOTHING
+
+    def leave(self, *, was_delivered: bool) -> str:
+        """The member has gone."""
+        self.partition.release_member(
+            MEMBER, was_delivered=was_delivered, now_ms=self.now_ms, terms=self.terms
+        )
+        return NOTHING
+
+    def is_void(self) -> str:
+        """There is nothing for anybody here: a marker, or an aborted transaction."""
+        self.partition.acquire(
+            "new",
+            AT,
+            [LogBatch(AT, AT + 1, is_void=True)],
+            WISH,
+            now_ms=self.now_ms,
+            terms=self.terms,
+        )
+        return NOTHING
+
+    def begin_later(self) -> str:
+        """The log begins behind it."""
+        self.partition.on_log_start(AT + 1)
+        return NOTHING
+
+    def written(self, *, is_done: bool) -> str:
+        """The write that is under way has come to its end."""
+        self.partition.on_written(is_done=is_done, now_ms=self.now_ms, terms=self.terms)
+        return NOTHING
+
+    def lose_lock(self, *, is_done: bool) -> str:
+        """So it has, after the lock was over."""
+        self.now_ms += self.terms.lock_duration_ms
+        self.partition.on_time(self.now_ms, self.terms)
+        return self.written(is_done=is_done)
+
+    def lose_member(self, *, is_done: bool) -> str:
+        """So it has, after the member has gone."""
+        self.leave(was_delivered=True)
+        return self.written(is_done=is_done)
+
+    def bury(self) -> str:
+        """It is in the dead-letter topic."""
+        self.partition.on_dead_lettered(AT, AT + 1)
+        return NOTHING
+
+    def written_as(self) -> str:
+        """What is to be made durable of the record."""
+        write = self.partition.next_write()
+        for first, last, state, _ in () if write is None else write.batches:
+            if first <= AT <= last:
+                return RecordState(state).name.capitalize()
+        return NOTHING
+
+
+Act = Callable[[Record], str]
+"""Does what the place's event says, and tells the answer."""
+
+
+class RecordCase(NamedTuple):
+    """Something that may happen to a record."""
+
+    place: Place
+    kind: Kind
+    act: Act
+    rests_ms: int = 0
+
+    def play(self) -> Row:
+        """Do it, and tell what came of it: what is to be written, the answer, and by how much the
+        count of deliveries has changed."""
+        record = Record(self.kind, rests_ms=self.rests_ms)
+        run = record.run()
+        assert run is not None
+        before = run.delivery_count
+        answer = self.act(record)
+        after = record.run()
+        change = 0 if after is None else after.delivery_count - before
+        return Row(record.name(), record.written_as(), answer, f"{change:+}" if change else NOTHING)
+
+
+def _kinds() -> Iterator[Kind]:
+    states = ("Available", "Acquired", "Acknowledged", "Archiving", "Archived")
+    for state, deliveries, has_topic in product(states, (1, LIMIT), (False, True)):
+        yield Kind(state, deliveries, has_topic)
+    for becomes, deliveries, has_topic in product((*AcknowledgeType,), (1, LIMIT), (False, True)):
+        if becomes is not AcknowledgeType.RENEW:
+            yield Kind(WRITING, deliveries, has_topic, becomes)
+
+
+def _fate(kind: Kind) -> str:
+    """What decides on a record that nobody answers for."""
+    if not kind.is_last:
+        return "deliveries are left"
+    return "it was the last delivery" + (", dead-letter topic" if kind.has_topic else "")
+
+
+def _where(kind: Kind) -> str:
+    return "dead-letter topic" if kind.has_topic else "no dead-letter topic"
+
+
+def record_cases() -> Iterator[RecordCase]:
+    """Every event in every state; of several that are at one place all must fare alike."""
+    for kind in _kinds():
+        yield from _readings(kind)
+        yield from _acknowledgements(kind)
+        yield from _ends(kind)
+        if kind.state == WRITING:
+            yield from _writes(kind)
+
+
+def _at(kind: Kind, event: str, condition: str, act: Act) -> RecordCase:
+    return RecordCase(Place(kind.place, event, condition), kind, act)
+
+
+def _readings(kind: Kind) -> Iterator[RecordCase]:
+    is_free = kind.state == "Available"
+    yield _at(kind, "acquire", _fate(kind) if is_free else NOTHING, Record.acquire)
+    if is_free and not kind.is_last:
+        resting = _at(kind, "acquire", "it rests (share.redelivery.delay.ms)", Record.acquire)
+        yield resting._replace(rests_ms=DELAY_MS)
+    yield _at(kind, "the log has nothing there", NOTHING, Record.is_void)
+    yield _at(kind, "the log begins behind it", NOTHING, Record.begin_later)
+
+
+def _acknowledgements(kind: Kind) -> Iterator[RecordCase]:
+    for verdict in AcknowledgeType:
+        condition = NOTHING
+        if kind.state == "Acquired":
+            condition = "by its holder"
+            if verdict is AcknowledgeType.RELEASE:
+                condition += f", {_fate(kind)}"
+            elif verdict is AcknowledgeType.REJECT:
+                condition += f", {_where(kind)}"
+        name = verdict.name.lower()
+
+        def by_holder(record: Record, verdict: AcknowledgeType = verdict) -> str:
+            return record.acknowledged(verdict)
+
+        def by_another(record: Record, verdict: AcknowledgeType = verdict) -> str:
+            return record.acknowledged(verdict, "other")
+
+        def too_late(record: Record, verdict: AcknowledgeType = verdict) -> str:
+            record.now_ms += record.terms.lock_duration_ms
+            return record.acknowledged(verdict)
+
+        yield _at(kind, name, condition, by_holder)
+        if kind.state == "Acquired":
+            yield _at(kind, name, "by another", by_another)
+            yield _at(kind, name, "by its holder, after the lock's end", too_late)
+
+
+def _ends(kind: Kind) -> Iterator[RecordCase]:
+    fate = _fate(kind) if kind.state == "Acquired" else NOTHING
+    yield _at(kind, "the lock ends", fate, Record.let_time_pass)
+    yield _at(kind, "its member is gone", fate, lambda record: record.leave(was_delivered=True))
+    yield _at(
+        kind, "its member says goodbye", NOTHING, lambda record: record.leave(was_delivered=False)
+    )
+    yield _at(kind, "it is in the dead-letter topic", NOTHING, Record.bury)
+
+
+def _writes(kind: Kind) -> Iterator[RecordCase]:
+    assert kind.becomes is not None
+    name = kind.becomes.name.lower()
+    if kind.becomes is AcknowledgeType.RELEASE:
+        name += f", {_fate(kind)}"
+    elif kind.becomes is AcknowledgeType.REJECT:
+        name += f", {_where(kind)}"
+    yield _at(kind, "it is written", name, lambda record: record.written(is_done=True))
+    yield _at(
+        kind,
+        "it is written",
+        f"{name}, after the lock's end",
+        lambda record: record.lose_lock(is_done=True),
+    )
+    yield _at(kind, "it cannot be written", NOTHING, lambda record: record.written(is_done=False))
+    yield _at(
+        kind,
+        "it cannot be written",
+        f"after the lock's end, {_fate(kind)}",
+        lambda record: record.lose_lock(is_done=False),
+    )
+    yield _at(
+        kind,
+        "it cannot be written",
+        f"its member has gone, {_fate(kind)}",
+        lambda record: record.lose_member(is_done=False),
+    )
+    yield _at(
+        kind,
+        "it is written",
+        f"{name}, its member has gone",
+        lambda record: record.lose_member(is_done=True),
+    )

@@ -1,0 +1,300 @@
+"""Everything that may happen to a share state: on its way, and where it is kept."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Final, NamedTuple
+
+from coordinator.group.share_groups import STATES_AGAIN_MS
+from coordinator.group.share_requests import InitializeStates
+from coordinator.share.batches import ACKNOWLEDGED, StateBatch
+from coordinator.share.records import decode
+from coordinator.share.requests import ForgetTopicStates
+from coordinator.share.state import ShareState, ShareUpdate
+from protocol.errors import ErrorCode
+from tests.support.consumer_playbook import id_of
+from tests.support.group_cases import kinds_of
+from tests.support.share_group_cases import FAILURE, GROUP, Shares
+from tests.support.share_playbook import KEY, TOPIC, SharePlaybook, topics
+from tests.support.transition_table import NOTHING, Place, Row
+
+NO_STATE: Final = "none"
+
+# -- on its way: what the group's coordinator knows ------------------------------------------------
+
+
+class Knowing(NamedTuple):
+    """Something that may happen to what a group knows of a partition's state."""
+
+    place: Place
+    make: Callable[[], Shares]
+    act: Callable[[Shares], object]
+
+    def play(self) -> Row:
+        """Do it, and tell what came of it, and what is asked of the share coordinator."""
+        scene = self.make()
+        assert known(scene) == self.place.state, (self.place, known(scene))
+        scene.play.sent.clear()
+        length = len(scene.play.log)
+        self.act(scene)
+        asked = {
+            "initialize" if isinstance(each, InitializeStates) else "delete"
+            for each in scene.play.sent
+        }
+        written = kinds_of(scene.play.log[length:])
+        return Row(
+            known(scene),
+            "states" if "states" in written else NOTHING,
+            ", ".join(sorted(asked)) or NOTHING,
+        )
+
+
+def known(scene: Shares) -> str:
+    """What is known of the state of the partition a-0."""
+    group = scene.play.shard.shares.get(GROUP)
+    if group is None:
+        return NO_STATE
+    topic_id, states = id_of("a"), group.states
+    found = []
+    if topic_id in states.initializing and 0 in states.initializing[topic_id].indexes:
+        found.append("initializing")
+    if topic_id in states.initialized and 0 in states.initialized[topic_id].indexes:
+        found.append("initialized")
+    if topic_id in states.deleting:
+        found.append("deleting")
+    return ", ".join(found) or NO_STATE
+
+
+def _unread() -> Shares:
+    scene = Shares()
+    scene.ask(scene.member("b"))
+    scene.play.keep_states()
+    return scene
+
+
+def _bare() -> Shares:
+    """A group that has no states at all."""
+    scene = _left(_unread())
+    scene.play.forget("b", group=GROUP)
+    scene.play.keep_states()
+    return scene
+
+
+def _on_its_way() -> Shares:
+    scene = Shares()
+    scene.ask(scene.member())
+    return scene
+
+
+def _failed() -> Shares:
+    scene = _on_its_way()
+    _report(scene, FAILURE)
+    return scene
+
+
+def _made() -> Shares:
+    scene = _on_its_way()
+    scene.play.keep_states()
+    return scene
+
+
+def _left(scene: Shares) -> Shares:
+    for member_id in list(scene.members):
+        scene.play.share_call(member_id, -1, group=GROUP)
+    scene.members.clear()
+    return scene
+
+
+def _going() -> Shares:
+    scene = _left(_made())
+    scene.play.forget("a", group=GROUP)
+    return scene
+
+
+def _going_and_read() -> Shares:
+    scene = _going()
+    scene.ask(scene.member())
+    return scene
+
+
+def _going_anyway(make: Callable[[], Shares]) -> Shares:
+    """It was made while it was being deleted: the one had been asked for before the other."""
+    scene = make()
+    _then(_on_its_way)(scene)
+    return scene
+
+
+def _kept() -> Shares:
+    scene = _going()
+    _report(scene, FAILURE)
+    return scene
+
+
+def _report(scene: Shares, code: ErrorCode | None = None) -> None:
+    scene.play.report(scene.play.sent.pop(0), None if code is None else {"a": code})
+
+
+def _then(make: Callable[[], Shares], *, code: ErrorCode | None = None) -> Callable[[Shares], None]:
+    """A report on what was asked for when the scene was made."""
+    return lambda scene: scene.play.report(
+        make().play.sent[0], None if code is None else {"a": code}
+    )
+
+
+def _remove_topic(scene: Shares) -> None:
+    scene.play.topics({name: count for name, count in scene.sizes.items() if name != "a"})
+    scene.play.forget_topics(("a", id_of("a")))
+
+
+def _tick(scene: Shares) -> None:
+    scene.play.tick(STATES_AGAIN_MS)
+
+
+def _move(scene: Shares) -> None:
+    scene.play.reload()
+    scene.play.tick(0)
+
+
+def knowing_cases() -> Iterator[Knowing]:
+    """Every event in every state."""
+    scenes: list[tuple[str, Callable[[], Shares], str]] = [
+        ("none", _unread, "the group has members"),
+        ("none", _bare, "the group has none"),
+        ("initializing", _on_its_way, "the group has members"),
+        ("initializing", lambda: _left(_on_its_way()), "the group has none"),
+        ("initialized", _made, "the group has members"),
+        ("initialized", lambda: _left(_made()), "the group has none"),
+        ("deleting", _going_and_read, "the group has members"),
+        ("deleting", _going, "the group has none"),
+        (
+            "initialized, deleting",
+            lambda: _going_anyway(_going_and_read),
+            "the group has members",
+        ),
+        ("initialized, deleting", lambda: _going_anyway(_going), "the group has none"),
+    ]
+    for state, make, rest in scenes:
+        for event, act in (
+            ("somebody subscribes", lambda scene: scene.ask(scene.member())),
+            ("AlterShareGroupOffsets", lambda scene: scene.play.alter({"a": {0: 3}}, group=GROUP)),
+            ("DeleteShareGroupOffsets", lambda scene: scene.play.forget("a", group=GROUP)),
+            ("DeleteGroups", lambda scene: scene.play.delete_call(GROUP)),
+        ):
+            condition = NOTHING if event == "somebody subscribes" else rest
+            yield Knowing(Place(state, event, condition), make, act)
+        yield Knowing(Place(state, "the topic is deleted", NOTHING), make, _remove_topic)
+        yield Knowing(Place(state, "the coordinator moves", NOTHING), make, _move)
+        made, failed = "its state has been made", "its state could not be made"
+        yield Knowing(Place(state, made, NOTHING), make, _then(_on_its_way))
+        yield Knowing(Place(state, failed, NOTHING), make, _then(_on_its_way, code=FAILURE))
+        gone, kept = "its state has been deleted", "its state could not be deleted"
+        yield Knowing(Place(state, gone, rest), make, _then(_going))
+        yield Knowing(Place(state, kept, rest), make, _then(_going, code=FAILURE))
+    again = "a second after that it could not be made"
+    yield Knowing(Place("initializing", again, NOTHING), _failed, _tick)
+    again = "a second after that it could not be deleted"
+    yield Knowing(Place("deleting", again, NOTHING), _kept, _tick)
+
+
+# -- where it is kept ------------------------------------------------------------------------------
+
+
+class Keeping(NamedTuple):
+    """Something that may happen to the durable state of a share-partition."""
+
+    place: Place
+    act: Callable[[SharePlaybook], ErrorCode]
+
+    def play(self) -> Row:
+        """Do it, and tell what came of it."""
+        playbook = SharePlaybook()
+        if self.place.state == "known":
+            # State epoch 5, leader epoch 5, from offset 10 on.
+            playbook.initialize(state_epoch=5, start_offset=10)
+            playbook.read(leader_epoch=5)
+        length = len(playbook.log)
+        code = self.act(playbook)
+        written = NOTHING
+        for entry in playbook.log[length:]:
+            assert isinstance(entry, tuple)
+            key, value = entry[0], entry[1]
+            assert isinstance(key, bytes)
+            assert value is None or isinstance(value, bytes)
+            record = decode(key, value)
+            assert record is not None
+            kinds = {ShareState: "snapshot", ShareUpdate: "update", type(None): "tombstone"}
+            written = kinds[type(record.value)]
+        state = "known" if KEY in playbook.shard.states else "unknown"
+        return Row(state, written, code.name)
+
+
+_EPOCHS: Final = {"lower": 4, "the same": 5, "higher": 6, "not named": -1}
+
+
+def keeping_cases() -> Iterator[Keeping]:
+    """Every request in both states, with every relation of its epochs to those that are known."""
+    yield from _beginnings()
+    yield from _readings()
+    yield from _writes()
+    for state in ("unknown", "known"):
+        yield Keeping(Place(state, "Delete"), SharePlaybook.delete)
+        yield Keeping(Place(state, "Summarize"), lambda book: _code(book.summary()))
+        yield Keeping(Place(state, "the topic is deleted"), _lose_topic)
+        yield Keeping(Place(state, "the coordinator moves"), _move_shard)
+
+
+def _code(answer: object) -> ErrorCode:
+    return answer if isinstance(answer, ErrorCode) else ErrorCode.NONE
+
+
+def _lose_topic(book: SharePlaybook) -> ErrorCode:
+    book.topics = book.shard.topics = topics()
+    book.ask(ForgetTopicStates(frozenset({TOPIC})))
+    return ErrorCode.NONE
+
+
+def _move_shard(book: SharePlaybook) -> ErrorCode:
+    book.reload()
+    return ErrorCode.NONE
+
+
+def _beginnings() -> Iterator[Keeping]:
+    for (relation, epoch), start in product(_EPOCHS.items(), (10, 11)):
+
+        def begin(book: SharePlaybook, epoch: int = epoch, start: int = start) -> ErrorCode:
+            return book.initialize(state_epoch=epoch, start_offset=start)
+
+        if relation != "not named":
+            where = ""
+            if relation == "the same":
+                where = ", from where it begins" if start == 10 else ", from somewhere else"
+            yield Keeping(Place("known", "Initialize", f"state epoch {relation}{where}"), begin)
+            yield Keeping(Place("unknown", "Initialize"), begin)
+        else:
+            for state in ("known", "unknown"):
+                yield Keeping(Place(state, "Initialize", "without a state epoch"), begin)
+
+
+def _readings() -> Iterator[Keeping]:
+    for relation, epoch in _EPOCHS.items():
+
+        def read(book: SharePlaybook, epoch: int = epoch) -> ErrorCode:
+            return _code(book.read(leader_epoch=epoch))
+
+        yield Keeping(Place("known", "Read", f"leader epoch {relation}"), read)
+        yield Keeping(Place("unknown", "Read"), read)
+
+
+def _writes() -> Iterator[Keeping]:
+    batch = StateBatch(11, 12, ACKNOWLEDGED, 1)
+    for (leads, leader), (relation, epoch) in product(_EPOCHS.items(), _EPOCHS.items()):
+
+        def write(book: SharePlaybook, leader: int = leader, epoch: int = epoch) -> ErrorCode:
+            return book.write(batch, state_epoch=epoch, leader_epoch=leader)
+
+        condition = f"leader epoch {leads}, state epoch {relation}"
+        if leads == "lower":
+            condition = "leader epoch lower"
+        elif relation in ("the same", "not named"):
+            condition = f"leader epoch {leads}, state epoch the same or not named"
+        yield Keeping(Place("known", "Write", condition), write)
+        yield Keeping(Place("unknown", "Write"), write)
