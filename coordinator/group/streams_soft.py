@@ -21,6 +21,8 @@ from protocol.messages.streams import (
 
 OFFSET_INTERVAL_MS: Final = 60_000
 """How often members tell how far their tasks have come: Kafka's task.offset.interval.ms."""
+OFFSETS_MAX: Final = 10_000
+"""Of one member that are kept: more tasks than a process has, and about a megabyte in memory."""
 ASK_AGAIN_MS: Final = 60_000
 """How long a member that was asked for a description may take before another one is asked."""
 
@@ -68,9 +70,9 @@ class SoftState:
         if request.member_epoch == JOIN:
             self.forget(member_id)
         if request.task_offsets is not None:
-            self.offsets[member_id] = request.task_offsets
+            self.offsets[member_id] = request.task_offsets[:OFFSETS_MAX]
         if request.task_end_offsets is not None:
-            self.end_offsets[member_id] = request.task_end_offsets
+            self.end_offsets[member_id] = request.task_end_offsets[:OFFSETS_MAX]
         if request.task_offsets is not None or request.task_end_offsets is not None:
             ends = _by_task(self.end_offsets.get(member_id, ()))
             self._lags[member_id] = {

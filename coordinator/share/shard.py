@@ -62,6 +62,8 @@ from protocol.types import ZERO_UUID, Uuid
 NO_EPOCH: Final = -1
 """Of a leader or state epoch: not to be looked at."""
 
+WRITTEN_BATCHES_MAX: Final = 10_000
+"""Of one write: a leader has no more than 4,000 records under way."""
 _LOG_RECORDS_PER_KEY: Final = 4
 
 _Outcome = Outcome[ShareStored]
@@ -203,12 +205,14 @@ class ShareStateShard:
         if (
             asked.start_offset < NO_OFFSET
             or asked.delivery_complete_count < NO_COUNT
+            or len(asked.batches) > WRITTEN_BATCHES_MAX
             or not are_durable(asked.batches)
         ):
             return _answer(
                 command,
                 Refused(
-                    ErrorCode.INVALID_REQUEST, "An offset, a count or a state is out of range."
+                    ErrorCode.INVALID_REQUEST,
+                    "An offset, a count, a state or the number of batches is out of range.",
                 ),
             )
         update = ShareUpdate(

@@ -10,7 +10,7 @@ and are answered together. Invariant: a fetch that is not waiting any more is no
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from node.bus.reply import Reply
 
@@ -24,12 +24,20 @@ TICK_S = 0.01
 class _Parked:
     """One waiting fetch and where it is noted."""
 
-    __slots__ = ("key", "owner", "places", "reply", "tick")
+    __slots__ = ("key", "owner", "places", "reply", "signals", "tick")
 
-    def __init__(self, key: int, owner: int, places: tuple[Place, ...], tick: int) -> None:
+    def __init__(
+        self,
+        key: int,
+        owner: int,
+        places: tuple[Place, ...],
+        signals: tuple[Hashable, ...],
+        tick: int,
+    ) -> None:
         self.key = key
         self.owner = owner
         self.places = places
+        self.signals = signals
         self.tick = tick
         self.reply: Reply[bool] = Reply()
 
@@ -44,6 +52,7 @@ class FetchWaits:
         self._set_watch = set_watch
         self._parked: dict[int, _Parked] = {}
         self._by_place: dict[Place, dict[int, _Parked]] = {}
+        self._by_signal: dict[Hashable, dict[int, _Parked]] = {}
         self._by_owner: dict[int, dict[int, _Parked]] = {}
         self._by_tick: dict[int, dict[int, _Parked]] = {}
         self._ticks: list[int] = []
@@ -64,15 +73,17 @@ class FetchWaits:
         has_moved: Callable[[], bool],
         *,
         owner: int = 0,
+        signals: Iterable[Hashable] = (),
     ) -> Reply[bool]:
-        """True when one of `places` may have moved, False after `timeout_ms`.
+        """True when one of `places` may have moved or one of `signals` is given, False after
+        `timeout_ms`.
 
         `has_moved` is asked once after the partitions have been flagged: an append that came
         between the caller's reading and now is seen by it, a later one by the worker's notice.
         `owner` is the connection, for `abandon`.
         """
         tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
-        parked = _Parked(next(self._sequence), owner, tuple(places), tick)
+        parked = _Parked(next(self._sequence), owner, tuple(places), tuple(signals), tick)
         if self._is_ending:
             parked.reply.resolve(False)
             return parked.reply
@@ -83,6 +94,8 @@ class FetchWaits:
                 self._set_watch(*place)
             else:
                 waiting[parked.key] = parked
+        for signal in parked.signals:
+            self._by_signal.setdefault(signal, {})[parked.key] = parked
         self._parked[parked.key] = parked
         self._by_owner.setdefault(owner, {})[parked.key] = parked
         of_tick = self._by_tick.get(tick)
@@ -105,6 +118,11 @@ class FetchWaits:
             if waiting:
                 for parked in list(waiting.values()):
                     self._end(parked, True)
+
+    def on_signal(self, signal: Hashable) -> None:
+        """Wake whoever waits for this, and nobody else who waits for the same partition."""
+        for parked in list(self._by_signal.get(signal, {}).values()):
+            self._end(parked, True)
 
     def abandon(self, owner: int) -> None:
         """The connection is gone: nobody waits for its fetches any more."""
@@ -130,6 +148,12 @@ class FetchWaits:
             if waiting is not None:
                 # An empty entry stays until the next notice: its flag in the table is still set.
                 waiting.pop(parked.key, None)
+        for signal in parked.signals:
+            waiting = self._by_signal.get(signal)
+            if waiting is not None:
+                waiting.pop(parked.key, None)
+                if not waiting:
+                    del self._by_signal[signal]
         of_owner = self._by_owner[parked.owner]
         del of_owner[parked.key]
         if not of_owner:

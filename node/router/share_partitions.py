@@ -490,9 +490,8 @@ class SharePartitions:
                 reply.resolve(code)
 
     def _wake(self, hosted: Hosted) -> None:
-        place = self.place(hosted.key.place)
-        if place is not None:
-            self._services.fetch_waits.on_advanced(place[0], (place[1],))
+        """Have the group's fetches look again; other groups have nothing of it."""
+        self._services.fetch_waits.on_signal(hosted.key)
 
     def place(self, place: TopicPartition) -> Place | None:
         """Where the partition lies here."""

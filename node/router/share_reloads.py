@@ -85,7 +85,7 @@ class ShareReloads:
 
     def _leader(self, place: TopicPartition) -> int:
         topic = self._services.image.topics_by_id.get(place.topic_id)
-        if topic is None or place.partition >= len(topic.partitions):
+        if topic is None or not 0 <= place.partition < len(topic.partitions):
             return NO_LEADER
         return topic.partitions[place.partition].leader
 

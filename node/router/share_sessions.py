@@ -8,7 +8,7 @@ without.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ from protocol.messages.share import ShareAcknowledgeRequest, ShareFetchRequest
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 _EPOCH_MAX = 2**31 - 1
+
+PARTITIONS_MAX = 10_000
+"""Of one session. Each fetch looks at all of them, however small the request is."""
 
 
 class TopicPartition(NamedTuple):
@@ -65,14 +68,20 @@ class ShareSessions:
         """The session of a request: opened, advanced, or about to be closed, with the partitions
         that it wants from now on. ApiError with the code that the whole request is answered."""
         epoch = request.share_session_epoch
+        named = dict.fromkeys(
+            TopicPartition(topic.topic_id, asked.partition_index)
+            for topic in request.topics
+            for asked in topic.partitions
+        )
+        if epoch != FINAL_EPOCH:
+            known = self._sessions.get((group_id, member_id)) if epoch != INITIAL_EPOCH else None
+            _check_size(known, named)
         if epoch == INITIAL_EPOCH:
             session = self._open(group_id, member_id, connection_id)
         else:
             session = self._next(group_id, member_id, connection_id, epoch)
         if epoch != FINAL_EPOCH:
-            for topic in request.topics:
-                for asked in topic.partitions:
-                    session.partitions[TopicPartition(topic.topic_id, asked.partition_index)] = None
+            session.partitions.update(named)
             for forgotten in request.forgotten_topics_data:
                 for partition in forgotten.partitions:
                     session.partitions.pop(TopicPartition(forgotten.topic_id, partition), None)
@@ -145,3 +154,17 @@ class ShareSessions:
         siblings.discard(session)
         if not siblings:
             del self._by_connection[session.connection_id]
+
+
+def _check_size(session: ShareSession | None, named: Mapping[TopicPartition, None]) -> None:
+    """ApiError if the session had too many partitions with these."""
+    count = len(named)
+    if session is not None:
+        count += len(session.partitions)
+        if count > PARTITIONS_MAX:
+            # Acknowledgements name partitions that the session has.
+            count -= sum(place in session.partitions for place in named)
+    if count > PARTITIONS_MAX:
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST, f"A share session has at most {PARTITIONS_MAX} partitions."
+        )

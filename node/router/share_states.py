@@ -152,7 +152,7 @@ class ShareStates:
         offset -1 if nobody has begun. Never fails as a whole."""
         asked = {
             (topic_id, partition): self._ask(Summarize(ShareKey(group_id, topic_id, partition)))
-            for topic_id, partition in partitions
+            for topic_id, partition in dict.fromkeys(partitions)
         }
         return _gather(asked)
 
@@ -247,11 +247,8 @@ class ShareStates:
     def _fail(self, question: _Question, error: BaseException) -> None:
         """Ask again if that may help."""
         code = error.code if isinstance(error, ApiError) else None
-        # The other node may not have heard of the topic yet.
-        is_behind = (
-            code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            and question.asked.key.topic_id in self._services.image.topics_by_id
-        )
+        # The other node may not have heard of the partition yet.
+        is_behind = code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and self._is_known(question)
         if code in _RETRIED or is_behind:
             self._again(question, error)
         elif code is ErrorCode.MESSAGE_TOO_LARGE:
@@ -259,6 +256,11 @@ class ShareStates:
             question.reply.fail(ApiError(ErrorCode.INVALID_REQUEST))
         else:
             question.reply.fail(error)
+
+    def _is_known(self, question: _Question) -> bool:
+        key = question.asked.key
+        topic = self._services.image.topics_by_id.get(key.topic_id)
+        return topic is not None and 0 <= key.partition < len(topic.partitions)
 
     def _again(self, question: _Question, error: BaseException) -> None:
         if self._is_closed or self._loop.time() >= question.deadline:

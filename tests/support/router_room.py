@@ -365,6 +365,24 @@ class RouterRoom:
             self._loop.run_until_complete(asyncio.wait_for(done, DEADLINE_S))
         return pending.response()
 
+    def call_in_turns(
+        self,
+        handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],
+        request: object,
+        loop: asyncio.AbstractEventLoop,
+    ) -> Response:
+        """The response to a request that is so long that it must not hold the loop at once."""
+
+        async def ask() -> Response:
+            pending = self.hand_in(handler, request)
+            assert not pending.is_done, "the loop was held for the whole request"
+            done: asyncio.Future[None] = loop.create_future()
+            pending.on_done(lambda: done.set_result(None))
+            await asyncio.wait_for(done, DEADLINE_S)
+            return pending.response()
+
+        return loop.run_until_complete(ask())
+
     def hand_in(
         self,
         handler: Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]],

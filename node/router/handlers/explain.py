@@ -16,6 +16,7 @@ from coordinator.share.partition import SharePartition
 from coordinator.share.runs import RecordState
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.pacing import in_turns
 from node.router.readers import Reading
 from node.router.share_sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
@@ -50,7 +51,7 @@ async def handle_explain_group(
     wanted = request.group_ids
     if wanted is None:
         wanted = await _next_groups(response, request.after, context, services)
-    for group_id in dict.fromkeys(wanted):
+    async for group_id in in_turns(dict.fromkeys(wanted)):
         explained = ExplainedGroup(group_id=group_id)
         if not _may_see(group_id, context, services):
             explained.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -112,11 +113,11 @@ async def handle_explain_topic(
 ) -> ExplainTopicResponse:
     """What this node knows of the partitions of which it has a replica. Needs DESCRIBE."""
     return ExplainTopicResponse(
-        topics=[_topic(asked, context, services) for asked in request.topics]
+        topics=[await _topic(asked, context, services) async for asked in in_turns(request.topics)]
     )
 
 
-def _topic(
+async def _topic(
     asked: ExplainTopicRequestTopic, context: RequestContext, services: Services
 ) -> ExplainedTopicPartitions:
     explained = ExplainedTopicPartitions(name=asked.name)
@@ -135,7 +136,7 @@ def _topic(
             else ExplainedPartition(
                 partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             )
-            for index in indexes
+            async for index in in_turns(dict.fromkeys(indexes))
         ]
     return explained
 

@@ -10,6 +10,7 @@ from typing import Final
 from cluster.replication.partition import ANY_EPOCH, check_leader
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.pacing import in_turns
 from protocol.errors import ErrorCode
 from protocol.messages.insight import (
     DescribeLagRequest,
@@ -40,10 +41,10 @@ async def handle_describe_lag(
                 name=topic.name,
                 partitions=[
                     _lag(topic.name, partition, batches_max, context, services)
-                    for partition in topic.partitions
+                    async for partition in in_turns(topic.partitions)
                 ],
             )
-            for topic in request.topics
+            async for topic in in_turns(request.topics)
         ]
     )
 

@@ -23,6 +23,7 @@ from coordinator.group.requests import (
     TakeSnapshot,
 )
 from coordinator.group.rewind_records import NO_OFFSET, Move
+from coordinator.group.rewinds import MOVE_COUNT_MAX
 from coordinator.group.share_groups import GROUP_TYPE_SHARE
 from coordinator.share.requests import Summary
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
@@ -173,6 +174,9 @@ def _named(request: RewindGroupRequest, services: Services) -> list[_Wanted]:
             is_all = at.partition_index == ALL_PARTITIONS
             indexes = range(count) if is_all else (at.partition_index,)
             wanted += (_Wanted(topic, index, at.position_kind, at.position) for index in indexes)
+            if len(wanted) > MOVE_COUNT_MAX:
+                # Said before anybody asks for the ends of so many logs.
+                raise _invalid(f"At most {MOVE_COUNT_MAX} partitions can be rewound at once.")
     if unknown:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise _Refused(code, code.message, [(*partition, code) for partition in unknown])

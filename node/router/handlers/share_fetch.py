@@ -25,7 +25,7 @@ from node.router.handlers.share_acknowledge import (
     locate,
 )
 from node.router.logs import Place
-from node.router.share_partitions import Reading
+from node.router.share_partitions import Key, Reading
 from node.router.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
@@ -48,6 +48,7 @@ class _Round:
     readings: list[tuple[TopicPartition, Reading]] = field(default_factory=list)
     errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     ends: list[tuple[StoreReader, Place, int]] = field(default_factory=list)
+    signals: list[Key] = field(default_factory=list)
     byte_count: int = 0
 
 
@@ -107,6 +108,7 @@ async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Ca
             remaining_ms,
             partial(_has_moved, turn),
             owner=context.connection_id,
+            signals=turn.signals,
         ):
             # Nothing has moved. There may be something all the same, though less than was wanted.
             deadline_ms = 0
@@ -142,6 +144,7 @@ def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Calle
             continue
         # Read before the records: what moves meanwhile is seen as a move.
         turn.ends.append((reader, at, _end_of(reader, at[1])))
+        turn.signals.append(hosted.key)
         if record_count >= records_max or (turn.byte_count and turn.byte_count >= bytes_max):
             continue
         reading = partitions.read(

@@ -10,6 +10,7 @@ from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.handlers.groups import member_error
+from node.router.pacing import in_turns
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
     DescribedGroup,
@@ -57,11 +58,11 @@ async def handle_share_group_describe(
         services.coordinators.call(group_id, DescribeShareGroup(group_id), context)
         if is_on and may(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         else None
-        for group_id in request.group_ids
+        async for group_id in in_turns(request.group_ids)
     ]
     groups: list[DescribedGroup] = []
     denial = ErrorCode.GROUP_AUTHORIZATION_FAILED if is_on else ErrorCode.UNSUPPORTED_VERSION
-    for group_id, reply in zip(request.group_ids, waiting, strict=True):
+    async for group_id, reply in in_turns(zip(request.group_ids, waiting, strict=True)):
         described = await _described(group_id, reply, denial, context, services)
         if request.include_authorized_operations and not described.error_code:
             described.authorized_operations = services.authorizer.authorized_operations(

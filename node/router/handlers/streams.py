@@ -25,6 +25,7 @@ from node.router.context import RequestContext, Services
 from node.router.coordinators import CREATE_TIMEOUT_MS
 from node.router.handlers.groups import member_error
 from node.router.handlers.topics import fresh_topic_id, may_create
+from node.router.pacing import in_turns
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.streams import (
     DescribedGroup,
@@ -136,10 +137,10 @@ async def handle_streams_group_describe(
         )
         if services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         else None
-        for group_id in request.group_ids
+        async for group_id in in_turns(request.group_ids)
     ]
     groups: list[DescribedGroup] = []
-    for group_id, reply in zip(request.group_ids, waiting, strict=True):
+    async for group_id, reply in in_turns(zip(request.group_ids, waiting, strict=True)):
         described = await _described(group_id, reply, context, services)
         if request.include_authorized_operations and not described.error_code:
             described.authorized_operations = services.authorizer.authorized_operations(

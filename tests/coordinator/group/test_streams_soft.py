@@ -1,5 +1,6 @@
 """What a coordinator knows of a streams group and no log holds."""
 
+from coordinator.group.streams_soft import OFFSETS_MAX
 from coordinator.group.streams_topology import StatusCode
 from protocol.messages.streams import TaskOffset
 from tests.support.streams_playbook import StreamsStage, Thread, settle_threads
@@ -41,3 +42,14 @@ def test_a_group_that_never_came_to_be_leaves_nothing() -> None:
     assert stage.streams_beat("m", plan=None, group="").error_code
     stage.streams_call("m", plan=None)
     assert not stage.shard.streams._soft
+
+
+def test_a_member_that_tells_too_much_is_not_listened_to_for_ever() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    told = [
+        TaskOffset(subtopology_id="1", partition=index, offset=7)
+        for index in range(OFFSETS_MAX + 1)
+    ]
+    stage.streams_call("m", 2, offsets=told)
+    assert stage.describe_streams().members[0].task_offsets == told[:OFFSETS_MAX]

@@ -21,6 +21,7 @@ from coordinator.share.requests import (
     Write,
 )
 from coordinator.share.settings import ShareStateSettings
+from coordinator.share.shard import WRITTEN_BATCHES_MAX
 from coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
 from protocol.errors import ErrorCode
 from protocol.types import ZERO_UUID
@@ -198,6 +199,14 @@ def test_batches_that_cannot_be_are_refused(batch: StateBatch) -> None:
     playbook = begun()
     assert playbook.write(batch) == ErrorCode.INVALID_REQUEST
     assert kinds(playbook) == "S"
+
+
+def test_more_batches_than_a_leader_can_have_are_refused() -> None:
+    playbook = begun()
+    batches = [acknowledged(2 * at, 2 * at) for at in range(WRITTEN_BATCHES_MAX + 1)]
+    assert playbook.write(*batches) == ErrorCode.INVALID_REQUEST
+    assert kinds(playbook) == "S"
+    assert playbook.write(*batches[1:]) == ErrorCode.NONE
 
 
 def test_numbers_that_cannot_be_are_refused() -> None:

@@ -143,3 +143,19 @@ def test_new_metadata_wakes_everyone() -> None:
         assert all(reply.result() is True for reply in parked)
 
     _run(scenario)
+
+
+def test_signal_wakes_whoever_waits_for_it_and_nobody_else_at_the_partition() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        mine = waits.park([(0, 1)], 60_000, _never, signals=["a", "b"])
+        other = waits.park([(0, 1)], 60_000, _never, signals=["c"])
+        plain = waits.park([(0, 1)], 60_000, _never)
+        waits.on_signal("b")
+        assert mine.result() is True
+        assert not other.is_done
+        assert not plain.is_done
+        waits.on_advanced(0, (1,))
+        assert other.result() is True
+        assert not waits._by_signal, "what nobody waits for is forgotten"
+
+    _run(scenario)

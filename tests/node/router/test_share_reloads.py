@@ -86,3 +86,12 @@ def test_what_is_led_elsewhere_is_not_forgotten_here(room: RouterRoom) -> None:
 def test_partitions_are_named_one_by_one() -> None:
     topic = bytes(16)
     assert places_of({topic: [2, 0]}) == [TopicPartition(topic, 2), TopicPartition(topic, 0)]
+
+
+def test_a_partition_that_is_not_there_is_led_by_nobody(room: RouterRoom) -> None:
+    circle = Circle(room)
+    here = place(room, "here")
+    for index in (-1, -(2**31), 2**31 - 1):
+        code = ShareReloads(circle, circle).here("g", [here._replace(partition=index)])
+        assert code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not circle.forgotten

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.router.share_sessions import ShareSession, ShareSessions, TopicPartition
+from node.router.share_sessions import PARTITIONS_MAX, ShareSession, ShareSessions, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
     FetchPartition,
@@ -119,3 +119,16 @@ def test_the_last_epoch_finds_the_session_whatever_the_count(sessions: ShareSess
 
 def test_places_are_named_by_topic_and_partition() -> None:
     assert TopicPartition(TOPIC, 3) == (TOPIC, 3)
+
+
+def test_the_partitions_of_a_session_are_limited(sessions: ShareSessions) -> None:
+    with pytest.raises(ApiError) as raised:
+        fetch(sessions, 0, *range(PARTITIONS_MAX + 1))
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+    assert not len(sessions)
+    session = fetch(sessions, 0, *range(PARTITIONS_MAX))
+    with pytest.raises(ApiError) as raised:
+        fetch(sessions, 1, PARTITIONS_MAX)
+    assert raised.value.code is ErrorCode.INVALID_REQUEST
+    assert fetch(sessions, 1, 0, 1) is session, "these it has already"
+    assert len(fetch(sessions, 0, PARTITIONS_MAX).partitions) == 1, "begun anew"

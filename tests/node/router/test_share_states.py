@@ -12,6 +12,7 @@ from node.router.share_states import ShareStates
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share_state import (
     ReadShareGroupStateRequest,
+    ReadShareGroupStateSummaryRequest,
     WriteShareGroupStateRequest,
 )
 from tests.support.share_room import GROUP, TOPIC, ShareRoom
@@ -164,3 +165,21 @@ def test_a_deleted_topic_is_forgotten(room: ShareRoom) -> None:
     room.restart_router()
     room.loop.run_until_complete(asyncio.sleep(0.05))
     assert not any(len(shard.states) for shard in room.shards())
+
+
+def test_a_partition_that_is_not_there_is_not_waited_for(
+    room: ShareRoom, states: ShareStates
+) -> None:
+    reply = states.read(GROUP, room.topic_id, 99, 0)
+    room.turn_loop(0.2)
+    assert reply.is_done
+    assert refusal(room, reply) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_partition_that_is_named_often_is_asked_for_once(room: ShareRoom) -> None:
+    name = room.topic_id, 0
+    room.result(room.there.summaries(GROUP, [name] * 5))
+    [request] = room.passage.asked
+    assert isinstance(request, ReadShareGroupStateSummaryRequest)
+    [topic] = request.topics
+    assert len(topic.partitions) == 1

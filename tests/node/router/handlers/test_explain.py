@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -187,3 +188,19 @@ def test_groups_that_one_may_not_see_are_not_shown(groups: GroupRoom) -> None:
     groups.deny(Operation.DESCRIBE, ResourceType.GROUP, "g")
     assert [group.error_code for group in ask(groups, "g").groups] == [30]
     assert [group.group_id for group in ask(groups).groups] == ["h"]
+
+
+def test_very_many_topics_are_explained_in_turns(room: RouterRoom) -> None:
+    names = [f"t{index}" for index in range(2_000)]
+    request = ExplainTopicRequest(topics=[ExplainTopicRequestTopic(name=name) for name in names])
+    with closing(asyncio.new_event_loop()) as loop:
+        answer = room.call_in_turns(handle_explain_topic, request, loop)
+    assert [topic.name for topic in answer.topics] == names
+
+
+def test_very_many_partitions_are_explained_once_each_and_in_turns(room: RouterRoom) -> None:
+    asked = ExplainTopicRequestTopic(name="t", partitions=[0, 0, *range(2_000)])
+    with closing(asyncio.new_event_loop()) as loop:
+        request = ExplainTopicRequest(topics=[asked])
+        [topic] = room.call_in_turns(handle_explain_topic, request, loop).topics
+    assert [partition.partition_index for partition in topic.partitions] == list(range(2_000))

@@ -1,6 +1,8 @@
 """DescribeLag as the command line sees it."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -115,7 +117,9 @@ def test_who_asks_for_very_many_partitions_is_told_less_exactly(room: RouterRoom
     room.append("t", *(batch_of(2, size=20) for _ in range(20)))
     partition = DescribeLagRequestPartition(partition_index=0, committed_offset=1)
     topic = DescribeLagRequestTopic(name="t", partitions=[partition] * 2_000)
-    [answer] = room.call(handle_describe_lag, DescribeLagRequest(topics=[topic])).topics
+    with closing(asyncio.new_event_loop()) as loop:
+        request = DescribeLagRequest(topics=[topic])
+        [answer] = room.call_in_turns(handle_describe_lag, request, loop).topics
     exact = lag(room, 1)
     assert not exact.is_estimate
     for told in answer.partitions:

@@ -9,6 +9,7 @@ from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.group_offsets import handle_offset_commit
 from node.router.handlers.groups import handle_find_coordinator
 from node.router.handlers.rewinding import (
+    ALL_PARTITIONS,
     AT_OFFSET,
     AT_TIME,
     BY_DURATION,
@@ -231,3 +232,13 @@ def test_rewinding_needs_the_rights_that_committing_needs(room: GroupRoom) -> No
     assert describe(room).snapshots[0].topics == []
     room.deny(Operation.DESCRIBE, GROUP, "g")
     assert describe(room).error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def test_a_request_for_too_many_partitions_is_refused_before_logs_are_asked(
+    room: GroupRoom,
+) -> None:
+    every = RewindGroupRequestPartition(partition_index=ALL_PARTITIONS)
+    topic = RewindGroupRequestTopic(name="t", partitions=[every] * 10_000)
+    response = room.call(handle_rewind_group, RewindGroupRequest(group_id="g", topics=[topic]))
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert response.error_message == "At most 2000 partitions can be rewound at once."

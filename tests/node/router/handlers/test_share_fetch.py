@@ -426,3 +426,16 @@ def test_a_rejected_record_comes_to_nobody(room: ShareFetchRoom) -> None:
     member.fetch(0)
     assert member.fate(batch(0, 1, REJECT, RELEASE)).error_code == ErrorCode.NONE
     assert ranges(member.fetch()[0]) == [(1, 1, 2)]
+
+
+def test_a_group_that_nobody_has_begun_does_not_wake_those_of_others(room: ShareFetchRoom) -> None:
+    member = room.member("a")
+    waiting = member.begin_fetch(0, max_wait_ms=3_000)
+    room.turn_loop(0.05)
+    [parked] = room.services.fetch_waits._parked
+    # Its state is asked for again and again meanwhile.
+    stranger = room.member("b", connection=2, group="of nobody")
+    assert not stranger.respond(0, max_wait_ms=250).responses
+    assert list(room.services.fetch_waits._parked) == [parked]
+    room.append(TOPIC, batch_of(1))
+    assert member.end_fetch(waiting).responses
