@@ -6,7 +6,7 @@ means to a client and what it means when an application does not poll look alike
 then both are named. Called by group_explain.py, topic_explain.py and group_lag.py.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -217,6 +217,18 @@ def _of_frequency(group: ExplainedGroup, now_ms: int) -> Iterator[tuple[str, str
         f" {lately[-1].reason}.",
         advice,
     )
+
+
+def about_topics(missing: Iterable[str]) -> list[Finding]:
+    """What is to be said of topics that a group subscribes to and nobody can see."""
+    return [
+        Finding(
+            about=topic,
+            what=f"The group subscribes to {topic}, and there is no such topic to be seen.",
+            advice="Create it, or look at how its name is written.",
+        )
+        for topic in missing
+    ]
 
 
 # -- partitions -----------------------------------------------------------------------------------

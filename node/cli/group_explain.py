@@ -17,6 +17,7 @@ from node.cli.findings import (
     about_group,
     about_partition,
     about_reading,
+    about_topics,
     duration_text,
 )
 from node.cli.group_facts import Facts, Group
@@ -54,13 +55,15 @@ def findings_of(session: Session, facts: Facts, group: Group) -> list[Finding]:
         for index in topic.partitions
     }
     places = owned | set(group.commits())
+    facts.look_up(group.topics())
+    there = {topic for topic, _ in facts.partitions}
     if group.told.group_type == SHARE:
         # Its members may be given records of any partition that they subscribe to.
-        facts.look_up(group.topics())
         places |= set(facts.partitions)
     views = views_of(session, facts, places, group.now_ms)
     return [
         *about_group(group.told, group.now_ms),
+        *about_topics(topic for topic in group.told.topics if topic not in there),
         *(finding for view in views.values() for finding in about_partition(view)),
         *about_reading(group.told, views, group.now_ms),
     ]

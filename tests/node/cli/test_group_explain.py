@@ -146,6 +146,22 @@ def test_a_transaction_that_holds_up_a_reader_is_named(
     assert not has_finding(kafka, group_name, "transaction")
 
 
+def test_a_topic_that_is_not_there_is_named(
+    kafka: Run, topic: str, group_name: str, bootstrap: str
+) -> None:
+    consumer = consumer_of(bootstrap, group_name, "consumer")
+    consumer.subscribe([topic, f"{topic}-misspelt"])
+
+    def is_found() -> bool:
+        consumer.poll(0.05)
+        ran = kafka("group", "explain", group_name)
+        return f"subscribes to {topic}-misspelt, and there is no such topic" in ran.stdout
+
+    wait_until(is_found)
+    assert f"subscribes to {topic}," not in kafka("group", "explain", group_name).stdout
+    consumer.close()
+
+
 def test_a_group_at_rest_has_nothing_to_explain(
     kafka: Run, topic: str, group_name: str, bootstrap: str
 ) -> None:
