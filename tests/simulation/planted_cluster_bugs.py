@@ -226,7 +226,7 @@ PLANTED: dict[str, PlantedBug] = {
         "registration",
         property(lambda node: node.image.brokers.get(node.own_id)),
         POWER,
-        "without|none of|differ at|not whole",
+        "without|none of|differ at|not whole|cuts .* committed",
     ),
     "who lost power is taken for whole": PlantedBug(
         Controller, "handle", _takes_every_log_for_whole, POWER, "without|none of"
@@ -282,10 +282,10 @@ PLANTED: dict[str, PlantedBug] = {
     ),
     # Ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(
-        ShardRuntime, "load", _takes_its_log_for_committed, GROUPS, "offset|belongs to|owns", 15
+        ShardRuntime, "load", _takes_its_log_for_committed, GROUPS, "offset|belongs to|owns", 80
     ),
     "a reign without records covers others' records": PlantedBug(
-        LeaderEpochs, "drop_if_empty", lambda *_: None, CUTS, "cuts .* committed", 30
+        LeaderEpochs, "drop_if_empty", lambda *_: None, CUTS, "cuts .* committed", 0
     ),
     "markers are written before the decision is committed": PlantedBug(
         ShardRuntime, "_apply", _sends_before_the_commit, TRANSACTIONS, _TORN, 6

@@ -171,6 +171,8 @@ class _Nobody:
 
     def on_advanced(self, _store: int, _numbers: object) -> None: ...
 
+    def on_signal(self, _signal: object) -> None: ...
+
     def has_any(self, _group_id: str) -> bool:
         return True
 

@@ -14,7 +14,7 @@ from tests.simulation.planted_cluster_bugs import (
 from tests.simulation.planted_group_bugs import PLANTED_IN_GROUPS
 from tests.simulation.simulation import SimulationFailure
 
-_SEEDS_MAX = 40
+_SEEDS_MAX = 120
 ALL = PLANTED | planted_share_bugs.PLANTED | PLANTED_IN_GROUPS
 
 
