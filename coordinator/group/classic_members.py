@@ -30,12 +30,11 @@ from coordinator.group.consumer_records import (
 from coordinator.group.heartbeats import (
     Found,
     advance,
-    check_instance,
     check_room,
     refresh,
     take_over,
-    unknown_member,
 )
+from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.migration import assignment_bytes, by_id
 from coordinator.group.roster import Protocols, protocols_of, rebalance_timeout_of
 from coordinator.outcome import Command
@@ -147,7 +146,7 @@ def _member(
     check_instance(group, member_id, instance_id)
     member = group.member(member_id)
     if member is None or member.classic is None:
-        raise unknown_member(group, member_id)
+        raise unknown_member(group.group_id, member_id)
     return member, member.classic
 
 
@@ -217,5 +216,5 @@ def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> str:
         member_id = group.static_member_id(identity.group_instance_id) or ""
     check_instance(group, member_id, identity.group_instance_id)
     if group.member(member_id) is None:
-        raise unknown_member(group, member_id)
+        raise unknown_member(group.group_id, member_id)
     return member_id

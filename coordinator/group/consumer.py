@@ -121,8 +121,6 @@ class ConsumerGroup:
                 _count(self._uses, known.topic_regex, step)
             if known.classic is not None:
                 _count(self._counts, "classic", step)
-            if known.rack_id is not None:
-                _count(self._counts, "rack", step)
         instance_id = None if old is None else old.instance_id
         # Whoever has taken the place of an old static member keeps it.
         if instance_id is not None and self._static.get(instance_id) == member_id:
@@ -209,11 +207,6 @@ class ConsumerGroup:
         """How many members speak the classic protocol."""
         return self._counts.get("classic") or 0
 
-    @property
-    def knows_racks(self) -> bool:
-        """Whether a member has told its rack."""
-        return bool(self._counts.get("rack"))
-
     def topic_names(self) -> set[str]:
         """Every topic that a member subscribes to, by name or expression, whether it exists."""
         names = {name for name, _ in self._names.items()}
@@ -240,10 +233,6 @@ class ConsumerGroup:
         """What an expression stands for."""
         return self._regexes.get(regex)
 
-    def uses_of(self, regex: str) -> int:
-        """How many members subscribe by that expression."""
-        return self._uses.get(regex) or 0
-
     # -- questions about members ------------------------------------------------------------------
 
     @property
@@ -266,10 +255,6 @@ class ConsumerGroup:
     def current(self, member_id: str) -> CurrentAssignment:
         """What the member may own; nothing, at epoch 0, if it has just come."""
         return self._currents.get(member_id) or NEW_MEMBER
-
-    def has_current(self, member_id: str) -> bool:
-        """Whether anything is stored of what the member owns."""
-        return member_id in self._currents
 
     def target(self, member_id: str) -> Partitions:
         """What the member shall own."""

@@ -15,7 +15,7 @@ where they were, each with a whole session. Timers by kind, and what comes of th
 Called by `shard`, which owns the groups of the other kind and hands over what this one becomes.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final, get_args
 
@@ -42,15 +42,16 @@ from coordinator.group.consumer_records import (
     GroupEpochStored,
     MemberState,
 )
-from coordinator.group.endings import drop_ended
 from coordinator.group.events import REASON_NOT_PROVIDED
 from coordinator.group.family import FamilyHandler
+from coordinator.group.group_table import GroupTable
+from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.leaving import SEVERAL_MEMBERS_SINCE
 from coordinator.group.migration import downgraded, may_upgrade, tombstones, upgraded
 from coordinator.group.records import GroupRecord, GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.outcome import Command, TimerKey
-from coordinator.timeline import Timeline, TimelineTable
+from coordinator.timeline import Timeline
 from protocol.embedded import CONSUMER_PROTOCOL_TYPE
 from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.messages.group_offsets import OffsetCommitRequest
@@ -75,7 +76,6 @@ from protocol.messages.groups import (
 from protocol.types import Uuid
 
 GROUP_TYPE_CONSUMER: Final = "consumer"
-_MEMBERS: Final = "members"
 _CONSUMER_COMMITS_SINCE: Final = 9
 _CLASSIC_MEMBER: Final = 0
 _CONSUMER_MEMBER: Final = 1
@@ -83,7 +83,7 @@ _CONSUMER_MEMBER: Final = 1
 Adopt = Callable[[ClassicGroup], None]
 
 
-class ConsumerGroups:
+class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
     """See the module's docstring. `adopt` takes the classic group that a group has become.
 
     A Family, but that heartbeats, joins and the like go through the shard: these groups may change
@@ -106,13 +106,9 @@ class ConsumerGroups:
     handlers: Mapping[type, FamilyHandler] = MappingProxyType({})
 
     def __init__(self, timeline: Timeline, adopt: Adopt) -> None:
-        self._timeline = timeline
+        super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self.events = ConsumerEvents()
-        self._groups: dict[str, ConsumerGroup] = {}
-        # Groups that are no more, whose objects are kept until that is committed.
-        self._ended: dict[str, None] = {}
-        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
 
@@ -120,16 +116,7 @@ class ConsumerGroups:
 
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Change the group that the record is about."""
-        group = self._groups.get(record.group_id)
-        if group is None:
-            group = self._groups[record.group_id] = ConsumerGroup(record.group_id, self._timeline)
-        before = group.member_count
-        group.replay(record)
-        if group.member_count != before:
-            self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
-        if not group.exists:
-            self._ended[record.group_id] = None
-        drop_ended(self._groups, self._ended)
+        self._change(record)
         if type(record) is GroupEpochStored and record.epoch is None:
             self.events.forget(record.group_id)
 
@@ -145,7 +132,7 @@ class ConsumerGroups:
             if group is not None:
                 self._arm(group, step)
             else:
-                self._ended[group_id] = None
+                self._look_at_end(group_id)
 
     def _arm(self, group: ConsumerGroup, step: ConsumerStep) -> None:
         for member_id, member in group.members():
@@ -158,31 +145,6 @@ class ConsumerGroups:
             step.set_timer(assignment_key(group.group_id), step.now_ms)
 
     # -- finding groups ---------------------------------------------------------------------------
-
-    def get(self, group_id: str) -> ConsumerGroup | None:
-        """The group of that id, if it exists."""
-        group = self._groups.get(group_id)
-        return group if group is not None and group.exists else None
-
-    def __contains__(self, group_id: object) -> bool:
-        group = self._groups.get(group_id)  # type: ignore[call-overload]  # whatever it is
-        return group is not None and group.exists
-
-    def __iter__(self) -> Iterator[ConsumerGroup]:
-        return (group for group in self._groups.values() if group.exists)
-
-    @property
-    def member_count(self) -> int:
-        """How many members send heartbeats here."""
-        return self._counts.get(_MEMBERS) or 0
-
-    def group_ids(self) -> Iterator[str]:
-        """See Family."""
-        return (group.group_id for group in self)
-
-    def is_empty(self, group_id: str) -> bool:
-        """See Family."""
-        return self._groups[group_id].is_empty
 
     def topic_names(self, group_id: str) -> frozenset[str]:
         """See Family."""
@@ -251,9 +213,9 @@ class ConsumerGroups:
             response = heartbeats.beat(group, command, request, member_id, step)
         else:
             if beat.instance_id is not None:
-                heartbeats.check_instance(group, beat.member_id, beat.instance_id)
+                check_instance(group, beat.member_id, beat.instance_id)
             if group.member(beat.member_id) is None:
-                raise heartbeats.unknown_member(group, beat.member_id)
+                raise unknown_member(group.group_id, beat.member_id)
             if beat.member_epoch == heartbeats.LEAVE:
                 self.remove(group, [beat.member_id], step)
                 response = ConsumerGroupHeartbeatResponse(

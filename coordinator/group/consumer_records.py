@@ -50,7 +50,6 @@ PartitionEpochs: TypeAlias = Mapping[Uuid, Mapping[int, int]]
 """Partitions by topic, each with the member's epoch when it was given to it."""
 
 NO_PARTITIONS: Final[Partitions] = {}
-NO_PARTITION_EPOCHS: Final[PartitionEpochs] = {}
 UNKNOWN_EPOCH: Final = -1
 """Of a partition whose record does not tell since when: older releases wrote no such thing."""
 

@@ -57,6 +57,7 @@ from coordinator.group.consumer_records import (
     Partitions,
     TargetStored,
 )
+from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.reconciliation import MustBeFenced, reconcile
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.requests import Heartbeat
@@ -277,42 +278,15 @@ def _find(
             )
         taken_over = CurrentAssignment(0, 0, current.state, current.assigned, {})
         return Found(member_id, held, taken_over, holder)
-    check_instance(group, member_id, instance_id, is_join=is_join)
+    check_instance(group, member_id, None if is_join else instance_id)
     member = group.member(member_id)
     if member is None:
         if not is_join:
-            raise unknown_member(group, member_id)
+            raise unknown_member(group.group_id, member_id)
         check_room(group, step.settings.consumer_size_max)
     current = group.current(member_id)
     _check_epoch(request.member_epoch, current, owned)
     return Found(member_id, member, current)
-
-
-def check_instance(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, *, is_join: bool = False
-) -> None:
-    """Whether the instance id, if there is one, is the member's; else ApiError."""
-    if instance_id is None or is_join:
-        return
-    holder = group.static_member_id(instance_id)
-    if holder is None:
-        raise ApiError(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown to the group."
-        )
-    if holder != member_id:
-        raise ApiError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member"
-            f" {holder}.",
-        )
-
-
-def unknown_member(group: ConsumerGroup, member_id: str) -> ApiError:
-    """Nobody of that id is in the group."""
-    return ApiError(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Member {member_id} is not a member of group {group.group_id}.",
-    )
 
 
 def _fenced(why: str) -> ApiError:

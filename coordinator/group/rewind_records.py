@@ -158,15 +158,3 @@ def _read(value: bytes, kind: type[T]) -> T:
 def key_of(move: Move) -> tuple[str, int]:
     """The partition of a move, as tables of offsets have it."""
     return move.topic, move.partition
-
-
-def reversed_move(move: Move) -> Move:
-    """The way back."""
-    return Move(
-        move.topic,
-        move.topic_id,
-        move.partition,
-        move.previous,
-        move.previous_leader_epoch,
-        move.previous_metadata,
-    )

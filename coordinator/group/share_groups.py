@@ -17,15 +17,16 @@ group of which states are deleted stays until they are: then it goes with all th
 Called by `shard`, as one of its families.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, get_args
 
 from coordinator.group import partition_states as changes
 from coordinator.group.answers import deleted_group
 from coordinator.group.assigning import ConsumerStep
-from coordinator.group.endings import drop_ended
 from coordinator.group.family import FamilyHandler, Occupant
+from coordinator.group.group_table import GroupTable
 from coordinator.group.heartbeats import JOIN, LEAVE
+from coordinator.group.known_members import unknown_member
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import DeleteGroup, FollowTopics
 from coordinator.group.share import ShareGroup
@@ -42,7 +43,7 @@ from coordinator.group.share_assigning import (
     start_epoch,
     store_states,
 )
-from coordinator.group.share_heartbeats import beat, check, refresh, remove, unknown_member
+from coordinator.group.share_heartbeats import beat, check, refresh, remove
 from coordinator.group.share_offsets import Alteration, Deletion, altered, deleted
 from coordinator.group.share_records import (
     PartitionStatesStored,
@@ -62,7 +63,7 @@ from coordinator.group.share_requests import (
     StatesInitialized,
 )
 from coordinator.outcome import NO_REQUEST, Command, TimerKey
-from coordinator.timeline import Timeline, TimelineTable
+from coordinator.timeline import Timeline
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import DeletableGroupResult, ListedGroup
@@ -79,7 +80,6 @@ from protocol.types import Uuid
 GROUP_TYPE_SHARE: Final = "share"
 STATES_AGAIN_MS: Final = 1_000
 """After this, states that could not be made or deleted are asked for again."""
-_MEMBERS: Final = "members"
 
 
 def states_key(group_id: str) -> TimerKey:
@@ -90,7 +90,7 @@ def states_key(group_id: str) -> TimerKey:
 _Waiting = Callable[[Outcomes, ConsumerStep], None]
 
 
-class ShareGroups:
+class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
     """See the module's docstring. A Family; `occupant` tells what kind of group has an id."""
 
     group_type = GROUP_TYPE_SHARE
@@ -99,12 +99,8 @@ class ShareGroups:
     timer_kinds = frozenset({"share-session", "share-assignment", "share-states"})
 
     def __init__(self, timeline: Timeline, occupant: Occupant) -> None:
-        self._timeline = timeline
+        super().__init__(timeline, ShareGroup)
         self._occupant = occupant
-        self._groups: dict[str, ShareGroup] = {}
-        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
-        # Groups that are no more, whose objects are kept until that is committed.
-        self._ended: dict[str, None] = {}
         # Soft: requests that wait until states have been made or deleted, with their groups.
         self._waiting: dict[int, tuple[str, _Waiting]] = {}
         # Soft: partitions whose states could not be made, by group, until they are asked for again.
@@ -123,16 +119,7 @@ class ShareGroups:
 
     def replay(self, record: ShareGroupRecord) -> None:
         """Change the group that the record is about."""
-        group = self._groups.get(record.group_id)
-        if group is None:
-            group = self._groups[record.group_id] = ShareGroup(record.group_id, self._timeline)
-        before = group.member_count
-        group.replay(record)
-        if group.member_count != before:
-            self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
-        if not group.exists:
-            self._ended[record.group_id] = None
-        drop_ended(self._groups, self._ended)
+        self._change(record)
 
     def on_loaded(self, step: ConsumerStep) -> None:
         """Every member gets a whole session; states that are on the way are asked for again."""
@@ -154,7 +141,7 @@ class ShareGroups:
             if group is not None:
                 self._arm(group, step)
             else:
-                self._ended[group_id] = None
+                self._look_at_end(group_id)
 
     def _arm(self, group: ShareGroup, step: ConsumerStep) -> None:
         for member_id, _ in group.members():
@@ -163,31 +150,6 @@ class ShareGroups:
             step.set_timer(assignment_key(group.group_id), step.now_ms)
 
     # -- finding groups ---------------------------------------------------------------------------
-
-    def get(self, group_id: str) -> ShareGroup | None:
-        """The group of that id, if it exists."""
-        group = self._groups.get(group_id)
-        return group if group is not None and group.exists else None
-
-    def __contains__(self, group_id: object) -> bool:
-        group = self._groups.get(group_id)  # type: ignore[call-overload]  # whatever it is
-        return group is not None and group.exists
-
-    def __iter__(self) -> Iterator[ShareGroup]:
-        return (group for group in self._groups.values() if group.exists)
-
-    @property
-    def member_count(self) -> int:
-        """How many members send heartbeats here."""
-        return self._counts.get(_MEMBERS) or 0
-
-    def group_ids(self) -> Iterator[str]:
-        """See Family."""
-        return (group.group_id for group in self)
-
-    def is_empty(self, group_id: str) -> bool:
-        """See Family."""
-        return self._groups[group_id].is_empty
 
     def topic_names(self, group_id: str) -> frozenset[str]:
         """See Family."""
@@ -252,7 +214,7 @@ class ShareGroups:
         if request.member_epoch != LEAVE:
             return beat(group, command, request, step)
         if group.member(member_id) is None:
-            raise unknown_member(group, member_id)
+            raise unknown_member(group.group_id, member_id)
         remove(group, [member_id], step)
         return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE)
 

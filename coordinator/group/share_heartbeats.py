@@ -24,6 +24,7 @@ from collections.abc import Collection
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.consumer_records import Partitions
 from coordinator.group.heartbeats import JOIN, LEAVE, fair_interval
+from coordinator.group.known_members import unknown_member
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.share import ShareGroup
 from coordinator.group.share_assigning import (
@@ -140,14 +141,6 @@ def refresh(group: ShareGroup, member_id: str, step: ConsumerStep) -> None:
     step.set_timer(session_key(group.group_id, member_id), step.now_ms + timeout_ms)
 
 
-def unknown_member(group: ShareGroup, member_id: str) -> ApiError:
-    """Nobody of that id is in the group."""
-    return ApiError(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Member {member_id} is not a member of group {group.group_id}.",
-    )
-
-
 def _check_newcomer(group: ShareGroup, request: ShareGroupHeartbeatRequest, size_max: int) -> None:
     if group.member_count >= size_max:
         raise ApiError(
@@ -155,7 +148,7 @@ def _check_newcomer(group: ShareGroup, request: ShareGroupHeartbeatRequest, size
             f"The share group has reached its maximum capacity of {size_max} members.",
         )
     if request.member_epoch != JOIN:
-        raise unknown_member(group, request.member_id)
+        raise unknown_member(group.group_id, request.member_id)
 
 
 def _check_epoch(epoch: int, current: ShareAssignment) -> None:

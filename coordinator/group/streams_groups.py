@@ -12,15 +12,16 @@ where they were, each with a whole session. What only passes through is in `stre
 Called by `shard`.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, get_args
 
 from coordinator.group import streams_heartbeats as heartbeats
 from coordinator.group.assigning import CATALOG_AGAIN_MS, ConsumerStep
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.endings import drop_ended
 from coordinator.group.family import FamilyHandler, Occupant
+from coordinator.group.group_table import GroupTable
 from coordinator.group.heartbeats import JOIN, LEAVE
+from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
 from coordinator.group.streams import StreamsGroup
@@ -49,7 +50,7 @@ from coordinator.group.streams_soft import OFFSET_INTERVAL_MS, SoftState
 from coordinator.group.streams_topology import Configured, check_description, topic_names
 from coordinator.group.streams_warmups import ACCEPTABLE_LAG
 from coordinator.outcome import Command, TimerKey
-from coordinator.timeline import Timeline, TimelineTable
+from coordinator.timeline import Timeline
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import ListedGroup
@@ -65,10 +66,9 @@ GROUP_TYPE_STREAMS: Final = "streams"
 PROTOCOL_TYPE_STREAMS: Final = "streams"
 _COMMITS_SINCE: Final = 9
 _DESCRIPTIONS_SINCE: Final = 1
-_MEMBERS: Final = "members"
 
 
-class StreamsGroups:
+class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
     """See the module's docstring. A Family; an Empty classic group may become one of these."""
 
     group_type = GROUP_TYPE_STREAMS
@@ -77,14 +77,10 @@ class StreamsGroups:
     timer_kinds = frozenset({"streams-assignment", "streams-revocation", "streams-session"})
 
     def __init__(self, timeline: Timeline, occupant: Occupant, classic: ClassicGroups) -> None:
-        self._timeline = timeline
+        super().__init__(timeline, StreamsGroup)
         self._occupant = occupant
         self._classic = classic
-        self._groups: dict[str, StreamsGroup] = {}
-        # Groups that are no more, whose objects are kept until that is committed.
-        self._ended: dict[str, None] = {}
         self._soft: dict[str, SoftState] = {}
-        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
         self.handlers: Mapping[type, FamilyHandler] = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
             DescribeStreamsGroup: self._describe,
@@ -95,16 +91,7 @@ class StreamsGroups:
 
     def replay(self, record: StreamsGroupRecord) -> None:
         """See Family."""
-        group = self._groups.get(record.group_id)
-        if group is None:
-            group = self._groups[record.group_id] = StreamsGroup(record.group_id, self._timeline)
-        before = group.member_count
-        group.replay(record)
-        if group.member_count != before:
-            self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
-        if not group.exists:
-            self._ended[record.group_id] = None
-        for group_id in drop_ended(self._groups, self._ended):
+        for group_id in self._change(record):
             self._soft.pop(group_id, None)
 
     def on_loaded(self, step: ConsumerStep) -> None:
@@ -120,7 +107,7 @@ class StreamsGroups:
                 self._arm(group, step)
             else:
                 self._soft.pop(group_id, None)
-                self._ended[group_id] = None
+                self._look_at_end(group_id)
 
     @staticmethod
     def _arm(group: StreamsGroup, step: ConsumerStep) -> None:
@@ -133,27 +120,6 @@ class StreamsGroups:
             step.set_timer(assignment_key(group.group_id), step.now_ms)
 
     # -- finding groups ---------------------------------------------------------------------------
-
-    def get(self, group_id: str) -> StreamsGroup | None:
-        """The group of that id, if it exists."""
-        group = self._groups.get(group_id)
-        return group if group is not None and group.exists else None
-
-    def __contains__(self, group_id: object) -> bool:
-        return isinstance(group_id, str) and self.get(group_id) is not None
-
-    def group_ids(self) -> Iterator[str]:
-        """See Family."""
-        return (group_id for group_id, group in self._groups.items() if group.exists)
-
-    @property
-    def member_count(self) -> int:
-        """How many members send heartbeats here."""
-        return self._counts.get(_MEMBERS) or 0
-
-    def is_empty(self, group_id: str) -> bool:
-        """See Family."""
-        return self._groups[group_id].is_empty
 
     def topic_names(self, group_id: str) -> frozenset[str]:
         """See Family: the topics that its tasks read."""
@@ -259,9 +225,9 @@ class StreamsGroups:
         if group is None:
             raise self._no_group(request.group_id)
         member_id = request.member_id
-        heartbeats.check_instance(group, member_id, request.instance_id)
+        check_instance(group, member_id, request.instance_id)
         if group.member(member_id) is None:
-            raise heartbeats.unknown_member(group, member_id)
+            raise unknown_member(group.group_id, member_id)
         if request.shutdown_application:
             self._soft.setdefault(group.group_id, SoftState()).ask_to_shut_down(member_id)
         if request.member_epoch == LEAVE:
@@ -416,7 +382,7 @@ class StreamsGroups:
         if group is None:
             raise self._no_group(group_id)
         if group.member(request.member_id) is None:
-            raise heartbeats.unknown_member(group, request.member_id)
+            raise unknown_member(group.group_id, request.member_id)
         epoch = -1 if group.topology is None else group.topology.epoch
         if request.topology_epoch != epoch:
             raise ApiError(

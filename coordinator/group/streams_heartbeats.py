@@ -41,6 +41,7 @@ from coordinator.group.heartbeats import (
     INTERVAL_MS_MIN_RECONCILING,
     JOIN,
 )
+from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.reconciliation import MustBeFenced
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.streams import StreamsGroup, StreamsGroupState, tasks_by_role, tasks_of
@@ -254,7 +255,7 @@ def _find(
         check_instance(group, member_id, instance_id)
     if member is None:
         if not is_join:
-            raise unknown_member(group, member_id)
+            raise unknown_member(group.group_id, member_id)
         if group.member_count >= step.settings.streams_of(group.group_id).size_max:
             raise ApiError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -264,31 +265,6 @@ def _find(
     current = group.current(member_id)
     _check_epoch(request.member_epoch, current, owned)
     return Found(member_id, member, current)
-
-
-def check_instance(group: StreamsGroup, member_id: str, instance_id: str | None) -> None:
-    """Whether the instance id, if there is one, is the member's; else ApiError."""
-    if instance_id is None:
-        return
-    holder = group.static_member_id(instance_id)
-    if holder is None:
-        raise ApiError(
-            ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown to the group."
-        )
-    if holder != member_id:
-        raise ApiError(
-            ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member"
-            f" {holder}.",
-        )
-
-
-def unknown_member(group: StreamsGroup, member_id: str) -> ApiError:
-    """Nobody of that id is in the group."""
-    return ApiError(
-        ErrorCode.UNKNOWN_MEMBER_ID,
-        f"Member {member_id} is not a member of group {group.group_id}.",
-    )
 
 
 def _fenced(why: str) -> ApiError:

@@ -1,7 +1,6 @@
 """Share groups (KIP-932) on the wire: APIs 76, 77, 90 to 92, and groups of other kinds beside them;
 Kafka's own kafka-share-groups, where it is there."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,10 +56,10 @@ from protocol.messages.share import (
 from tests.conformance.dialogue import Cluster, append, unique
 from tests.conformance.members import subscription, wait_for_coordinator
 from tests.support.java import run_java_tool, why_no_java_tools
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 DEADLINE_S = 30.0
-PAUSE_S = 0.05
 SHARE_GROUPS = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
 needs_java = pytest.mark.skipif(
     bool(why_no_java_tools()), reason=why_no_java_tools() or "Java is there"
@@ -95,19 +94,22 @@ def beat(
 
 def joined(wire: WireClient, group: str, *topics: str, count: int, member: str = "m") -> int:
     """Join, and beat until that many partitions are assigned; returns the member's epoch."""
-    response = beat(wire, group, 0, *topics, member=member)
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        assert response.error_code == ErrorCode.NONE, response
+    newest = beat(wire, group, 0, *topics, member=member)
+
+    def is_given(response: ShareGroupHeartbeatResponse) -> bool:
         assigned = response.assignment
-        if assigned is not None:
-            found = sum(len(topic.partitions) for topic in assigned.topic_partitions)
-            if found == count:
-                return response.member_epoch
-        assert time.monotonic() < deadline, "not assigned in time"
-        # Members come back after an interval; there is no event to wait for.
-        time.sleep(PAUSE_S)
-        response = beat(wire, group, response.member_epoch, member=member)
+        found = [] if assigned is None else assigned.topic_partitions
+        return sum(len(topic.partitions) for topic in found) == count
+
+    def is_settled() -> bool:
+        nonlocal newest
+        if newest.error_code == ErrorCode.NONE and not is_given(newest):
+            newest = beat(wire, group, newest.member_epoch, member=member)
+        return newest.error_code != ErrorCode.NONE or is_given(newest)
+
+    wait_until(is_settled, timeout_s=DEADLINE_S, what="the partitions are assigned")
+    assert newest.error_code == ErrorCode.NONE, newest
+    return newest.member_epoch
 
 
 def leave(wire: WireClient, group: str, member: str = "m") -> None:

@@ -40,7 +40,6 @@ TOPIC = "orders"
 GROUP = "packers"
 PARTITIONS = 6
 WAIT_S = 60.0
-PAUSE_S = 0.02
 MOVING = (
     ErrorCode.NOT_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -64,19 +63,18 @@ class Member:
             member_epoch=self.epoch,
             subscribed_topic_names=[TOPIC] if self.epoch == 0 else None,
         )
-        started = time.monotonic()
-        while True:
-            assert time.monotonic() < started + WAIT_S, f"{self.name} is not answered"
+
+        def ask() -> ShareGroupHeartbeatResponse | None:
             try:
                 with WireClient(self._node.bootstrap_servers) as wire:
                     wire.ask(FindCoordinatorRequest(key=GROUP), 3, FindCoordinatorResponse)
                     response = wire.ask(request, 1, ShareGroupHeartbeatResponse)
             except (OSError, ClosedByPeer):
-                time.sleep(PAUSE_S)
-                continue
-            if response.error_code not in MOVING:
-                break
-            time.sleep(PAUSE_S)
+                return None
+            return None if response.error_code in MOVING else response
+
+        response = wait_until(ask, timeout_s=WAIT_S, what=f"{self.name} is answered")
+        assert response is not None
         # Above all not UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH.
         assert response.error_code == ErrorCode.NONE, (self.name, response)
         self.epoch = response.member_epoch
@@ -91,15 +89,26 @@ class Member:
 def settle(members: list[Member]) -> float:
     """Let them beat until all partitions are read, equally; how long that took."""
     started = time.monotonic()
-    while True:
+    error: AssertionError | None = None
+
+    def is_settled() -> bool:
+        nonlocal error
         sizes = [len(member.owned) for member in members]
         read = set().union(*(member.owned for member in members))
         if len(read) == PARTITIONS == sum(sizes) and max(sizes) - min(sizes) <= 1:
-            return time.monotonic() - started
-        assert time.monotonic() < started + WAIT_S, [member.owned for member in members]
-        for member in members:
-            member.beat()
-        time.sleep(PAUSE_S)
+            return True
+        try:
+            for member in members:
+                member.beat()
+        except AssertionError as refused:
+            # wait_until takes it for "not yet".
+            error = refused
+        return error is not None
+
+    wait_until(is_settled, timeout_s=WAIT_S, what="all partitions are read, equally")
+    if error is not None:
+        raise error
+    return time.monotonic() - started
 
 
 def states(node: EmbeddedBroker) -> dict[int, int]:
