@@ -203,9 +203,7 @@ class GroupLag:
     ) -> None:
         waiting: list[tuple[list[_Position], Reply[object]]] = []
         for leader, positions in by_leader.items():
-            asked = _by_topic(positions)
-            request = _request(asked)
-            in_order = [position for of_topic in asked.values() for position in of_topic]
+            request, in_order = await _request(positions, pace)
             if leader != self._services.node_id:
                 waiting.append((in_order, self._neighbours.ask(leader, request)))
             else:
@@ -235,25 +233,22 @@ def _settle(reply: Reply[object], response: object, error: BaseException | None)
         reply.resolve(response)
 
 
-def _by_topic(positions: Iterable[_Position]) -> dict[str, list[_Position]]:
-    found: dict[str, list[_Position]] = {}
+async def _request(
+    positions: Iterable[_Position], pace: Pace
+) -> tuple[DescribeLagRequest, list[_Position]]:
+    """What to ask of a leader, and in which order it will answer."""
+    topics: dict[str, tuple[DescribeLagRequestTopic, list[_Position]]] = {}
     for position in positions:
-        found.setdefault(position.topic, []).append(position)
-    return found
-
-
-def _request(asked: Mapping[str, list[_Position]]) -> DescribeLagRequest:
-    return DescribeLagRequest(
-        topics=[
-            DescribeLagRequestTopic(
-                name=name,
-                partitions=[
-                    DescribeLagRequestPartition(
-                        partition_index=position.partition, committed_offset=position.offset
-                    )
-                    for position in positions
-                ],
+        await pace.step()
+        known = topics.get(position.topic)
+        if known is None:
+            known = topics[position.topic] = DescribeLagRequestTopic(name=position.topic), []
+        topic, in_order = known
+        in_order.append(position)
+        topic.partitions.append(
+            DescribeLagRequestPartition(
+                partition_index=position.partition, committed_offset=position.offset
             )
-            for name, positions in asked.items()
-        ]
-    )
+        )
+    request = DescribeLagRequest(topics=[topic for topic, _ in topics.values()])
+    return request, [position for _, in_order in topics.values() for position in in_order]
