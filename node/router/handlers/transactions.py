@@ -195,9 +195,7 @@ async def _add_for_client(
             codes.setdefault(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
         return _results(topics, codes)
     try:
-        codes = await services.enlistment.decide(
-            producer, partitions, _CLIENT_VERSION_OLD, verify_only=False
-        )
+        codes = await services.enlistment.add(producer, partitions, _CLIENT_VERSION_OLD)
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
     return _results(topics, {key: _known_to(code, context) for key, code in codes.items()})
