@@ -7,6 +7,7 @@ from coordinator.group.requests import (
     DeleteGroup,
     EndProducerTransaction,
     FetchOffsets,
+    Heartbeat,
     Unverified,
 )
 from coordinator.group.settings import GroupSettings
@@ -21,7 +22,13 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -41,7 +48,9 @@ class Play(ShardPlaybook[GroupShard]):
         settings = GroupSettings(initial_rebalance_delay_ms=0)
         super().__init__(lambda: GroupShard(settings), log=log or ())
 
-    def begin(self, offset: int, *, guard: int | None = None, **fields: object) -> Call:
+    def begin(
+        self, offset: int, *, guard: int | None = None, version: int = 3, **fields: object
+    ) -> Call:
         """A commit that the coordinator has enlisted, or with a guard one that it must confirm."""
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0,
@@ -60,10 +69,12 @@ class Play(ShardPlaybook[GroupShard]):
         asked = CommitInTransaction(
             request, is_verified=guard is None, guard=-1 if guard is None else guard
         )
-        return self.ask(asked, version=3)
+        return self.ask(asked, version=version)
 
-    def commit(self, offset: int, **fields: object) -> int:
-        answer = self.begin(offset, guard=None, **fields).response(TxnOffsetCommitResponse)
+    def commit(self, offset: int, *, version: int = 3, **fields: object) -> int:
+        answer = self.begin(offset, guard=None, version=version, **fields).response(
+            TxnOffsetCommitResponse
+        )
         return answer.topics[0].partitions[0].error_code
 
     def plain_commit(self, offset: int) -> None:
@@ -151,6 +162,45 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused() -> None:
     play = Play()
     refused = play.commit(1, member_id="m", generation_id_or_member_epoch=4)
     assert refused == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_group_without_members_takes_the_commits_of_everybody() -> None:
+    """As it does outside of transactions."""
+    play = Play()
+    assert play.commit(1, member_id="m") == ErrorCode.NONE
+    play.plain_commit(3)
+    assert play.commit(1, group_instance_id="i") == ErrorCode.NONE
+    # It is there by now, so that it is the member that is missing.
+    refused = play.commit(1, member_id="m", generation_id_or_member_epoch=4)
+    assert refused == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_must_have_a_name() -> None:
+    assert Play().commit(1, group_id="") == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(3, ErrorCode.ILLEGAL_GENERATION), (5, ErrorCode.ILLEGAL_GENERATION), (6, 113)],
+)
+def test_old_producers_know_no_epochs_of_members(version: int, code: int) -> None:
+    play = Play()
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    joined = play.ask(Heartbeat(request)).response(ConsumerGroupHeartbeatResponse)
+    assert joined.error_code == ErrorCode.NONE
+    epoch = joined.member_epoch
+    for stale in (epoch - 1, epoch + 1):
+        fields = {"member_id": "m", "generation_id_or_member_epoch": stale}
+        assert play.commit(1, version=version, **fields) == code
+    fields = {"member_id": "m", "generation_id_or_member_epoch": epoch}
+    assert play.commit(1, version=version, **fields) == ErrorCode.NONE
 
 
 def test_metadata_has_a_limit() -> None:
