@@ -72,7 +72,8 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
     `last_producer_epoch` is the owner's former epoch, by which InitProducerId knows an owner whose
     answer was lost or whose transaction was aborted; Kafka's records have no room for it, so that
-    such an owner is fenced after a move of the coordinator. `client_version` is that of the client's protocol (0 to 2).
+    such an owner is fenced after a move of the coordinator. `client_version` is that of the
+    client's protocol (0 to 2).
     """
 
     producer_id: int

@@ -223,7 +223,7 @@ async def _add_for_broker(
 def _partition_error(
     partition: Partition, context: RequestContext, services: Services
 ) -> ErrorCode:
-    name, index = partition
+    name, _ = partition
     is_internal = name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
     if is_internal or not services.authorizer.check(
         context, Operation.WRITE, ResourceType.TOPIC, name

@@ -48,10 +48,10 @@ class Play(ShardPlaybook[GroupShard]):
         settings = GroupSettings(initial_rebalance_delay_ms=0)
         super().__init__(lambda: GroupShard(settings), log=log or ())
 
-    def begin(
-        self, offset: int, *, guard: int | None = None, version: int = 3, **fields: object
-    ) -> Call:
+    def begin(self, offset: int, *, guard: int | None = None, **fields: object) -> Call:
         """A commit that the coordinator has enlisted, or with a guard one that it must confirm."""
+        version = fields.pop("version", 3)
+        assert isinstance(version, int)
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=offset,
@@ -71,10 +71,8 @@ class Play(ShardPlaybook[GroupShard]):
         )
         return self.ask(asked, version=version)
 
-    def commit(self, offset: int, *, version: int = 3, **fields: object) -> int:
-        answer = self.begin(offset, guard=None, version=version, **fields).response(
-            TxnOffsetCommitResponse
-        )
+    def commit(self, offset: int, **fields: object) -> int:
+        answer = self.begin(offset, guard=None, **fields).response(TxnOffsetCommitResponse)
         return answer.topics[0].partitions[0].error_code
 
     def plain_commit(self, offset: int) -> None:
@@ -195,12 +193,13 @@ def test_old_producers_know_no_epochs_of_members(version: int, code: int) -> Non
     )
     joined = play.ask(Heartbeat(request)).response(ConsumerGroupHeartbeatResponse)
     assert joined.error_code == ErrorCode.NONE
-    epoch = joined.member_epoch
-    for stale in (epoch - 1, epoch + 1):
-        fields = {"member_id": "m", "generation_id_or_member_epoch": stale}
-        assert play.commit(1, version=version, **fields) == code
-    fields = {"member_id": "m", "generation_id_or_member_epoch": epoch}
-    assert play.commit(1, version=version, **fields) == ErrorCode.NONE
+
+    def commit(epoch: int) -> int:
+        return play.commit(1, version=version, member_id="m", generation_id_or_member_epoch=epoch)
+
+    assert commit(joined.member_epoch - 1) == code
+    assert commit(joined.member_epoch + 1) == code
+    assert commit(joined.member_epoch) == ErrorCode.NONE
 
 
 def test_metadata_has_a_limit() -> None:
