@@ -209,7 +209,9 @@ class Rewinding:
         rewind = Rewind(request.rewind_id, step.now_ms, moves, request.undoes)
         consumers = self._consumers.get(group_id)
         group = self._classic.group(group_id)
-        if group_id in self._shares:
+        if not moves:
+            self._pass_over(group_id, rewind, waiter, step)
+        elif group_id in self._shares:
             self._begin(group_id, rewind, request.timeout_ms, waiter, step)
             self._restart(group_id, moves, step)
         elif consumers is not None and is_held(consumers, moves):
@@ -309,6 +311,16 @@ class Rewinding:
         step.records.append(RewindStored(group_id, RewindState(None, done, fences, number)))
         self._note(group_id, EventKind.REWOUND, done, step)
         self._answer(group_id, Rewound(moves=moves), step)
+
+    def _pass_over(self, group_id: str, rewind: Rewind, waiter: Waiter, step: ConsumerStep) -> None:
+        """Undo a rewind of which nothing is left, as its topics are no more: those before it can be
+        undone then."""
+        state = msgspec.structs.replace(self._rewinds.state(group_id), last=rewind)
+        step.records += (
+            UndoPointStored(group_id, rewind.undoes, None),
+            RewindStored(group_id, state),
+        )
+        step.reply(waiter.request_id, waiter.answer(Rewound()))
 
     def _withdraw(self, group_id: str, waiter: Waiter, step: ConsumerStep) -> None:
         """Give up what is under way: no offset has been touched."""
