@@ -7,7 +7,9 @@ command line.
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import threading
 import time
 import uuid
@@ -51,6 +53,7 @@ from protocol.messages.share import (
 )
 from tests.e2e.cluster import running_cluster
 from tests.e2e.conftest import Report
+from tests.e2e.processes import pids_of
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -359,6 +362,14 @@ class ShareMember:
         given = answer.assignment.topic_partitions if answer.assignment else []
         return any(len(topic.partitions) == 2 for topic in given)
 
+    def leave(self) -> None:
+        """Be a member no more: the group is Empty."""
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=-1
+        )
+        assert not self.wire.ask(request, 1, ShareGroupHeartbeatResponse).error_code
+        self.wire.close()
+
     def fetch(self) -> dict[int, list[int]]:
         """Lock what there is; the offsets by partition."""
         request = ShareFetchRequest(
@@ -426,26 +437,33 @@ class ShareMember:
         return found
 
 
-def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker) -> None:
-    """B.14: "set start offset with state epoch +1 per partition, in-flight locks dropped (121 for
-    late acks)"."""
-    topic = group = "shared"
+def sharing(node: EmbeddedBroker, topic: str) -> ShareMember:
+    """A member of the share group of that name, which has locked all of ten records in each of two
+    partitions."""
     node.create_topic(topic, partitions=2)
     where = ("-b", node.bootstrap_servers)
     told = CliRunner().invoke(
-        cli, ["config", "set", "group", group, "share.auto.offset.reset=earliest", *where]
+        cli, ["config", "set", "group", topic, "share.auto.offset.reset=earliest", *where]
     )
     assert told.exit_code == 0, told.stderr
     producer = Producer({"bootstrap.servers": node.bootstrap_servers})
     for number in range(20):
         producer.produce(topic, b"x", partition=number % 2)
     assert producer.flush(30) == 0
-    member = ShareMember(node, group, topic)
+    member = ShareMember(node, topic, topic)
     wait_until(member.beat, what="the member has its partitions", timeout_s=30)
     first = member.fetch_until(1, 9)
     if 9 not in first[0]:
         first[0] += member.fetch_until(0, 9)[0]
     assert first == {0: list(range(10)), 1: list(range(10))}
+    return member
+
+
+def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker) -> None:
+    """B.14: "set start offset with state epoch +1 per partition, in-flight locks dropped (121 for
+    late acks)"."""
+    topic = group = "shared"
+    member = sharing(node, topic)
     assert member.accept(0, 0, 9) is ErrorCode.NONE
     assert member.accept(1, 0, 5) is ErrorCode.NONE
     assert odradek(node, "rewind", group, "-t", f"{topic}:1", "--to", "2") == {1: (6, 2)}
@@ -457,6 +475,38 @@ def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker)
     assert odradek(node, "undo", group) == {1: (10, 6)}
     assert member.fetch_until(1, 9)[1] == [6, 7, 8, 9]
     member.wire.close()
+
+
+def test_a_share_group_goes_back_to_where_it_began_when_a_snapshot_was_taken(
+    node: EmbeddedBroker,
+) -> None:
+    """With members and without, and after its coordinator has moved."""
+    topic = group = "remembered"
+    member = sharing(node, topic)
+    assert member.accept(0, 0, 3) is ErrorCode.NONE
+    assert member.accept(1, 0, 5) is ErrorCode.NONE
+    where = ("-b", node.bootstrap_servers)
+    taken = CliRunner().invoke(cli, ["group", "snapshot", "create", group, "s", *where])
+    assert taken.exit_code == 0, taken.stderr
+    assert member.accept(0, 4, 9) is ErrorCode.NONE
+    assert member.accept(1, 6, 9) is ErrorCode.NONE
+    back = ("rewind", group, "--to-snapshot", "s")
+    both, one = {0: (10, 4), 1: (10, 6)}, {1: (10, 6)}
+    assert odradek(node, *back, "--dry-run") == both
+    assert odradek(node, *back, "-t", f"{topic}:1") == one
+    assert member.fetch_until(1, 9) == {0: [], 1: [6, 7, 8, 9]}
+    assert odradek(node, "undo", group) == {1: (6, 10)}
+    member.leave()
+    os.kill(pids_of(node)["router-0"], signal.SIGKILL)
+    assert odradek(node, *back) == both
+    assert odradek(node, "undo", group, "--dry-run") == {0: (4, 10), 1: (6, 10)}
+    late = ShareMember(node, group, topic)
+    wait_until(late.beat, what="another member has its partitions", timeout_s=30)
+    again = late.fetch_until(1, 9)
+    if 9 not in again[0]:
+        again[0] += late.fetch_until(0, 9)[0]
+    assert again == {0: [4, 5, 6, 7, 8, 9], 1: [6, 7, 8, 9]}
+    late.wire.close()
 
 
 def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reach(
