@@ -80,12 +80,19 @@ class OffsetCommands:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
         elif generation_id < 0:
             error = ErrorCode.NONE
-        elif self._offsets.has_any(request.group_id):
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif command.api_version >= 9:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
         else:
-            error = ErrorCode.ILLEGAL_GENERATION
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        error = self._classic.unstored.answer(
+            error, request, generation_id, command.client_id, step.now_ms
+        )
+        is_nowhere = group is None and family is None
+        if (
+            error is ErrorCode.UNKNOWN_MEMBER_ID
+            and is_nowhere
+            and not self._offsets.has_any(request.group_id)
+        ):
+            is_new = command.api_version >= 9
+            error = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
         if error is ErrorCode.UNKNOWN_MEMBER_ID and is_rewind(request, step.settings):
             self._rewinding.by_commit(command, request, step)
             return step.seal()
