@@ -50,6 +50,7 @@ from coordinator.group.leaving import SEVERAL_MEMBERS_SINCE
 from coordinator.group.migration import downgraded, may_upgrade, tombstones, upgraded
 from coordinator.group.records import GroupRecord, GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
+from coordinator.group.unstored_members import UnstoredMembers
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline
 from protocol.embedded import CONSUMER_PROTOCOL_TYPE
@@ -105,9 +106,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
     )
     handlers: Mapping[type, FamilyHandler] = MappingProxyType({})
 
-    def __init__(self, timeline: Timeline, adopt: Adopt) -> None:
+    def __init__(self, timeline: Timeline, adopt: Adopt, unstored: UnstoredMembers) -> None:
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
+        self._unstored = unstored
         self.events = ConsumerEvents()
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
@@ -124,6 +126,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
+            known = (id_ for id_, member in group.members() if member.classic is not None)
+            self._unstored.note(known, step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
@@ -270,6 +274,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             found = classic_members.join(group, command, request, step)
             why = request.reason or f"{command.client_id} at {command.client_host} joined"
             self.events.note(group, step.records, step.now_ms, why)
+            if found is not None:
+                self._unstored.note([found.member_id], step.now_ms)
             if found is not None and found.member is not None and found.member.classic is None:
                 # It may have been the last one of the other protocol.
                 step.set_timer(("downgrade", group.group_id), step.now_ms)
@@ -283,7 +289,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         try:
             response = classic_members.sync(group, request, step)
         except ApiError as error:
-            response = SyncGroupResponse(error_code=error.code)
+            code = self._refusal(error.code, command, request, step)
+            response = SyncGroupResponse(error_code=code)
         step.reply(command.request_id, response)
 
     def classic_heartbeat(
@@ -293,8 +300,20 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         try:
             response = classic_members.heartbeat(group, request, step)
         except ApiError as error:
-            response = HeartbeatResponse(error_code=error.code)
+            code = self._refusal(error.code, command, request, step)
+            response = HeartbeatResponse(error_code=code)
         step.reply(command.request_id, response)
+
+    def _refusal(
+        self,
+        code: ErrorCode,
+        command: Command,
+        request: SyncGroupRequest | HeartbeatRequest,
+        step: ConsumerStep,
+    ) -> ErrorCode:
+        """The group may have been a classic one when its coordinator moved."""
+        generation_id, client_id = request.generation_id, command.client_id
+        return self._unstored.answer(code, request, generation_id, client_id, step.now_ms)
 
     def leave(
         self, group: ConsumerGroup, command: Command, request: LeaveGroupRequest, step: ConsumerStep
