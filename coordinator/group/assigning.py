@@ -37,8 +37,6 @@ from coordinator.outcome import TimerKey
 from protocol.types import Uuid
 
 _NOTHING: Final[frozenset[Uuid]] = frozenset()
-CATALOG_AGAIN_MS: Final = 1_000
-"""After this, a put-off assignment looks again whether the catalog has what the group reads."""
 
 
 class ConsumerStep(Step):

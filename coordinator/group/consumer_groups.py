@@ -9,7 +9,7 @@ where they were, each with a whole session. Timers by kind, and what comes of th
 | member-revocation | when a member is to give up partitions | it is removed if it still is |
 | member-rejoin | when a classic member is told to join again | it is removed |
 | member-sync | when a classic member has joined | it is removed |
-| assignment | when a target assignment is put off | it is made, if all topics are known |
+| assignment | when a target assignment is put off | it is made |
 | downgrade | when a static member has come back as a classic one | if all are, the group is too |
 
 Called by `shard`, which owns the groups of the other kind and hands over what this one becomes.
@@ -21,7 +21,6 @@ from typing import Final, get_args
 
 from coordinator.group import classic_members, heartbeats
 from coordinator.group.assigning import (
-    CATALOG_AGAIN_MS,
     ConsumerStep,
     Membership,
     assign_if_due,
@@ -352,12 +351,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         if group is None:
             return
         if key[0] == "assignment":
-            membership = Membership(group)
-            is_as_known = hash_of(group, membership, step) == group.metadata_hash
-            if not is_as_known and _is_behind(group, step):
-                step.set_timer(key, step.now_ms + CATALOG_AGAIN_MS)
-            elif group.epoch > group.target_epoch:
-                assign_now(group, group.epoch, membership, step)
+            if group.epoch > group.target_epoch:
+                assign_now(group, group.epoch, Membership(group), step)
                 self.events.note(group, step.records, step.now_ms, "it was due")
             return
         if key[0] == "downgrade":
@@ -399,8 +394,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             if request.regexes.get(regex, resolved.topic_names) != resolved.topic_names
         ]
         names = request.names
-        if names is None and _is_behind(group, step):
-            return
         if not stale and names is not None and group.topic_names().isdisjoint(names):
             return
         membership = Membership(group)
@@ -488,21 +481,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 for member_id, member in group.members()
             ],
         )
-
-
-def _is_behind(group: ConsumerGroup, step: ConsumerStep) -> bool:
-    """Whether the catalog lacks what the group was assigned once.
-
-    That is so while a node that has started anew is still reading its metadata: nobody must give up
-    anything for that. A topic that has really gone is told of by name, or missed at the next epoch.
-    """
-    for member_id, _ in group.members():
-        for topic_id, indexes in group.target(member_id).items():
-            name = step.topics.name_of(topic_id)
-            topic = None if name is None else step.topics.topic(name)
-            if topic is None or max(indexes, default=0) >= topic.partition_count:
-                return True
-    return False
 
 
 def _described(

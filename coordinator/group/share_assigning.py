@@ -28,7 +28,7 @@ from coordinator.group.share_records import (
     TopicStates,
 )
 from coordinator.group.share_requests import UNKNOWN_OFFSET, InitializeStates
-from coordinator.group.topics import TopicCatalog, TopicDigest, metadata_hash
+from coordinator.group.topics import TopicDigest, metadata_hash
 from coordinator.outcome import NO_REQUEST, TimerKey
 
 
@@ -176,14 +176,3 @@ def assign_now(
     stored = TargetEpoch(epoch, step.now_ms)
     step.records.append(ShareTargetEpochStored(group.group_id, stored))
     return found
-
-
-def is_behind(group: ShareGroup, topics: TopicCatalog) -> bool:
-    """Whether the catalog lacks what the group was assigned once: see consumer_groups."""
-    for member_id, _ in group.members():
-        for topic_id, indexes in group.target(member_id).items():
-            name = topics.name_of(topic_id)
-            topic = None if name is None else topics.topic(name)
-            if topic is None or max(indexes, default=0) >= topic.partition_count:
-                return True
-    return False

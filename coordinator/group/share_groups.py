@@ -39,7 +39,6 @@ from coordinator.group.share_assigning import (
     assignment_key,
     hash_of,
     initialize_states,
-    is_behind,
     start_epoch,
     store_states,
 )
@@ -229,12 +228,8 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         if group is None:
             return
         if key[0] == "share-assignment":
-            membership = ShareMembership(group)
-            is_as_known = hash_of(membership, step) == group.metadata_hash
-            if not is_as_known and is_behind(group, step.topics):
-                step.set_timer(key, step.now_ms + STATES_AGAIN_MS)
-            elif group.epoch > group.target_epoch:
-                assign_now(membership, group.epoch, step)
+            if group.epoch > group.target_epoch:
+                assign_now(ShareMembership(group), group.epoch, step)
         elif key[0] == "share-states":
             self._ask_again(group, step)
         elif group.member(key[2]) is not None:
@@ -245,8 +240,6 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         for group in self:
             is_meant = request.names is None or not group.topic_names().isdisjoint(request.names)
             if group.is_empty or not is_meant:
-                continue
-            if request.names is None and is_behind(group, step.topics):
                 continue
             membership = ShareMembership(group)
             if hash_of(membership, step) != group.metadata_hash:
@@ -276,15 +269,13 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         """Ask once more for states that could not be made, and for all that are to be deleted.
 
         That is done in an epoch of its own, in which the attempt that may still be under way comes
-        too late: it would undo what has been read by then. Nothing is done while topics are not
-        known: a node that has started anew is still reading its metadata.
+        too late: it would undo what has been read by then. Nothing is done while one of the topics
+        is no more and its states have not been forgotten yet.
         """
         group_id, states = group.group_id, group.states
         wanted = changes.common(states.initializing, self._failed.get(group_id, {}))
         topic_ids = wanted.keys() | states.deleting.keys()
-        if is_behind(group, step.topics) or any(
-            step.topics.name_of(topic_id) is None for topic_id in topic_ids
-        ):
+        if any(step.topics.name_of(topic_id) is None for topic_id in topic_ids):
             self._set_timer(group_id, step)
             return
         self._failed.pop(group_id, None)

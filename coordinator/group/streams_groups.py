@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, get_args
 
 from coordinator.group import streams_heartbeats as heartbeats
-from coordinator.group.assigning import CATALOG_AGAIN_MS, ConsumerStep
+from coordinator.group.assigning import ConsumerStep
 from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.group_table import GroupTable
@@ -43,11 +43,10 @@ from coordinator.group.streams_records import (
     StreamsMemberStored,
     StreamsTargetEpochStored,
     StreamsTargetStored,
-    Topology,
     TopologyStored,
 )
 from coordinator.group.streams_soft import OFFSET_INTERVAL_MS, SoftState
-from coordinator.group.streams_topology import Configured, check_description, topic_names
+from coordinator.group.streams_topology import check_description, topic_names
 from coordinator.group.streams_warmups import ACCEPTABLE_LAG
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline
@@ -257,9 +256,6 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             topology = group.topology
             if topology is not None and group.epoch > group.target_epoch and not group.is_empty:
                 configured = group.configured(topology, step.topics)
-                if _is_behind(group, topology, configured):
-                    step.set_timer(key, step.now_ms + CATALOG_AGAIN_MS)
-                    return
                 known = self._known(group.group_id)
                 assign_now(group, group.stored_epoch, configured, Roll(group), known, step)
             return
@@ -287,8 +283,6 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             if configured.metadata_hash == stored.metadata_hash and (
                 configured.is_ready == was_ready
             ):
-                continue
-            if request.names is None and _is_behind(group, topology, configured):
                 continue
             epoch = start_epoch(group, topology, configured, step)
             known = self._known(group.group_id)
@@ -393,13 +387,3 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         check_description(request.topology_description)
         soft = self._soft.setdefault(group_id, SoftState())
         soft.keep_description(epoch, request.topology_description)
-
-
-def _is_behind(group: StreamsGroup, topology: Topology, configured: Configured) -> bool:
-    """Whether the catalog lacks what was in order when the epoch began.
-
-    That is so while a node that has started anew is still reading its metadata: nobody must give up
-    anything for that. A topic that has really gone is told of by name, which begins an epoch.
-    """
-    was_ready = group.stored_epoch.validated_topology_epoch == topology.epoch
-    return was_ready and not configured.is_ready

@@ -2,8 +2,12 @@
 
 A catalog stands for the topics of one metadata image and is handed to every shard; a shard sees
 nothing else of the image, and reads it as it reads its settings. A digest is made when somebody
-asks for it, so that a catalog costs nothing for topics that no group reads. Called by everything
-here that assigns partitions; made by node/router/coordinators.py.
+asks for it, so that a catalog costs nothing for topics that no group reads.
+
+A shard is never given a catalog older than one that its log was written under: whoever hosts it has
+applied the metadata that gave it the partition, and a node that has started anew all that there was
+then (node/controller/presence.py). So what a catalog lacks is no more. Called by everything here
+that assigns partitions; made by node/router/coordinator_kinds.py.
 """
 
 import hashlib

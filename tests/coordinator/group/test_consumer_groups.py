@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from coordinator.group.requests import FetchOffsets, FollowTopics
 from coordinator.group.settings import GroupSettings
-from coordinator.group.topics import TopicCatalog
 from coordinator.timeline import TimelineTable
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchResponseGroup
@@ -97,23 +96,6 @@ def test_an_assignment_that_was_put_off_is_made_after_a_load() -> None:
     stage.reload()
     stage.tick(1)
     assert stage.consumers().state == "Reconciling"
-
-
-def test_an_assignment_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> None:
-    stage = Stage({"a": 2}, SLOW)
-    stage.beat("m")
-    stage.beat("n")
-    group = stage.consumers()
-    mine = group.target("m")
-    full, stage.image = stage.image, image_of({})
-    stage.reload()
-    stage.tick(5_000)
-    group = stage.consumers()
-    assert (group.state, group.target("m")) == ("Assigning", mine)
-    stage.shard.topics = TopicCatalog(full)
-    stage.tick(1_000)
-    assert group.state == "Reconciling"
-    assert [len(group.target(name)[id_of("a")]) for name in "mn"] == [1, 1]
 
 
 def test_an_assignment_that_was_put_off_goes_on_without_a_topic_that_has_gone() -> None:
@@ -329,21 +311,18 @@ def test_two_hundred_members_reconcile_a_thousand_partitions_within_three_second
     assert {len(member.partitions) for member in members} == {5}
 
 
-def test_metadata_that_are_still_being_read_take_nothing_away() -> None:
-    """A node that has started anew knows some topics before others."""
+def test_topics_that_changed_while_the_coordinator_moved_are_noticed_by_the_next_one() -> None:
     stage = Stage({"a": 3, "b": 1})
     stage.beat("m", topics=["a", "b"])
-    known = stage.image
-    for topics in ({}, {"a": 3}, {"a": 2, "b": 1}):
-        stage.shard.topics = TopicCatalog(image_of(topics))
+    for epoch, topics in ((1, {"a": 3, "b": 1}), (2, {"a": 3}), (3, {"a": 4}), (4, {})):
+        stage.image = image_of(topics)
+        stage.reload()
         stage.ask(FollowTopics(None, {}))
-        assert stage.consumers().epoch == 1
-    stage.shard.topics = TopicCatalog(known)
-    stage.ask(FollowTopics(None, {}))
-    assert stage.consumers().epoch == 1
-    stage.shard.topics = TopicCatalog(image_of({"a": 4, "b": 1}))
-    stage.ask(FollowTopics(None, {}))
-    assert stage.consumers().epoch == 2
+        group = stage.consumers()
+        assert group.epoch == epoch
+        stage.tick(1_000)
+        expected = {id_of(name): frozenset(range(count)) for name, count in topics.items()}
+        assert group.target("m") == expected
 
 
 class Members(RuleBasedStateMachine):

@@ -7,7 +7,6 @@ from coordinator.group.share_assigning import (
     ShareMembership,
     assign_if_due,
     assign_now,
-    is_behind,
     start_epoch,
 )
 from coordinator.group.share_records import (
@@ -77,11 +76,3 @@ def test_a_target_waits_for_the_end_of_the_interval() -> None:
     later = step({"a": 1}, NOW_MS + 100)
     assert assign_if_due(ShareMembership(made), 2, later) == {"m": {}}
     assert assign_if_due(ShareMembership(made), 1, later) is None
-
-
-def test_a_catalog_is_behind_that_lacks_what_was_assigned() -> None:
-    made = group("m")
-    made.replay(ShareTargetStored("g", "m", {A: frozenset({1})}))
-    assert is_behind(made, TopicCatalog(image_of({})))
-    assert is_behind(made, TopicCatalog(image_of({"a": 1})))
-    assert not is_behind(made, TopicCatalog(image_of({"a": 2})))

@@ -11,7 +11,6 @@ from coordinator.group.share_requests import (
     InitializeStates,
     StatesInitialized,
 )
-from coordinator.group.topics import TopicCatalog
 from coordinator.timeline import TimelineTable
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetDeleteRequest, OffsetDeleteResponse
@@ -22,7 +21,7 @@ from protocol.messages.share import (
     ShareGroupHeartbeatResponse,
 )
 from protocol.messages.transactions import TxnOffsetCommitRequest
-from tests.support.consumer_playbook import id_of
+from tests.support.consumer_playbook import id_of, image_of
 from tests.support.group_playbook import Call
 from tests.support.share_group_playbook import SESSION_MS, Sharer, ShareStage, settle
 
@@ -111,33 +110,20 @@ def test_a_topic_that_is_deleted_is_forgotten() -> None:
     assert stage.shard.shares.topics() == {("b", id_of("b"))}
 
 
-def test_a_catalog_that_lags_behind_takes_nothing_from_members() -> None:
-    stage = ShareStage({"a": 2})
-    member = Sharer(stage, "m")
+def test_a_topic_that_went_while_the_coordinator_moved_is_noticed_by_the_next_one() -> None:
+    stage = ShareStage({"a": 2, "b": 1})
+    member = Sharer(stage, "m", topics=["a", "b"])
     settle(stage, member)
     epoch = stage.shares().epoch
-    stage.image = type(stage.image).empty()
     stage.reload()
     stage.catch_up()
     assert stage.shares().epoch == epoch
-
-
-def test_a_target_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> None:
-    stage = ShareStage({"a": 2}, GroupSettings(share_assignment_interval_ms=100))
-    first = Sharer(stage, "m")
-    first.beat()
-    stage.keep_states()
-    first.beat()
-    stage.share("n")
-    full, stage.image = stage.image, type(stage.image).empty()
+    stage.image = image_of({"a": 2})
     stage.reload()
-    stage.tick(5 * STATES_AGAIN_MS)
-    group = stage.shares()
-    assert (group.epoch, group.target_epoch) == (3, 2)
-    stage.shard.topics = TopicCatalog(full)
-    stage.tick(STATES_AGAIN_MS)
-    assert group.target_epoch == 3
-    assert {len(group.target(name)[A]) for name in ("m", "n")} == {1}
+    stage.catch_up()
+    assert stage.shares().epoch == epoch + 1
+    settle(stage, member)
+    assert member.reads == {"a": [0, 1]}
 
 
 @pytest.mark.parametrize(
@@ -164,16 +150,17 @@ def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone(
     assert not any(group.target("m").values())
 
 
-def test_what_is_on_the_way_waits_for_a_catalog_that_lags_behind() -> None:
+def test_what_is_on_the_way_is_not_asked_for_again_when_its_topic_is_no_more() -> None:
     stage = ShareStage({"a": 1})
     stage.share("m")
-    full, stage.image = stage.image, type(stage.image).empty()
+    stage.image = image_of({})
     stage.reload()
     stage.tick(5 * STATES_AGAIN_MS)
     assert stage.sent == []
-    stage.shard.topics = TopicCatalog(full)
-    stage.tick(STATES_AGAIN_MS)
-    assert [type(each) for each in stage.sent] == [InitializeStates]
+    stage.forget_topics(("a", A))
+    stage.tick(5 * STATES_AGAIN_MS)
+    assert stage.sent == []
+    assert stage.shard.shares.topics() == set()
 
 
 def test_a_report_on_a_group_that_is_gone_changes_nothing() -> None:
