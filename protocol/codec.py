@@ -19,6 +19,11 @@ from protocol.encoding import Encoder, compile_encoder
 from protocol.errors import ProtocolError
 from protocol.primitives import skip_tags
 
+REQUEST_ELEMENTS_MAX: Final = 500_000
+"""Of all arrays of structs and of strings in a request together. The largest request there is (but
+for records) has room for as many of the smallest things that clients name in numbers, which are
+partitions with an offset; of empty strings it had room for eight million, which take a second."""
+
 _MALFORMED: Final = (struct.error, IndexError, UnicodeDecodeError)
 _UNENCODABLE: Final = (struct.error, AttributeError, TypeError, UnicodeEncodeError)
 
@@ -174,7 +179,13 @@ def _served(api_key: int, api_version: int) -> Api:
 def _compile_request_decoder(api_key: int, api_version: int) -> Decoder:
     api = _served(api_key, api_version)
     flexible = api.is_flexible(api_version)
-    decode = compile_decoder(api.request, api_version, flexible=flexible, may_trail=True)
+    decode = compile_decoder(
+        api.request,
+        api_version,
+        flexible=flexible,
+        may_trail=True,
+        elements_max=REQUEST_ELEMENTS_MAX,
+    )
     return _request_decoders.setdefault(api_key << 16 | api_version, decode)
 
 

@@ -14,7 +14,8 @@ the length that follows them: a compact length is read as its first byte, and on
 more takes a detour. And nothing is checked twice: a slice beyond the end is merely short, the
 position then lies behind the end, so that the next read fails or the check at the very end does.
 Hence every element of an array costs at least a byte of input, and a hostile count or length
-allocates nothing that the input does not pay for.
+allocates nothing that the input does not pay for. How many elements may be made at all is counted
+by the array, as one that is full of empty strings takes a hundred times its size.
 
 Messages without records are decoded from a `bytes` copy of the frame, which is faster to index
 than a view; messages with records from the view itself, and the records stay slices of it.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct, calcsize, unpack_from
-from typing import Final, cast
+from typing import Final, NoReturn, cast
 
 from protocol.errors import ProtocolError
 from protocol.primitives import (
@@ -46,15 +47,27 @@ def refuse_end(message: str, excess: int) -> None:
     raise ProtocolError(f"{message} is {'cut short' if excess > 0 else 'followed by other bytes'}")
 
 
+def refuse_count() -> NoReturn:
+    """Arrays that are to hold more than may be made of one message."""
+    raise ProtocolError("its arrays have too many elements")
+
+
 def compile_decoder(
-    struct_class: type, version: int, *, flexible: bool, may_trail: bool = False
+    struct_class: type,
+    version: int,
+    *,
+    flexible: bool,
+    may_trail: bool = False,
+    elements_max: int | None = None,
 ) -> Decoder:
     """A function of (buffer, position of the body) that returns a new `struct_class`.
 
     It raises ProtocolError, IndexError, struct.error or UnicodeDecodeError on bytes that are no
-    such message; with `may_trail` it accepts bytes behind it.
+    such message; with `may_trail` it accepts bytes behind it. Arrays of structs and of strings have
+    at most `elements_max` elements together.
     """
-    source = DecoderSource(version, flexible=flexible, views=has_records(struct_class))
+    views = has_records(struct_class)
+    source = DecoderSource(version, flexible=flexible, views=views, elements_max=elements_max)
     text = source.write(struct_class, may_trail=may_trail)
     code = compile(text, f"<decoder of {struct_class.__name__} v{version}>", "exec")
     exec(code, source.names)
@@ -64,8 +77,11 @@ def compile_decoder(
 class DecoderSource:
     """The text of one decoder while it is being written, and the names it uses."""
 
-    def __init__(self, version: int, *, flexible: bool, views: bool) -> None:
+    def __init__(
+        self, version: int, *, flexible: bool, views: bool, elements_max: int | None = None
+    ) -> None:
         self.version = version
+        self.elements_max = elements_max
         self.flexible = flexible
         self.views = views
         self.names: dict[str, object] = {
@@ -73,6 +89,7 @@ class DecoderSource:
             "finish_uvarint": finish_uvarint,
             "new": object.__new__,
             "read_uvarint": read_uvarint,
+            "refuse_count": refuse_count,
             "refuse_end": refuse_end,
             "refuse_null": refuse_null,
             "refuse_tag_size": refuse_tag_size,
@@ -88,6 +105,8 @@ class DecoderSource:
     def write(self, struct_class: type, *, may_trail: bool) -> str:
         """The source of `decode(data, pos)`."""
         self._emit("end = len(data)" if self.views else "data = bytes(data); end = len(data)")
+        if self.elements_max is not None:
+            self._emit(f"left = {self.elements_max}")
         message = self._struct(struct_class)
         self._flush()
         with_excess = f"refuse_end({struct_class.__name__!r}, pos - end)"
@@ -265,6 +284,9 @@ class DecoderSource:
 
     def _loop(self, count: str) -> str:
         items = self._fresh("l")
+        if self.elements_max is not None:
+            self._emit(f"left -= {count}")
+            self._emit("if left < 0: refuse_count()")
         self._emit(f"{items} = []")
         self._emit(f"for _ in range({count}):")
         self._depth += 1

@@ -11,11 +11,19 @@ from random import Random
 
 import pytest
 
-from protocol.apis import APIS, Api
+from protocol.apis import APIS, Api, ApiKey
+from protocol.codec import REQUEST_ELEMENTS_MAX, decode_request, encode_request
 from protocol.decoding import compile_decoder
+from protocol.encoding import compile_encoder
 from protocol.errors import ProtocolError
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from protocol.messages.metadata import MetadataResponse
 from protocol.messages.produce import ProduceRequest
+from protocol.primitives import uvarint
 from protocol.schema import array, int16, int32, optional, string, uuid
 from protocol.schema import struct as message
 from tests.support.message_samples import (
@@ -28,6 +36,27 @@ from tests.support.message_samples import (
 )
 
 MALFORMED = (ProtocolError, IndexError, struct.error, UnicodeDecodeError)
+
+
+@message
+class Group:
+    """An array in an array."""
+
+    names: list[str] = array(string)
+
+
+@message
+class Nest:
+    """Arrays of three kinds."""
+
+    groups: list[Group] = array(Group)
+    numbers: list[int] = array(int32)
+
+
+def nest_of(count: int, *, flexible: bool) -> bytes:
+    """So many groups of two empty names, and twenty numbers."""
+    nest = Nest(groups=[Group(names=["", ""]) for _ in range(count)], numbers=list(range(20)))
+    return b"".join(compile_encoder(Nest, 0, flexible=flexible)(nest))
 
 
 @message
@@ -201,6 +230,36 @@ def test_hostile_lengths_allocate_no_more_than_their_input_pays_for() -> None:
                 assert peak - before < 64 * 1024, f"{api.name} {side} v{version}: {body.hex()}"
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_elements_of_all_arrays_are_counted_together(flexible: bool) -> None:
+    def read(count: int) -> object:
+        decode_few = compile_decoder(Nest, 0, flexible=flexible, elements_max=9)
+        return decode_few(nest_of(count, flexible=flexible), 0)
+
+    nest = read(3)
+    assert isinstance(nest, Nest)
+    assert [each.names for each in nest.groups] == [["", ""]] * 3
+    assert nest.numbers == list(range(20)), "numbers take no more than they have"
+    with pytest.raises(ProtocolError, match="too many elements"):
+        read(4)
+
+
+def test_a_request_may_name_as_many_partitions_as_there_is_room_for() -> None:
+    count = (8 << 20) // 18
+    partitions = [OffsetCommitRequestPartition(partition_index=n) for n in range(count)]
+    request = OffsetCommitRequest(
+        group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)]
+    )
+    frame = b"".join(encode_request(ApiKey.OFFSET_COMMIT, 9, request))
+    decoded = decode_request(ApiKey.OFFSET_COMMIT, 9, frame)
+    assert isinstance(decoded, OffsetCommitRequest)
+    assert len(decoded.topics[0].partitions) == count
+    count = REQUEST_ELEMENTS_MAX + 1
+    hostile = uvarint(count + 1) + b"\x01" * count + b"\0"
+    with pytest.raises(ProtocolError, match="too many elements"):
+        decode_request(ApiKey.DELETE_GROUPS, 2, hostile)
 
 
 def test_memory_grows_with_the_input_and_not_with_what_it_claims() -> None:
