@@ -1,8 +1,8 @@
 # The verbs of this repository. Each makes its own environment in .venv and needs nothing but
 # Python 3.11 or newer and a package index.
 .DELETE_ON_ERROR:
-.PHONY: check serve test lint types format-check fix docs bench bench-cluster conformance sim nemesis bank \
-	raftos clean
+.PHONY: check serve test lint types format-check fix docs bench bench-cluster bench-coordinators conformance sim \
+	nemesis bank raftos clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
@@ -86,6 +86,9 @@ bench: .venv/.test
 
 bench-cluster: .venv/.test
 	$(BIN)/python -m bench.three_nodes $(ARGS)
+
+bench-coordinators: .venv/.test
+	$(BIN)/python -m bench.coordinators $(ARGS)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

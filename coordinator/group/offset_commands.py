@@ -137,13 +137,17 @@ class OffsetCommands:
         request = asked.request
         family = self._directory.family_of(request.group_id)
         if family is None:
-            error = transactional.membership_error(self._classic.group(request.group_id), request)
+            error = transactional.membership_error(
+                self._classic.group(request.group_id),
+                request,
+                has_offsets=self._offsets.has_any(request.group_id),
+            )
         else:
-            error = transactional.family_error(family, request)
+            error = transactional.family_error(family, request, command.api_version)
         if error is ErrorCode.NONE and self._rewinding.guards(request.group_id):
             epoch, places = request.generation_id_or_member_epoch, partitions_of(request)
             error = self._rewinding.commit_error(request.group_id, request.member_id, epoch, places)
-        if len(request.group_id) > TEXT_LETTERS_MAX:
+        if not 0 < len(request.group_id) <= TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
             return transactional.refused(command, request, error)

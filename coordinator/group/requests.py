@@ -195,10 +195,15 @@ class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True):
-    """Remember a group's offsets under a name. Answered with a Rewound that has them."""
+    """Remember a group's offsets under a name. Answered with a Rewound that has them.
+
+    `share_starts`: where a share group begins, which has no committed offsets but is known to the
+    share coordinator. They are passed over for groups of other kinds.
+    """
 
     group_id: str
     name: str
+    share_starts: tuple[Move, ...] = ()
 
 
 class DropSnapshot(msgspec.Struct, frozen=True):

@@ -69,6 +69,11 @@ class Rewinds:
         """Whether any group has a rewind under way."""
         return len(self._pending) > 0
 
+    def group_ids(self) -> set[str]:
+        """Every group of which anything is known."""
+        tables = (self._states, self._undo_points, self._snapshots)
+        return {group_id for table in tables for group_id, _ in table.items()}
+
     def pending(self, group_id: str) -> Rewind | None:
         """The rewind that the group is in the middle of."""
         return self._pending.get(group_id)

@@ -84,7 +84,8 @@ class GroupShard:
         self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
         self.consumers = ConsumerGroups(self.timeline, self.classic.adopt, self.classic.unstored)
-        self.shares = ShareGroups(self.timeline, self.occupant)
+        self.rewinds = Rewinds(self.timeline)
+        self.shares = ShareGroups(self.timeline, self.occupant, self.rewinds.tombstones)
         self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
         self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
@@ -92,7 +93,6 @@ class GroupShard:
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
-        self.rewinds = Rewinds(self.timeline)
         self._rewinding = Rewinding(
             self.rewinds,
             self.classic,

@@ -5,7 +5,8 @@ of the log that hold them: as they lie there, without a copy of large ones, and 
 which nothing was acquired. Acknowledgements ride along and are taken first. v2 adds the acquire
 mode (KIP-1206) and the renewal of locks (KIP-1222), which fetches nothing.
 
-What is not there yet is waited for as in Fetch; what others release wakes those who wait, too.
+What is not there yet is waited for as in Fetch, but in line: what comes, and what others release,
+wakes as many of those who wait as it is enough for.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from functools import partial
 from cluster.metadata.settings import broker_settings
 from coordinator.share.acquisition import AcquiredRange, Wish
 from node.router.context import RequestContext, Services
+from node.router.fetch_waits import Line
 from node.router.handlers.share_acknowledge import (
     Acknowledged,
     Caller,
@@ -25,7 +27,7 @@ from node.router.handlers.share_acknowledge import (
     locate,
 )
 from node.router.logs import Place
-from node.router.share_partitions import Key, Reading
+from node.router.share_partitions import Reading
 from node.router.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
@@ -48,7 +50,7 @@ class _Round:
     readings: list[tuple[TopicPartition, Reading]] = field(default_factory=list)
     errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     ends: list[tuple[StoreReader, Place, int]] = field(default_factory=list)
-    signals: list[Key] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     byte_count: int = 0
 
 
@@ -104,11 +106,11 @@ async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Ca
                 await asyncio.sleep(0)
                 continue
         if not await services.fetch_waits.park(
-            [place for _, place, _ in turn.ends],
+            (),
             remaining_ms,
             partial(_has_moved, turn),
             owner=context.connection_id,
-            signals=turn.signals,
+            lines=turn.lines,
         ):
             # Nothing has moved. There may be something all the same, though less than was wanted.
             deadline_ms = 0
@@ -144,7 +146,7 @@ def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Calle
             continue
         # Read before the records: what moves meanwhile is seen as a move.
         turn.ends.append((reader, at, _end_of(reader, at[1])))
-        turn.signals.append(hosted.key)
+        turn.lines.append(Line(hosted.key, at, partial(partitions.has_some, hosted.key)))
         if record_count >= records_max or (turn.byte_count and turn.byte_count >= bytes_max):
             continue
         reading = partitions.read(

@@ -16,7 +16,7 @@ from coordinator.group.requests import (
     Rewound,
 )
 from coordinator.group.rewind_records import UndoPointStored
-from coordinator.group.rewinding import REASON
+from coordinator.group.rewind_rounds import REASON
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share_requests import RestartStates, StatesRestarted
 from coordinator.outcome import InTransaction, Marker
@@ -31,6 +31,7 @@ from tests.support.rewind_playbook import (
     COOPERATIVE,
     EAGER,
     END,
+    SILENT,
     TOPIC,
     Ledger,
     Reader,
@@ -39,7 +40,7 @@ from tests.support.rewind_playbook import (
 )
 from tests.support.share_group_playbook import ShareStage
 
-KINDS = (EAGER, COOPERATIVE, CONSUMER)
+KINDS = (EAGER, SILENT, COOPERATIVE, CONSUMER)
 A0, A1, A2, A3 = ((TOPIC, index) for index in range(4))
 
 
@@ -574,6 +575,7 @@ CROWDS = (
     *((kind, kind, kind) for kind in KINDS),
     # The group changes its protocol as members come and go (KIP-848, online migration).
     (EAGER, CONSUMER, EAGER),
+    (SILENT, CONSUMER, SILENT),
     (COOPERATIVE, CONSUMER, COOPERATIVE),
 )
 

@@ -140,7 +140,7 @@ def test_a_group_may_begin_some_time_ago(room: ShareFetchRoom) -> None:
     room.initialise(0, group="recent")
     hour_ms = 3_600_000
     room.now_ms = NOW_MS + hour_ms
-    room.append(TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 10))
+    room.append(TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 60_000))
     assert ranges(room.member(group="recent").fetch(0)[0]) == [(2, 3, 1)]
 
 
