@@ -39,6 +39,7 @@ from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_events import ConsumerEvents
 from coordinator.group.consumer_records import (
     ConsumerGroupRecord,
+    CurrentAssignment,
     GroupEpochStored,
     MemberState,
 )
@@ -464,7 +465,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         return choose_assignor(dict(group.members()), step.settings)
 
     def describe(self, group: ConsumerGroup, step: ConsumerStep) -> ConsumerGroupDescribedGroup:
-        """The group with what every member owns and shall own."""
+        """The group with what every member owns, also while it has to give it up, and shall own."""
         return ConsumerGroupDescribedGroup(
             group_id=group.group_id,
             group_state=group.state,
@@ -481,7 +482,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                     client_host=member.client_host,
                     subscribed_topic_names=list(member.topic_names),
                     subscribed_topic_regex=member.topic_regex,
-                    assignment=_described(group.current(member_id).assigned, step),
+                    assignment=_described(_held(group.current(member_id)), step),
                     target_assignment=_described(group.target(member_id), step),
                     member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
                 )
@@ -503,6 +504,16 @@ def _is_behind(group: ConsumerGroup, step: ConsumerStep) -> bool:
             if topic is None or max(indexes, default=0) >= topic.partition_count:
                 return True
     return False
+
+
+def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
+    """What the member may be reading: what it has to give up is its own until it says that it has
+    done so."""
+    assigned, pending = current.assigned, current.pending_revocation
+    return {
+        topic_id: {*assigned.get(topic_id, ()), *pending.get(topic_id, ())}
+        for topic_id in (*assigned, *pending)
+    }
 
 
 def _described(
