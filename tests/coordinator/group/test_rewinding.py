@@ -568,6 +568,23 @@ def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene)
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
 
 
+def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
+    """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
+    scene = Scene(CONSUMER)
+    scene.stage.shard.settings = GroupSettings(
+        consumer_assignment_interval_ms=0, rewound_by_commit=frozenset({"g"})
+    )
+    call = scene.stage.commit_call({A1: 10 * END, A2: -5}, topic_id=id_of(TOPIC), version=10)
+    scene.settle()
+    assert not any(
+        partition.error_code
+        for topic in call.response(OffsetCommitResponse).topics
+        for partition in topic.partitions
+    )
+    assert scene.stage.fetch(*A1).committed_offset == 10 * END
+    assert scene.stage.fetch(*A2).committed_offset == 0
+
+
 # -- against a model -------------------------------------------------------------------------------
 
 
