@@ -100,6 +100,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_ephemeral_patterns: tuple[str, ...]
     group_ephemeral_ttl_ms: int
     group_initial_rebalance_delay_ms: int
+    group_lag_metrics: str
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int

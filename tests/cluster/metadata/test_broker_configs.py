@@ -136,6 +136,7 @@ OURS: Final = {
     "durability",
     "group.ephemeral.patterns",
     "group.ephemeral.ttl.ms",
+    "group.lag.metrics",
     "transaction.watchdog.abort.enable",
     "transaction.watchdog.interval.ms",
     "transaction.watchdog.margin.ms",
