@@ -208,14 +208,6 @@ class Batch(Generic[R]):
         """How many offsets it takes."""
         return 1 if self.marker is not None else len(self.entries)
 
-    def log_entries(self) -> list[LogEntry]:
-        """What whoever reads the log will find of it."""
-        if self.marker is not None:
-            return [self.marker]
-        if self.producer is None:
-            return list(self.entries)
-        return [TransactionalEntry(*self.producer, key, value) for key, value in self.entries]
-
 
 class _Parked(NamedTuple):
     """What waits for everything up to `position`. `has_written`: its own records are among that."""

@@ -36,11 +36,6 @@ class Timers:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def deadline_of(self, key: TimerKey) -> int | None:
-        """When the timer is due, or None if it is not set."""
-        entry = self._entries.get(key)
-        return None if entry is None else entry.deadline_ms
-
     def set(self, key: TimerKey, deadline_ms: int) -> None:
         """Set or move the timer."""
         entry = self._entries.get(key)

@@ -12,8 +12,6 @@ the lowest layer of the cluster's dynamic configuration and are defined in clust
 import difflib
 import hashlib
 import os
-import re
-import socket
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -32,6 +30,21 @@ from node.config_sources import (
     from_mapping,
     merge,
 )
+from node.config_values import (
+    RUN_FOLDER_LENGTH_MAX,
+    SECURITY_PROTOCOLS,
+    parse_addresses,
+    parse_arena_bytes,
+    parse_cluster_id,
+    parse_count,
+    parse_folder,
+    parse_host_and_port,
+    parse_node_id,
+    parse_peer_listen,
+    parse_protocol_map,
+    parse_router_count,
+    parse_run_folder,
+)
 from node.peer_settings import (
     PeerConfig,
     SeedConfig,
@@ -48,22 +61,15 @@ from storage.settings import Durability
 T = TypeVar("T")
 
 DEFAULT_PORT = 9092
-NODE_ID_MAX = 2**31 - 1
 STORE_COUNT_MAX = 256
 DEFAULT_STORE_COUNT = 8
 _PROFILES = ("dev", "standard")
-_SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _SERVED_SECURITY_PROTOCOLS = ("PLAINTEXT",)
 _PLACEMENTS = ("split", "shared")
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LOG_FORMATS = ("auto", "text", "json")
-_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
-_ARENA_BYTES_MIN = 16 << 20
-# A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
-_RUN_FOLDER_LENGTH_MAX = 80
 _REQUEST_BYTES_MAX = "socket.request.max.bytes"
 _SECRET = "cluster.secret"
-_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
 
 # Kafka's settings that say how Kafka does what we do otherwise. A configuration written for Kafka
 # is accepted with them; they have no effect, which the supervisor says at the start.
@@ -274,7 +280,7 @@ def default_run_folder(data_folder: Path, environment: Mapping[str, str] = os.en
     """A short private path that belongs to this data folder, where Unix sockets are possible."""
     name = hashlib.sha256(str(data_folder).encode()).hexdigest()[:12]
     base = environment.get("XDG_RUNTIME_DIR", "")
-    if not base or not os.access(base, os.W_OK) or len(base) > _RUN_FOLDER_LENGTH_MAX // 2:
+    if not base or not os.access(base, os.W_OK) or len(base) > RUN_FOLDER_LENGTH_MAX // 2:
         base = tempfile.gettempdir()
     return Path(base) / f"odradek-{os.getuid()}-{name}"
 
@@ -299,10 +305,10 @@ class _Reader:
     def read(self) -> NodeConfig:
         profile = self._choice("profile", _PROFILES, "standard")
         is_dev = profile == "dev"
-        data = Path(self._take("data", _folder, default_data_folder()))
+        data = Path(self._take("data", parse_folder, default_data_folder()))
         listeners = self._listeners()
-        http = self._take("http.listen", _host_and_port, None)
-        node_id = self._take("node.id", _node_id, 0)
+        http = self._take("http.listen", parse_host_and_port, None)
+        node_id = self._take("node.id", parse_node_id, 0)
         peers, peer_listen, secret = self._peers(node_id)
         nowhere: tuple[SeedConfig, ...] = ()
         join = self._take("join", parse_join, nowhere)
@@ -310,18 +316,20 @@ class _Reader:
         config = NodeConfig(
             node_id=node_id,
             data=str(data),
-            cluster_id=self._take("cluster.id", _cluster_id, ""),
-            run=self._take("run", _run_folder, str(default_run_folder(data))),
+            cluster_id=self._take("cluster.id", parse_cluster_id, ""),
+            run=self._take("run", parse_run_folder, str(default_run_folder(data))),
             listeners=listeners,
             worker_count=self._take(
-                "workers", _count(1, 64), 1 if is_dev else default_worker_count()
+                "workers", parse_count(1, 64), 1 if is_dev else default_worker_count()
             ),
-            router_count=self._take("routers", _one_router, 1),
-            store_count=self._take("stores", _count(1, STORE_COUNT_MAX), 0),
+            router_count=self._take("routers", parse_router_count, 1),
+            store_count=self._take("stores", parse_count(1, STORE_COUNT_MAX), 0),
             profile=profile,
             durability=Durability(self._choice("durability", tuple(Durability), "interval")),
             processor_placement=self._choice("processor.placement", _PLACEMENTS, "split"),
-            arena_bytes=self._take("arena.bytes", _arena_bytes, 256 << 20 if is_dev else 1 << 30),
+            arena_bytes=self._take(
+                "arena.bytes", parse_arena_bytes, 256 << 20 if is_dev else 1 << 30
+            ),
             log_level=self._choice("log.level", _LOG_LEVELS, "INFO"),
             log_format=self._choice("log.format", _LOG_FORMATS, "auto"),
             http_host=http[0] if http else "",
@@ -333,7 +341,7 @@ class _Reader:
             peer_advertised=advertised[0] if advertised else None,
             cluster_secret=secret,
             controlled_shutdown_ms=self._take(
-                "controlled.shutdown.timeout.ms", _count(0, 3_600_000), 10_000
+                "controlled.shutdown.timeout.ms", parse_count(0, 3_600_000), 10_000
             ),
             settings_without_effect=tuple(sorted(_IGNORED & self._settings.keys())),
             static_configs=self._static_configs(),
@@ -370,13 +378,13 @@ class _Reader:
 
     def _listeners(self) -> tuple[ListenerConfig, ...]:
         no_protocols: dict[str, str] = {}
-        protocols = self._take("listener.security.protocol.map", _protocol_map, no_protocols)
+        protocols = self._take("listener.security.protocol.map", parse_protocol_map, no_protocols)
         written = self._settings.get("listeners")
         default = {"PLAINTEXT": ("127.0.0.1", DEFAULT_PORT)}
-        bound = self._take("listeners", _addresses, default)
+        bound = self._take("listeners", parse_addresses, default)
         advertised_written = self._settings.get("advertised.listeners")
         nowhere: dict[str, tuple[str, int]] = {}
-        advertised = self._take("advertised.listeners", _addresses, nowhere)
+        advertised = self._take("advertised.listeners", parse_addresses, nowhere)
         if advertised_written is not None:
             for name in advertised.keys() - bound.keys():
                 self._fault(
@@ -386,7 +394,7 @@ class _Reader:
                 )
         listeners = []
         for name, (host, port) in bound.items():
-            protocol = protocols.get(name, name if name in _SECURITY_PROTOCOLS else "PLAINTEXT")
+            protocol = protocols.get(name, name if name in SECURITY_PROTOCOLS else "PLAINTEXT")
             if written is not None and protocol not in _SERVED_SECURITY_PROTOCOLS:
                 self._fault(
                     "listeners",
@@ -412,7 +420,7 @@ class _Reader:
         peers = self._take("peers", parse_peers, nobody)
         own = next((peer for peer in peers if peer.node_id == node_id), None)
         listen = self._take(
-            "peer.listen", _peer_listen, ("", 0) if own is None else (own.host, own.port)
+            "peer.listen", parse_peer_listen, ("", 0) if own is None else (own.host, own.port)
         )
         secret = self._take(_SECRET, parse_secret, "")
         secret = self._take("cluster.secret.file", read_secret, secret)
@@ -489,112 +497,3 @@ class _Reader:
                 client_ports=[listener.port for listener in config.listeners],
             )
         )
-
-
-def _count(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\d{1,10}", text) or not least <= int(text) <= most:
-            raise ValueError(f"it must be a whole number from {least} to {most}")
-        return int(text)
-
-    return parse
-
-
-def _one_router(text: str) -> int:
-    if text != "1":
-        raise ValueError("this release runs one router a node, in which its groups live; use 1")
-    return 1
-
-
-def _node_id(text: str) -> int:
-    if text == "auto":
-        ordinal = re.search(r"-(\d{1,9})$", socket.gethostname().partition(".")[0])
-        if ordinal is None:
-            raise ValueError(
-                f"the host name {socket.gethostname()!r} does not end in a number, as in broker-0"
-            )
-        return int(ordinal[1])
-    if not re.fullmatch(r"\d{1,10}", text) or int(text) > NODE_ID_MAX:
-        raise ValueError(
-            f"it must be a whole number from 0 to {NODE_ID_MAX}, or auto for the number at the end"
-            " of the host name"
-        )
-    return int(text)
-
-
-def _cluster_id(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
-        raise ValueError("it must be 1 to 64 letters, digits, dots, dashes or underscores")
-    return text
-
-
-def _folder(text: str) -> Path:
-    if not text:
-        raise ValueError("it must be the path of a folder")
-    if "," in text:
-        raise ValueError("it must be one folder; a node has one")
-    return Path(text).expanduser().absolute()
-
-
-def _run_folder(text: str) -> str:
-    path = str(_folder(text))
-    if len(path) > _RUN_FOLDER_LENGTH_MAX:
-        raise ValueError(
-            f"it must be shorter than {_RUN_FOLDER_LENGTH_MAX} characters: it holds Unix sockets"
-        )
-    return path
-
-
-def _arena_bytes(text: str) -> int:
-    matched = re.fullmatch(r"(\d{1,15})\s*([kmg]ib)?", text.lower())
-    size = int(matched[1]) * _UNITS[matched[2] or ""] if matched else 0
-    if size < _ARENA_BYTES_MIN:
-        raise ValueError("it must be a number of bytes from 16MiB up, for example 256MiB or 1GiB")
-    return size
-
-
-def _protocol_map(text: str) -> dict[str, str]:
-    protocols = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, protocol = part.partition(":")
-        if protocol not in _SECURITY_PROTOCOLS:
-            raise ValueError(
-                f"{part!r} must be NAME:PROTOCOL with one of {', '.join(_SECURITY_PROTOCOLS)}"
-            )
-        protocols[name] = protocol
-    return protocols
-
-
-def _addresses(text: str) -> dict[str, tuple[str, int]]:
-    """`NAME://host:port,...`; a name may be left out where there is one address."""
-    addresses: dict[str, tuple[str, int]] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        matched = _LISTENER.fullmatch(part)
-        assert matched is not None
-        name = (matched["name"] or "PLAINTEXT").upper()
-        if name in addresses:
-            raise ValueError(f"there are two listeners called {name}; name them NAME://host:port")
-        addresses[name] = _host_and_port(matched["address"])
-    if not addresses:
-        raise ValueError("there must be at least one listener, for example PLAINTEXT://:9092")
-    return addresses
-
-
-def _peer_listen(text: str) -> tuple[str, int]:
-    host, port = _host_and_port(text)
-    if not port:
-        raise ValueError("it must have a port of its own, by which the other nodes find this one")
-    return host, port
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65_535:
-        raise ValueError(
-            f"{text!r} must be host:port with a port from 0 to 65535, as in 127.0.0.1:9092"
-        )
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address must stand in brackets, as in [::1]:9092")
-    return ("" if host == "*" else host), int(port)

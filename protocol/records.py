@@ -63,7 +63,6 @@ _unpack_header = _HEADER.unpack_from
 _unpack_length = _LENGTH.unpack_from
 _unpack_crc = _CRC.unpack_from
 _pack_offset = _OFFSET.pack_into
-_pack_int32 = _LENGTH.pack_into
 _new_tuple = tuple.__new__
 
 _INT64: Final = 1 << 63
@@ -114,13 +113,6 @@ class RecordProblem(NamedTuple):
     fault: RecordFault
 
 
-def magic_of(view: Bytes, at: int = 0) -> int:
-    """The message format of what starts at `at`: the byte has the same place in all of them."""
-    if len(view) - at <= MAGIC_AT:
-        raise ProtocolError(f"{len(view) - at} bytes are too few for a record batch")
-    return view[at + MAGIC_AT]
-
-
 def read_header(view: Bytes, at: int = 0) -> BatchHeader:
     """The header of the batch at `at`, which must lie whole in the view and be of format 2.
 
@@ -161,12 +153,6 @@ def iter_batches(view: Bytes) -> Iterator[tuple[int, BatchHeader]]:
         header = read_header(view, at)
         yield at, header
         at += header[1] + LENGTH_OVERHEAD
-
-
-def assign_offsets(view: memoryview, at: int, base_offset: int, leader_epoch: int) -> None:
-    """Write where the log puts this batch into its header; the CRC does not cover these fields."""
-    _pack_offset(view, at, base_offset)
-    _pack_int32(view, at + LEADER_EPOCH_AT, leader_epoch)
 
 
 def set_log_append_time(view: memoryview, at: int, timestamp_ms: int) -> None:

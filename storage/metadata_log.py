@@ -260,10 +260,6 @@ class MetadataLog:
         with self._write() as transaction:
             transaction.put(_FOUNDERS, founders, db=self._marks)
 
-    def save_hard_state(self, hard_state: HardState) -> None:
-        """Durable before it returns: a vote may be answered after this and not before."""
-        self.append_entries((), hard_state=hard_state)
-
     def read(
         self, from_index: int, to_index: int | None = None, *, bytes_max: int | None = None
     ) -> list[LogEntry]:
@@ -297,15 +293,6 @@ class MetadataLog:
         with self._environment.begin(buffers=True) as transaction:
             head = transaction.get(_KEY.pack(index, 0), db=self._entries)
             return None if head is None else int(_ENTRY_HEAD.unpack_from(head)[0])
-
-    def truncate_suffix(self, from_index: int) -> None:
-        """Drops the entries `[from_index, last_index]`. Durable."""
-        assert from_index >= self.first_index
-        if from_index > self._last_index:
-            return
-        with self._write() as transaction:
-            self._delete_from(transaction, from_index)
-        self._last_index = from_index - 1
 
     def truncate_prefix(self, first_index: int) -> None:
         """Drops the entries below `first_index`, all of which the snapshot must contain. Durable.

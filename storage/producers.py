@@ -33,11 +33,6 @@ class ProducerBatch(NamedTuple):
     timestamp: int
 
     @property
-    def first_sequence(self) -> int:
-        """The sequence of its first record."""
-        return previous_sequence(self.last_sequence, self.offset_delta)
-
-    @property
     def last_offset(self) -> int:
         """The offset of its last record."""
         return self.base_offset + self.offset_delta
@@ -104,16 +99,6 @@ def describe_producers(producers: Mapping[int, ProducerEntry]) -> list[ProducerS
         )
         for producer_id, entry in producers.items()
     ]
-
-
-def next_sequence(sequence: int, increment: int) -> int:
-    """`increment` further in a counter that goes from 2147483647 to 0."""
-    return (sequence + increment) & SEQUENCE_MAX
-
-
-def previous_sequence(sequence: int, decrement: int) -> int:
-    """`decrement` back in the same counter."""
-    return (sequence - decrement) & SEQUENCE_MAX
 
 
 def find_duplicate(

@@ -130,19 +130,6 @@ class Store:
         """The store-local number of a partition, None if it is not here."""
         return self.catalog.numbers.get((topic_id, partition))
 
-    def create_partition(
-        self,
-        topic_id: bytes,
-        topic_name: str,
-        partition: int,
-        *,
-        leader_epoch: int,
-        settings: LogSettings,
-    ) -> int:
-        """Create one partition, or find the one that is there. Returns its number."""
-        new = NewPartition(topic_id, topic_name, partition, leader_epoch, settings)
-        return self.create_partitions([new])[0]
-
     def create_partitions(self, partitions: Iterable[NewPartition]) -> list[int]:
         """Create partitions in one synced change; those that exist get these settings and epoch.
         Returns their numbers in order. Raises StorageError."""

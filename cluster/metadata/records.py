@@ -124,11 +124,6 @@ _entry_decoder: msgspec.msgpack.Decoder[list[Record]] = msgspec.msgpack.Decoder(
 _raw_entry_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
-def encode_record(record: Record) -> bytes:
-    """One record's bytes."""
-    return _encoder.encode(record)
-
-
 def encode_records(records: Sequence[Record]) -> bytes:
     """The bytes of one entry of the log: all records of one command."""
     return _encoder.encode(records)

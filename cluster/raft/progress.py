@@ -71,11 +71,6 @@ class Progress:
         self._round_start_ms = now_ms
         self._round_end_index = last_index
 
-    @property
-    def window_count(self) -> int:
-        """Requests with entries that were not answered yet."""
-        return len(self._window)
-
     # -- sending -----------------------------------------------------------------------------------
 
     def can_send_entries(self, *, requests_max: int, bytes_max: int) -> bool:

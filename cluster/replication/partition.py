@@ -6,8 +6,7 @@ of. Nothing here reads a log; log ends are told by whoever wrote or fetched.
 
     event                       leader                                  follower
     ----------------------------------------------------------------------------------------
-    an append is asked for      check_append: 0, 6, 19, 74, 75          6
-    the log has grown           log_grew: the high watermark may move   its leader says how far
+    the log has grown           log_grew: the high watermark may move   -
     a follower has fetched      replica_reached: the same               -
     a new image                 follow: a new epoch forgets what the former leader had heard
 
@@ -21,7 +20,6 @@ from protocol.errors import ErrorCode
 
 ANY_EPOCH = -1
 """What a client sends that does not know the leader epoch."""
-ACKS_ALL = -1
 
 
 def check_leader(
@@ -131,13 +129,6 @@ class PartitionReplica:
         self._min_insync_replicas = min_insync_replicas
         return self._advance()
 
-    def check_append(self, acks: int, current_leader_epoch: int = ANY_EPOCH) -> ErrorCode:
-        """NONE if an append may be written now."""
-        code = check_leader(self.image, self._broker_id, current_leader_epoch)
-        if code is ErrorCode.NONE and acks == ACKS_ALL and not self.has_enough_in_sync:
-            return ErrorCode.NOT_ENOUGH_REPLICAS
-        return code
-
     def check_appended(self, end_offset: int) -> ErrorCode | None:
         """What to answer an append with acks=all that ends at `end_offset`; None: not yet.
 
@@ -162,14 +153,6 @@ class PartitionReplica:
         if broker_id in self.image.replicas and broker_id != self._broker_id:
             self._log_ends[broker_id] = log_end_offset
         return self._advance()
-
-    def leader_says(self, high_watermark: int) -> int:
-        """A follower learns the leader's high watermark; it believes as far as its own log goes."""
-        if not self.is_leader:
-            self.high_watermark = max(
-                self.high_watermark, min(high_watermark, self._log_ends[self._broker_id])
-            )
-        return self.high_watermark
 
     def _advance(self) -> int:
         # Below min.insync.replicas nothing more is committed: what is beyond might be lost

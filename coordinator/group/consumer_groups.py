@@ -38,6 +38,7 @@ from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_events import ConsumerEvents
 from coordinator.group.consumer_records import (
     ConsumerGroupRecord,
+    CurrentAssignment,
     GroupEpochStored,
     MemberState,
 )
@@ -457,7 +458,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         return choose_assignor(dict(group.members()), step.settings)
 
     def describe(self, group: ConsumerGroup, step: ConsumerStep) -> ConsumerGroupDescribedGroup:
-        """The group with what every member owns and shall own."""
+        """The group with what every member owns, also while it has to give it up, and shall own."""
         return ConsumerGroupDescribedGroup(
             group_id=group.group_id,
             group_state=group.state,
@@ -474,13 +475,23 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                     client_host=member.client_host,
                     subscribed_topic_names=list(member.topic_names),
                     subscribed_topic_regex=member.topic_regex,
-                    assignment=_described(group.current(member_id).assigned, step),
+                    assignment=_described(_held(group.current(member_id)), step),
                     target_assignment=_described(group.target(member_id), step),
                     member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
                 )
                 for member_id, member in group.members()
             ],
         )
+
+
+def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
+    """What the member may be reading: what it has to give up is its own until it says that it has
+    done so."""
+    assigned, pending = current.assigned, current.pending_revocation
+    return {
+        topic_id: {*assigned.get(topic_id, ()), *pending.get(topic_id, ())}
+        for topic_id in (*assigned, *pending)
+    }
 
 
 def _described(

@@ -185,7 +185,7 @@ class DescribeRewinds(msgspec.Struct, frozen=True):
 
 class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Undo points by number, snapshots by name, and the rewind that is under way. `known_ids` are
-    that rewind's and the last one's."""
+    those of the last ones, whatever came of them, and of that one."""
 
     pending: Rewind | None
     known_ids: frozenset[Uuid]

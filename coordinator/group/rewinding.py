@@ -53,6 +53,7 @@ from coordinator.group.requests import (
     TakeSnapshot,
 )
 from coordinator.group.rewind_moves import (
+    after,
     fences_of,
     from_now,
     is_held,
@@ -60,13 +61,13 @@ from coordinator.group.rewind_moves import (
     is_targeted,
     partitions_of,
     target_of,
+    without_pending,
 )
 from coordinator.group.rewind_planning import Planning
 from coordinator.group.rewind_records import (
     Fence,
     Move,
     Rewind,
-    RewindState,
     RewindStored,
     UndoPoint,
     UndoPointStored,
@@ -233,9 +234,18 @@ class Rewinding:
             self._wait(request.group_id, waiter, request.timeout_ms, step)
             return True
         if state.last is not None and state.last.rewind_id == request.rewind_id:
-            step.reply(waiter.request_id, waiter.answer(Rewound(moves=state.last.moves)))
-            return True
-        return False
+            rewound = Rewound(moves=state.last.moves)
+        elif request.rewind_id in state.given_up_ids:
+            # Whoever takes it back must not be overruled by an asker that has not heard of it.
+            error = ErrorCode.OPERATION_NOT_ATTEMPTED
+            rewound = Rewound(error_code=error, error_message="The rewind was given up.")
+        elif request.rewind_id in state.done_ids:
+            message = "It was done, and the group has been rewound or undone since."
+            rewound = Rewound(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+        else:
+            return False
+        step.reply(waiter.request_id, waiter.answer(rewound))
+        return True
 
     # -- who waits --------------------------------------------------------------------------------
 
@@ -296,14 +306,17 @@ class Rewinding:
             step.records += (UndoPointStored(group_id, oldest, None) for oldest in surplus)
         self._rounds.forget(group_id)
         done = Rewind(rewind.rewind_id, step.now_ms, moves, rewind.undoes)
-        step.records.append(RewindStored(group_id, RewindState(None, done, fences, number)))
+        ended = msgspec.structs.replace(
+            after(state, done), pending=None, fences=fences, newest_number=number
+        )
+        step.records.append(RewindStored(group_id, ended))
         self._note(group_id, EventKind.REWOUND, done, step)
         self._answer(group_id, Rewound(moves=moves), step)
 
     def _pass_over(self, group_id: str, rewind: Rewind, waiter: Waiter, step: ConsumerStep) -> None:
         """Undo a rewind of which nothing is left, as its topics are no more: those before it can be
         undone then."""
-        state = msgspec.structs.replace(self._rewinds.state(group_id), last=rewind)
+        state = after(self._rewinds.state(group_id), rewind)
         step.records += (
             UndoPointStored(group_id, rewind.undoes, None),
             RewindStored(group_id, state),
@@ -333,7 +346,7 @@ class Rewinding:
     def _give_up(self, group_id: str, message: str, step: ConsumerStep) -> None:
         pending = self._rewinds.pending(group_id)
         assert pending is not None
-        state = msgspec.structs.replace(self._rewinds.state(group_id), pending=None)
+        state = without_pending(self._rewinds.state(group_id))
         step.records.append(RewindStored(group_id, state))
         consumers = self._consumers.get(group_id)
         if consumers is not None and not consumers.is_empty:

@@ -25,6 +25,8 @@ V = TypeVar("V")
 
 UNDO_COUNT_MAX: Final = 8
 """Rewinds of a group that can be undone, the newest first."""
+KNOWN_ID_COUNT_MAX: Final = 8
+"""Rewinds that are over and still known by their ids, of those that were done and of the others."""
 SNAPSHOT_COUNT_MAX: Final = 32
 MOVE_COUNT_MAX: Final = 2_000
 """Partitions of one rewind or snapshot: their offsets are written in one batch, with what can be

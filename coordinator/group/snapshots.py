@@ -27,7 +27,7 @@ def history(rewinds: Rewinds, group_id: str, group_type: str) -> RewindHistory:
     known = (rewind.rewind_id for rewind in (state.pending, state.last) if rewind is not None)
     return RewindHistory(
         pending=state.pending,
-        known_ids=frozenset(known),
+        known_ids=frozenset((*known, *state.done_ids, *state.given_up_ids)),
         group_type=group_type,
         undo_points=rewinds.undo_points(group_id),
         snapshots=rewinds.snapshots(group_id),

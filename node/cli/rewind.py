@@ -237,6 +237,8 @@ def list_snapshots(
                 rows.append({**about, "partitions": len(offsets)})
     columns = ["topic", "partition", "offset"] if show_offsets else ["partitions"]
     output.rows(rows, ["kind", "name", "at", *columns], empty="No snapshots, nothing to undo.")
+    if answer.is_under_way:
+        output.hint("A rewind is under way; `odradek group undo` gives it up.")
 
 
 @snapshot.command("delete")

@@ -58,7 +58,6 @@ OFFSET: Final = "__dlq.errors.offset"
 GROUP: Final = "__dlq.errors.group"
 DELIVERY_COUNT: Final = "__dlq.errors.delivery.count"
 MESSAGE: Final = "__dlq.errors.message"
-HEADERS: Final = frozenset({TOPIC, PARTITION, OFFSET, GROUP, DELIVERY_COUNT, MESSAGE})
 
 REJECTED: Final = b"A member of the group has rejected the record."
 GIVEN_UP: Final = b"The record was delivered as often as the group allows."

@@ -20,6 +20,7 @@ from coordinator.outcome import (
 from coordinator.runtime import ShardRuntime, ShardState, answer_of_append_error
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ErrorCode, ProtocolError
+from tests.support.shard_playbook import log_entries
 
 NOW_MS = 1_000
 
@@ -588,7 +589,7 @@ def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> 
     batches = runtime.take_batches()
     assert [batch.producer for batch in batches] == [None, (7, 0), (8, 0), None, None]
     assert [batch.offset_count for batch in batches] == [1, 2, 1, 1, 1]
-    entries = [entry for batch in batches for entry in batch.log_entries()]
+    entries = [entry for batch in batches for entry in log_entries(batch)]
     offset = 0
     for batch in batches:
         runtime.appended(batch, offset)

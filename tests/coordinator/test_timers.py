@@ -17,8 +17,6 @@ def test_the_earliest_deadline_is_next() -> None:
     timers.set(A, 30)
     timers.set(B, 20)
     assert timers.next_deadline_ms() == 20
-    assert timers.deadline_of(A) == 30
-    assert timers.deadline_of(("join", "other")) is None
 
 
 def test_a_timer_is_due_at_its_deadline_and_then_gone() -> None:

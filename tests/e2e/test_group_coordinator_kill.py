@@ -318,14 +318,16 @@ def test_classic_members_stay_members_when_their_coordinator_is_killed(
     took: list[str] = []
     for victim in VICTIMS:
         *others, leader = sorted(members, key=lambda member: member.leads)
+        # The leader calls for a rebalance, which waits for the other two.
         if moment == "JoinGroup":
-            # The leader calls for a rebalance, which waits for the other two.
             waiting = stage.all(partial(leader.rejoin_and_settle, members))
             wait_until(lambda: stage.state_of(group) == "PreparingRebalance")
             node_id = stage.kill(victim, group)
             waiting += stage.all(*(partial(each.rejoin_and_settle, members) for each in others))
         else:
-            results(stage.all(*(member.join for member in (leader, *others))))
+            waiting = stage.all(leader.join)
+            wait_until(lambda: stage.state_of(group) == "PreparingRebalance")
+            results(waiting + stage.all(*(member.join for member in others)))
             # The followers wait for what the leader assigns.
             waiting = stage.all(*(partial(each.follow_and_settle, members) for each in others))
             node_id = stage.kill(victim, group)

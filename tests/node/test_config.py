@@ -147,13 +147,6 @@ def test_the_dev_profile_lets_consumers_that_start_together_form_one_generation(
     assert delay not in configured().broker_configs
 
 
-def test_a_node_may_take_its_id_from_its_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "odradek-12.brokers.default.svc")
-    assert configured(node_id="auto").node_id == 12
-    monkeypatch.setattr("socket.gethostname", lambda: "laptop")
-    assert "does not end in a number" in faults_of(node_id="auto")[0]
-
-
 def test_children_read_what_the_supervisor_wrote(tmp_path: Path) -> None:
     config = configured(listeners="A://:0", log_retention_ms="5", durability="commit")
     path = tmp_path / "config.json"

@@ -1,7 +1,7 @@
 """Record batches against the builders and readers of two other clients, and against bad bytes.
 
-Measured on two shared cores at 2.6 GHz: CRC of 1 MB 29 us, `read_header` 0.37 us, `assign_offsets`
-0.11 us, `iter_records` 1.1 us and `iter_timestamps` 0.6 us per record of 100 bytes, `build_batch`
+Measured on two shared cores at 2.6 GHz: CRC of 1 MB 29 us, `read_header` 0.37 us,
+`iter_records` 1.1 us and `iter_timestamps` 0.6 us per record of 100 bytes, `build_batch`
 0.8 us per record.
 """
 
@@ -24,7 +24,6 @@ from protocol.records import (
     Record,
     RecordFault,
     RecordProblem,
-    assign_offsets,
     batch_size,
     build_batch,
     check_records,
@@ -36,7 +35,6 @@ from protocol.records import (
     iter_batches,
     iter_records,
     iter_timestamps,
-    magic_of,
     read_header,
     set_log_append_time,
 )
@@ -186,7 +184,6 @@ def test_the_header_has_every_field_in_its_place() -> None:
         base_sequence=6,
         record_count=2,
     )
-    assert magic_of(batch) == 2
     theirs = kafka_default.DefaultRecordBatch(batch)
     assert (theirs.producer_id, theirs.producer_epoch, theirs.base_sequence) == header[9:12]
     assert theirs.leader_epoch == 3
@@ -204,18 +201,6 @@ def test_batches_of_a_view_are_found_one_after_another() -> None:
     with pytest.raises(ProtocolError):
         list(iter_batches(view[:-1]))
     assert list(iter_batches(b"")) == []
-
-
-def test_assigning_offsets_leaves_the_crc_right_and_moves_every_record() -> None:
-    arena = bytearray(b"-" * 7 + build_batch(RECORDS) + b"-" * 7)
-    view = memoryview(arena)
-    assign_offsets(view, 7, 123_456_789_012, 9)
-    header = read_header(view, 7)
-    assert (header.base_offset, header.partition_leader_epoch) == (123_456_789_012, 9)
-    assert is_crc_valid(view, 7, batch_size(view, 7))
-    records = list(iter_records(view[7:-7]))
-    assert [record.offset for record in records] == [123_456_789_012 + i for i in range(6)]
-    assert arena[:7] == arena[-7:] == b"-" * 7
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -330,9 +315,6 @@ def test_every_cut_of_a_batch_is_a_protocol_error() -> None:
     for end in range(12):
         with pytest.raises(ProtocolError):
             batch_size(batch[:end])
-    for end in range(17):
-        with pytest.raises(ProtocolError):
-            magic_of(batch[:end])
 
 
 def with_body(body: bytes, *, count: int = 1, last_offset_delta: int = 0) -> bytes:

@@ -15,7 +15,7 @@ from storage.layout import segment_ids
 from storage.reader import StoreReader
 from storage.rewrite import drop_dead_segments
 from storage.settings import NEVER, LogSettings
-from storage.store import Store
+from storage.store import NewPartition, Store
 from storage.survivors import LastBatch
 from storage.validation import AppendOrigin
 from tests.support.stores import NOW_MS, append, append_now, create, open_store, read_all
@@ -29,9 +29,8 @@ COMPACT = LogSettings(
 
 
 def compacted(store: Store, partition: int = 0, settings: LogSettings = COMPACT) -> int:
-    return store.create_partition(
-        bytes(range(16)), "topic", partition, leader_epoch=0, settings=settings
-    )
+    new = NewPartition(bytes(range(16)), "topic", partition, 0, settings)
+    return store.create_partitions([new])[0]
 
 
 def pairs(

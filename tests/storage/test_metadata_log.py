@@ -87,17 +87,15 @@ def test_an_entry_at_a_known_index_replaces_the_suffix(folder: Path) -> None:
     log.append([b"1", b"2" * 5000, b"3", b"4"], term=1)
     log.append_entries([LogEntry(2, 2, b"two")])
     assert [(e.index, e.term, e.data) for e in log.read(1)] == [(1, 1, b"1"), (2, 2, b"two")]
-    log.truncate_suffix(2)
-    assert log.last_index == 1
     with pytest.raises(AssertionError, match="gap"):
-        log.append_entries([LogEntry(3, 2, b"three")])
+        log.append_entries([LogEntry(4, 2, b"four")])
     log.close()
 
 
 def test_hard_state_is_kept_with_the_entries_of_its_commit(folder: Path) -> None:
     log = MetadataLog.open(folder)
     log.append([b"x"], term=7, hard_state=HardState(7, 2, 0))
-    log.save_hard_state(HardState(8, None, 1))
+    log.append_entries((), hard_state=HardState(8, None, 1))
     log.close()
     log = MetadataLog.open(folder)
     assert log.hard_state == HardState(8, None, 1)
@@ -211,7 +209,7 @@ def test_random_histories_equal_a_list(folder: Path, seed: int) -> None:
     first, term = 1, 1
     for _ in range(150):
         last = first + len(model) - 1
-        match dice.choice(["append", "append", "append", "replace", "suffix", "snapshot", "open"]):
+        match dice.choice(["append", "append", "append", "replace", "snapshot", "open"]):
             case "append":
                 batch = [
                     dice.randbytes(dice.choice([3, 50, 5000])) for _ in range(dice.randint(1, 20))
@@ -224,10 +222,6 @@ def test_random_histories_equal_a_list(folder: Path, seed: int) -> None:
                 entry = LogEntry(first + at, term, b"replaced")
                 log.append_entries([entry])
                 model[at:] = [(entry.index, entry.term, entry.data)]
-            case "suffix" if model:
-                at = dice.randrange(len(model))
-                log.truncate_suffix(first + at)
-                del model[at:]
             case "snapshot" if model:
                 at = dice.randrange(len(model))
                 write_snapshot(log, index=model[at][0], term=model[at][1], content=b"s" * at)

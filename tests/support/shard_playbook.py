@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
-from coordinator.runtime import Batch, LogEntry, Shard, ShardRuntime
+from coordinator.runtime import Batch, LogEntry, Shard, ShardRuntime, TransactionalEntry
 from protocol.errors import ErrorCode
 
 T = TypeVar("T")
@@ -37,6 +37,15 @@ class Call:
         assert not isinstance(self.answer, Refusal), self.answer
         assert isinstance(self.answer.response, kind)
         return self.answer.response
+
+
+def log_entries(batch: Batch[Any]) -> list[LogEntry]:
+    """What whoever reads the log will find of a batch."""
+    if batch.marker is not None:
+        return [batch.marker]
+    if batch.producer is None:
+        return list(batch.entries)
+    return [TransactionalEntry(*batch.producer, key, value) for key, value in batch.entries]
 
 
 class ShardPlaybook(Generic[S]):
@@ -124,7 +133,7 @@ class ShardPlaybook(Generic[S]):
 
     def _commit(self, batch: Batch[Any]) -> None:
         base_offset = len(self.log)
-        self.log.extend(batch.log_entries())
+        self.log.extend(log_entries(batch))
         self._hear(self.runtime.appended(batch, base_offset))
         self._hear(self.runtime.committed_below(len(self.log), self.now_ms))
 

@@ -15,7 +15,7 @@ from protocol.records import Record, build_batch, read_header
 from storage.append import AppendResult, Turn
 from storage.reader import StoreReader
 from storage.settings import LogSettings, StoreOptions
-from storage.store import Store
+from storage.store import NewPartition, Store
 from storage.validation import AppendOrigin
 
 NOW_MS = 1_700_000_000_000
@@ -112,13 +112,9 @@ def dropped_but_open(directory: Path) -> list[str]:
 def create(
     store: Store, partition: int = 0, *, topic_id: bytes = TOPIC_ID, **settings: object
 ) -> int:
-    return store.create_partition(
-        topic_id,
-        "topic",
-        partition,
-        leader_epoch=0,
-        settings=LogSettings(**settings),  # type: ignore[arg-type]  # named by the tests
-    )
+    with_settings = LogSettings(**settings)  # type: ignore[arg-type]  # named by the tests
+    new = NewPartition(topic_id, "topic", partition, 0, with_settings)
+    return store.create_partitions([new])[0]
 
 
 def read_all(reader: StoreReader, number: int, start: int | None = None) -> list[bytes]:

@@ -39,6 +39,7 @@ from protocol.messages.share import (
 )
 from storage.reader import StoreReader
 
+BATCH_OPTIMIZED = 0
 RECORD_LIMIT = 1
 """The acquire mode in which the number of records is a limit and not a wish (KIP-1206)."""
 
@@ -68,6 +69,7 @@ async def handle_share_fetch(
 ) -> ShareFetchResponse:
     """Take acknowledgements, then acquire records; waits for `min_bytes` up to `max_wait_ms`."""
     caller = caller_of(request.group_id, request.member_id, context, services)
+    _check(request)
     is_first = request.share_session_epoch == INITIAL_EPOCH
     if is_first and any(_has_acknowledgements(request)):
         raise ApiError(
@@ -82,9 +84,24 @@ async def handle_share_fetch(
     if request.share_session_epoch == FINAL_EPOCH:
         services.share_sessions.close(session)
         services.share_partitions.release(session, was_delivered=False)
-    elif request.max_records > 0 and not is_renewal:
+    elif request.max_records > 0 and request.max_bytes > 0 and not is_renewal:
         harvest = await _harvest(request, session, caller)
     return await _response(harvest, begun, caller)
+
+
+def _check(request: ShareFetchRequest) -> None:
+    """Whether the request is one at all; else ApiError, and the session stays as it is."""
+    limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
+    if request.is_renew_ack and any(limits):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "Who renews locks fetches nothing: the wait, bytes and records must be 0.",
+        )
+    if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{request.share_acquire_mode} is no acquire mode: 0 is by batch, 1 by record limit.",
+        )
 
 
 async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Caller) -> _Harvest:

@@ -45,7 +45,7 @@ def test_streaming_goes_on_without_answers_until_the_window_is_full() -> None:
     assert peer.next_index == 14
     assert not can_send(peer)
     peer.accepted(12)
-    assert peer.window_count == 1
+    assert peer.window_bytes == 100
     assert can_send(peer)
 
 
@@ -56,7 +56,7 @@ def test_the_window_is_bounded_in_bytes_as_well() -> None:
     peer.sent(12, 1)
     assert not can_send(peer)
     peer.accepted(12)
-    assert (peer.window_count, peer.window_bytes) == (0, 0)
+    assert peer.window_bytes == 0
 
 
 def test_a_rejection_turns_streaming_into_a_search_at_the_hint() -> None:
@@ -64,7 +64,7 @@ def test_a_rejection_turns_streaming_into_a_search_at_the_hint() -> None:
     peer.sent(20, 100)
     assert peer.rejected(20, 15)
     assert peer.state is ProgressState.PROBE
-    assert (peer.next_index, peer.window_count) == (15, 0)
+    assert (peer.next_index, peer.window_bytes) == (15, 0)
 
 
 def test_a_search_never_goes_below_what_is_known_to_match() -> None:

@@ -173,6 +173,34 @@ def test_the_same_rewind_asked_for_twice_is_done_once(scene: Scene) -> None:
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
 
 
+def test_a_rewind_that_was_given_up_is_not_begun_again_by_who_has_not_heard_of_it(
+    scene: Scene,
+) -> None:
+    """Its asker asks again, as long as it has no answer; somebody else has undone it meanwhile."""
+    first = {"rewind_id": b"1" * 16, "timeout_ms": 0}
+    call = scene.stage.rewind_call({A1: 3}, **first)  # type: ignore[arg-type]  # as it has them
+    scene.stage.tick(1)
+    assert call.response(Rewound).error_code is ErrorCode.REQUEST_TIMED_OUT
+    scene.stage.ask(RewindGroup(group_id="g", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW))
+    scene.stage.reload()
+    scene.settle()
+    assert [(move.previous, move.offset) for move in scene.rewind({A2: 4}).moves] == [(10, 4)]
+    again = scene.stage.rewind({A1: 3}, **first)
+    assert again.error_code is ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert scene.stage.fetch(*A1).committed_offset == 10
+
+
+def test_a_rewind_that_was_done_is_not_done_again_after_another_one() -> None:
+    stage = RewindStage()
+    stage.commit({A1: 10})
+    stage.rewind({A1: 3}, rewind_id=b"1" * 16)
+    stage.rewind({A1: 5}, rewind_id=b"2" * 16)
+    again = stage.rewind({A1: 3}, rewind_id=b"1" * 16)
+    assert again.error_code is ErrorCode.INVALID_REQUEST
+    assert "rewound or undone since" in (again.error_message or "")
+    assert stage.fetch(*A1).committed_offset == 5
+
+
 def test_a_rewind_under_way_can_be_withdrawn(scene: Scene) -> None:
     call = scene.stage.rewind_call({A1: 3})
     withdrawal = scene.stage.ask(
@@ -566,6 +594,23 @@ def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene)
         response = answered.response(OffsetCommitResponse)
         assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
+
+
+def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
+    """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
+    scene = Scene(CONSUMER)
+    scene.stage.shard.settings = GroupSettings(
+        consumer_assignment_interval_ms=0, rewound_by_commit=frozenset({"g"})
+    )
+    call = scene.stage.commit_call({A1: 10 * END, A2: -5}, topic_id=id_of(TOPIC), version=10)
+    scene.settle()
+    assert not any(
+        partition.error_code
+        for topic in call.response(OffsetCommitResponse).topics
+        for partition in topic.partitions
+    )
+    assert scene.stage.fetch(*A1).committed_offset == 10 * END
+    assert scene.stage.fetch(*A2).committed_offset == 0
 
 
 # -- against a model -------------------------------------------------------------------------------

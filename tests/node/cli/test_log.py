@@ -8,7 +8,7 @@ from protocol.compression import Codec
 from protocol.records import Record, build_batch
 from storage.layout import segment_path
 from storage.settings import LogSettings, StoreOptions
-from storage.store import Store
+from storage.store import NewPartition, Store
 from tests.node.cli.conftest import Run
 
 TOPIC_ID = bytes(range(16))
@@ -20,9 +20,8 @@ def store_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "0"
     store = Store.open(folder, StoreOptions(), now_ms=1_700_000_000_000)
     for partition, batches in ((0, 3), (1, 1)):
-        number = store.create_partition(
-            TOPIC_ID, "orders", partition, leader_epoch=0, settings=LogSettings()
-        )
+        new = NewPartition(TOPIC_ID, "orders", partition, 0, LogSettings())
+        [number] = store.create_partitions([new])
         for index in range(batches):
             records = [
                 Record(at, 1_700_000_000_000 + at, b"key", f"value {index}.{at}".encode(), ())

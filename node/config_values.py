@@ -1,0 +1,138 @@
+"""What a setting's text says: the parsers of a node's own settings.
+
+Each takes the text as it was written and returns its value, or raises ValueError that says what
+would be right. Called by `config`.
+"""
+
+import re
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+NODE_ID_MAX = 2**31 - 1
+_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+_ARENA_BYTES_MIN = 16 << 20
+_LISTENER = re.compile(r"(?:(?P<name>[A-Za-z0-9_]+)://)?(?P<address>.*)")
+# A Unix socket's path must fit into 108 bytes (sockaddr_un), with the socket's name behind it.
+RUN_FOLDER_LENGTH_MAX = 80
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+
+def parse_count(least: int, most: int) -> Callable[[str], int]:
+    """Whole numbers from `least` to `most`, both included."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\d{1,10}", text) or not least <= int(text) <= most:
+            raise ValueError(f"it must be a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def parse_router_count(text: str) -> int:
+    """1: a node has one router."""
+    if text != "1":
+        raise ValueError("this release runs one router a node, in which its groups live; use 1")
+    return 1
+
+
+def parse_node_id(text: str) -> int:
+    """A number, or `auto`: the one at the end of the host name, as in a StatefulSet."""
+    if text == "auto":
+        ordinal = re.search(r"-(\d{1,9})$", socket.gethostname().partition(".")[0])
+        if ordinal is None:
+            raise ValueError(
+                f"the host name {socket.gethostname()!r} does not end in a number, as in broker-0"
+            )
+        return int(ordinal[1])
+    if not re.fullmatch(r"\d{1,10}", text) or int(text) > NODE_ID_MAX:
+        raise ValueError(
+            f"it must be a whole number from 0 to {NODE_ID_MAX}, or auto for the number at the end"
+            " of the host name"
+        )
+    return int(text)
+
+
+def parse_cluster_id(text: str) -> str:
+    """Kafka's are 22 letters of URL-safe Base64; others do no harm."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", text):
+        raise ValueError("it must be 1 to 64 letters, digits, dots, dashes or underscores")
+    return text
+
+
+def parse_folder(text: str) -> Path:
+    """An absolute path; `~` is the home of this user."""
+    if not text:
+        raise ValueError("it must be the path of a folder")
+    if "," in text:
+        raise ValueError("it must be one folder; a node has one")
+    return Path(text).expanduser().absolute()
+
+
+def parse_run_folder(text: str) -> str:
+    """A path short enough for the sockets in it."""
+    path = str(parse_folder(text))
+    if len(path) > RUN_FOLDER_LENGTH_MAX:
+        raise ValueError(
+            f"it must be shorter than {RUN_FOLDER_LENGTH_MAX} characters: it holds Unix sockets"
+        )
+    return path
+
+
+def parse_arena_bytes(text: str) -> int:
+    """A number of bytes, or of KiB, MiB or GiB."""
+    matched = re.fullmatch(r"(\d{1,15})\s*([kmg]ib)?", text.lower())
+    size = int(matched[1]) * _UNITS[matched[2] or ""] if matched else 0
+    if size < _ARENA_BYTES_MIN:
+        raise ValueError("it must be a number of bytes from 16MiB up, for example 256MiB or 1GiB")
+    return size
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """Kafka's listener.security.protocol.map: `NAME:PROTOCOL,...`."""
+    protocols = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = part.partition(":")
+        if protocol not in SECURITY_PROTOCOLS:
+            raise ValueError(
+                f"{part!r} must be NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}"
+            )
+        protocols[name] = protocol
+    return protocols
+
+
+def parse_addresses(text: str) -> dict[str, tuple[str, int]]:
+    """`NAME://host:port,...`; a name may be left out where there is one address."""
+    addresses: dict[str, tuple[str, int]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        matched = _LISTENER.fullmatch(part)
+        assert matched is not None
+        name = (matched["name"] or "PLAINTEXT").upper()
+        if name in addresses:
+            raise ValueError(f"there are two listeners called {name}; name them NAME://host:port")
+        addresses[name] = parse_host_and_port(matched["address"])
+    if not addresses:
+        raise ValueError("there must be at least one listener, for example PLAINTEXT://:9092")
+    return addresses
+
+
+def parse_peer_listen(text: str) -> tuple[str, int]:
+    """`host:port`, of which the port is not left to chance."""
+    host, port = parse_host_and_port(text)
+    if not port:
+        raise ValueError("it must have a port of its own, by which the other nodes find this one")
+    return host, port
+
+
+def parse_host_and_port(text: str) -> tuple[str, int]:
+    """`host:port`; an empty host, or `*`, is every address of the machine."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65_535:
+        raise ValueError(
+            f"{text!r} must be host:port with a port from 0 to 65535, as in 127.0.0.1:9092"
+        )
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address must stand in brackets, as in [::1]:9092")
+    return ("" if host == "*" else host), int(port)
