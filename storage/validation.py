@@ -190,9 +190,9 @@ def check_producer(
 ) -> ProducerBatch | None:
     """Whether the producer's batch comes in order; the batch that it repeats if it came before.
 
-    A producer that nothing is known of may begin anywhere (KIP-360), unless each of its transactions
-    has an epoch of its own (KIP-890, Produce v12): then its first batch is still to come, and would
-    be refused behind this one.
+    A producer that nothing is known of may begin anywhere (KIP-360), unless each of its
+    transactions has an epoch of its own (KIP-890, Produce v12): then its first batch is still to
+    come, and would be refused behind this one.
     """
     entry = log.producers.get(fields[9])
     if entry is None:
