@@ -299,7 +299,7 @@ class Turn:
         check_batch(batch, fields, settings, request_version, self.now_ms)
         is_append_time = settings.message_timestamp_type is TimestampType.LOG_APPEND_TIME
         if fields[9] >= 0:
-            duplicate = check_producer(log, fields)
+            duplicate = check_producer(log, fields, request_version)
             if duplicate is not None:
                 return AppendResult(
                     ErrorCode.NONE,

@@ -42,6 +42,7 @@ _pack_uint32 = Struct(">I").pack_into
 LATEST_VERSION = 13
 SINGLE_BATCH_VERSION_MIN = 3
 _ZSTD_VERSION_MIN = 7  # KIP-110
+_EPOCH_BUMPS_SINCE = 12  # KIP-890
 _RECORD_ERRORS_MAX = 100
 _LZ4_LEVEL_DEFAULT = 9  # KIP-390: at its default Kafka compresses fast instead of hard
 _CLIENT_ATTRIBUTES_REFUSED = CONTROL | DELETE_HORIZON | LOG_APPEND_TIME
@@ -184,10 +185,23 @@ def _check_records(
     raise Refused(code, message, tuple(errors))
 
 
-def check_producer(log: PartitionLog, fields: Fields) -> ProducerBatch | None:
-    """Whether the producer's batch comes in order; the batch that it repeats if it came before."""
+def check_producer(
+    log: PartitionLog, fields: Fields, request_version: int = 0
+) -> ProducerBatch | None:
+    """Whether the producer's batch comes in order; the batch that it repeats if it came before.
+
+    A producer that nothing is known of may begin anywhere (KIP-360), unless each of its
+    transactions has an epoch of its own (KIP-890, Produce v12): then its first batch is still to
+    come, and would be refused behind this one.
+    """
     entry = log.producers.get(fields[9])
     if entry is None:
+        begins_anew = request_version >= _EPOCH_BUMPS_SINCE and fields[5] & TRANSACTIONAL
+        if begins_anew and fields[11] != 0:
+            raise Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {fields[9]} sent epoch {fields[10]}, sequence {fields[11]} first",
+            )
         return None
     duplicate = find_duplicate(entry, fields[10], fields[11], fields[6])
     if duplicate is not None:

@@ -274,6 +274,20 @@ def transactional(sequence: int, *, producer: int = 1, epoch: int = 0, count: in
     )
 
 
+def test_a_producer_whose_epochs_end_with_its_transactions_begins_with_its_first_batch(
+    store: Store,
+) -> None:
+    """KIP-890: the first batch, refused for a moment, must not find the second one appended."""
+    number = create(store)
+    refused = answer(store, number, transactional(1), request_version=12)
+    assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert append_now(store, number, transactional(0), transactional(1)) == [0, 1]
+    # Other producers may have been forgotten meanwhile (KIP-360).
+    old = transactional(5, producer=2)
+    assert answer(store, number, old, request_version=11) is ErrorCode.NONE
+    assert answer(store, number, sequenced(5, producer=3)) is ErrorCode.NONE
+
+
 def marker(
     type_: ControlType, *, producer: int = 1, epoch: int = 0, coordinator_epoch: int = 0
 ) -> bytes:
