@@ -7,8 +7,11 @@ rewound is left out of one generation, whose members give it up, and is in the o
 |---|---|
 | say that they keep nothing (eager) | as it is: the rewind's end |
 | name partitions that are rewound as theirs (KIP-429) | without these, and there is another one |
-| cannot say (subscriptions of version 0) | the same, until all have heard of one such generation |
+| cannot say (subscriptions of version 0) | the same, until each has been in such a generation |
 | and that fails | as it is, without those members: they are told to start from nothing |
+
+Who cannot say anything is in a generation with its first heartbeat there: kafka-python passes over
+what a SyncGroup has told it, and joins again without a heartbeat, if that came between two polls.
 
 All of this is soft: whoever loads the shard begins anew. Called by `rewinding`.
 """
@@ -20,7 +23,7 @@ from coordinator.group import owned_claims
 from coordinator.group.classic import ClassicGroup, GroupState, Step
 from coordinator.group.events import EventKind
 from coordinator.group.owned_claims import Keys
-from protocol.messages.groups import SyncGroupRequest
+from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 
 REASON: Final = "live rewind"
 FRUITLESS_ROUNDS_MAX: Final = 3
@@ -28,11 +31,13 @@ FRUITLESS_ROUNDS_MAX: Final = 3
 
 
 class _Rounds(NamedTuple):
-    """How far the members are. `silent` are those that may keep what they do not speak of."""
+    """How far the members are. `silent` are those that may keep what they do not speak of,
+    `stripped_id` is the newest generation without the partitions, -1 if there was none."""
 
     silent: frozenset[str]
     claimants: frozenset[str] = frozenset()
     fruitless_count: int = 0
+    stripped_id: int = -1
 
 
 class RewindRounds:
@@ -64,14 +69,15 @@ class RewindRounds:
         claimants = silent | owned_claims.claimants(group, keys)
         if not claimants:
             self._stripped.discard(group_id)
-            self._rounds[group_id] = _Rounds(silent)
+            self._rounds[group_id] = known._replace(silent=silent, claimants=claimants)
             return request
         count = known.fruitless_count + 1 if claimants >= known.claimants else 0
-        self._rounds[group_id] = _Rounds(silent, claimants, count)
         stripped = owned_claims.without_partitions(group, request, keys)
         if stripped is not None and count <= FRUITLESS_ROUNDS_MAX:
             self._stripped.add(group_id)
+            self._rounds[group_id] = _Rounds(silent, claimants, count, group.generation_id)
             return stripped
+        self._rounds[group_id] = known._replace(silent=silent, claimants=claimants)
         self._remove(group, claimants, step)
         return request
 
@@ -93,6 +99,11 @@ class RewindRounds:
             return
         if group.state is GroupState.STABLE and not group.pending_sync:
             self._stripped.discard(group_id)
-            # Whoever could not say what it keeps has been given something else.
-            self._rounds[group_id] = self._rounds[group_id]._replace(silent=frozenset())
             group.rebalance(step, REASON)
+
+    def on_heartbeat(self, request: HeartbeatRequest) -> None:
+        """A member is in the generation that it names: it has what it was given there."""
+        known = self._rounds.get(request.group_id)
+        if known is not None and request.generation_id == known.stripped_id:
+            silent = known.silent - {request.member_id}
+            self._rounds[request.group_id] = known._replace(silent=silent)

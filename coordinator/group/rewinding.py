@@ -80,7 +80,7 @@ from coordinator.group.share_requests import StatesRestarted
 from coordinator.outcome import Command, InTransaction, Marker, Outcome, TimerKey
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetCommitRequest
-from protocol.messages.groups import SyncGroupRequest
+from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 from protocol.types import ZERO_UUID, Uuid
 
 FAILURES_MAX: Final = 3
@@ -385,6 +385,10 @@ class Rewinding:
         group = self._classic.objects.get(group_id)
         if group is not None:
             self._rounds.after_sync(group, step)
+
+    def on_heartbeat(self, request: HeartbeatRequest) -> None:
+        """A member of a classic group lives."""
+        self._rounds.on_heartbeat(request)
 
     def _on_stored(self, group_id: str, rewind: Rewind, step: ConsumerStep) -> None:
         """A generation is about to be stored."""

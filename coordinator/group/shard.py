@@ -351,6 +351,8 @@ class GroupShard:
         assert isinstance(request, HeartbeatRequest)
         consumers = self.consumers.get(request.group_id)
         if consumers is None:
+            if self.rewinds.has_pending:
+                self._rewinding.on_heartbeat(request)
             return self.classic.heartbeat(command, request, now_ms)
         step = self._step(now_ms)
         self.consumers.classic_heartbeat(consumers, command, request, step)

@@ -148,6 +148,8 @@ class Reader:
         self.revoked_count = 0
         # Whether it goes on reading what it has been told to give up.
         self.is_stubborn = False
+        # How often it passes over what it is given and joins again, as if it had not heard.
+        self.deaf_count = 0
         self._call: Call | None = None
         self._is_member = False
 
@@ -299,6 +301,10 @@ class Reader:
             self._start_anew(error)
             return
         self._is_member = True
+        if self.deaf_count:
+            self.deaf_count -= 1
+            self._join()
+            return
         keys = {
             (topic.topic, index)
             for topic in decode_assignment(response.assignment).assigned_partitions

@@ -15,7 +15,7 @@ from protocol.embedded import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
+from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest, SyncGroupRequestAssignment
 from tests.support.consumer_playbook import NO_INTERVAL
 
 KEYS = {("a", 1)}
@@ -52,6 +52,10 @@ def sync_of(user_data: bytes | None = None) -> SyncGroupRequest:
     return SyncGroupRequest(group_id="g", member_id="m", assignments=[given])
 
 
+def heartbeat_of(generation_id: int) -> HeartbeatRequest:
+    return HeartbeatRequest(group_id="g", member_id="m", generation_id=generation_id)
+
+
 def assigned(request: SyncGroupRequest) -> list[int]:
     (given,) = request.assignments
     (topic,) = decode_assignment(given.assignment).assigned_partitions
@@ -85,7 +89,23 @@ def test_who_may_keep_a_partition_is_given_a_generation_without_it(
     assert group.state is not GroupState.STABLE
 
 
-def test_who_cannot_say_what_it_keeps_has_heard_once_all_have_synced(
+def test_who_cannot_say_what_it_keeps_is_in_a_generation_with_a_heartbeat(
+    rounds: RewindRounds, step: Step
+) -> None:
+    group = group_of({"m": SILENT})
+    rounds.before_sync(group, sync_of(), KEYS, step)
+    stripped_id = group.generation_id
+    # The group rebalances before it says anything, and it says something of before.
+    rounds.on_heartbeat(heartbeat_of(stripped_id - 1))
+    assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
+    rounds.on_heartbeat(heartbeat_of(stripped_id))
+    assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0, 1]
+    # Another rewind begins.
+    rounds.forget("g")
+    assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
+
+
+def test_the_next_generation_waits_until_all_have_heard_of_the_one_before(
     rounds: RewindRounds, step: Step
 ) -> None:
     group = group_of({"m": SILENT})
@@ -93,14 +113,9 @@ def test_who_cannot_say_what_it_keeps_has_heard_once_all_have_synced(
     group.pending_sync.add("m")
     rounds.after_sync(group, step)
     assert rounds.is_stripped("g")
-    # The group rebalances before it has: nothing is known of it.
-    assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
     group.pending_sync.clear()
     rounds.after_sync(group, step)
-    assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0, 1]
-    # Another rewind begins.
-    rounds.forget("g")
-    assert assigned(rounds.before_sync(group, sync_of(), KEYS, step)) == [0]
+    assert not rounds.is_stripped("g")
 
 
 def test_who_goes_on_keeping_it_is_removed(rounds: RewindRounds, step: Step) -> None:

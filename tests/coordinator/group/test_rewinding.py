@@ -476,6 +476,18 @@ def test_who_keeps_what_it_was_not_given_is_removed() -> None:
     assert scene.stage.fetch(*A1).committed_offset == 3
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_member_that_passes_over_what_it_is_given_has_not_given_anything_up(times: int) -> None:
+    """kafka-python, where the answer comes between two polls: it joins again, and keeps what it
+    had when it is given that then."""
+    scene = Scene(SILENT)
+    for reader in scene.readers:
+        reader.deaf_count = times
+    scene.rewind({A1: 3, A2: 0})
+    scene.read_to_the_end()
+    assert scene.ledger.delivered_count == 4 * END + 7 + 10
+
+
 # -- share groups ----------------------------------------------------------------------------------
 
 
