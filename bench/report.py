@@ -25,6 +25,16 @@ by hand. All six run on one machine with the defaults that they ship with, topic
 replicas and min.insync.replicas 2, producers wait for acks=all. What was acknowledged is read back
 after the deaths and the restarts: a run that loses, doubles or reorders a record writes no page.
 """
+COORDINATORS_INTRODUCTION = """\
+# Benchmarks of the coordinators
+
+Transactions, rebalances and share groups on one node of Odradek and of Apache Kafka, written by
+`make bench-coordinators`; do not edit it by hand. Both run on one machine with the defaults that
+they ship with, and have run transactions for {warm_up:.0f} s before the first round: a Kafka that
+has just been started is several times slower than this one. A transaction of librdkafka holds a
+millisecond in which it waits for more partitions before it enlists the first; no broker can take
+that away from it.
+"""
 FIGURES = """\
 A ratio above 1 is in favour of Odradek, in every row. Figures are medians, with the
 range of the rounds.
@@ -80,7 +90,8 @@ def render(
     return "\n".join(lines)
 
 
-def render_cluster(
+def render_page(
+    introduction: str,
     comparisons: Sequence[Comparison],
     *,
     versions: Mapping[str, str],
@@ -88,8 +99,8 @@ def render_cluster(
     command: str,
     load_average: float,
 ) -> str:
-    """The page of three nodes beside three. `versions` by the name of what was measured."""
-    lines = [CLUSTER_INTRODUCTION, "| | |", "| --- | --- |"]
+    """A page that begins with `introduction`. `versions` by the name of what was measured."""
+    lines = [introduction, "| | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in {**machine, **versions}.items()]
     lines += [f"| load average before | {load_average:.1f} |", f"| command | `{command}` |", ""]
     lines += [FIGURES]

@@ -106,7 +106,8 @@ def main(
                 note(RESTART, cluster, _seconds(gap_s))
         kafka, odradek = both
         options = f"--rounds {rounds} --seconds {seconds:g} --warm-up {warm_up:g} --kills {kills}"
-        text = report.render_cluster(
+        text = report.render_page(
+            report.CLUSTER_INTRODUCTION,
             [
                 report.Comparison(
                     case=figure,

@@ -104,7 +104,8 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
 
     The records of one outcome are written together or not at all, unless it is not `is_atomic`:
     then there may be more of them than fit into one batch, and each stands for itself. The commands
-    of `again` are decided right after it: they were put off until now.
+    of `again` are decided right after it: they were put off until now. If it `can_wait` for what is
+    written next, its records need not be written by themselves: nobody waits for them.
     """
 
     records: tuple[R, ...] = ()
@@ -113,6 +114,7 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     sends: tuple[Send, ...] = ()
     again: tuple[Command, ...] = ()
     is_atomic: bool = True
+    can_wait: bool = False
 
 
 class Draft(Generic[R]):

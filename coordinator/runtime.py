@@ -3,9 +3,10 @@
 What happens to a command, in this order and no other: the shard decides; its timers are set; its
 records are encoded, replayed and put into the open batch; its replies are parked behind the newest
 record. At the end of the shell's turn `take_batches` hands out what the turn has written, as few
-batches as fit, and the shell appends them to the partition in order, several in flight. When the
-high watermark has passed a batch (`committed_below`) its replies leave, and so does what is to be
-done elsewhere because of it.
+batches as fit, and the shell appends them to the partition in order, several in flight. What
+nobody waits for (`has_urgent_batches`) may stay for a moment and leave with a later turn's. When
+the high watermark has passed a batch (`committed_below`) its replies leave, and so does what is to
+be done elsewhere because of it.
 
 | State | Meaning | Commands are answered | Goes to |
 |---|---|---|---|
@@ -228,6 +229,7 @@ class ShardRuntime(Generic[R]):
         self._closed: list[Batch[R]] = []
         self._open: Batch[R] | None = None
         self._open_bytes = 0
+        self._is_urgent = False
         self._in_flight: deque[Batch[R]] = deque()
         self._loaded: Batch[R] | None = None
         self._parked: deque[_Parked] = deque()
@@ -257,6 +259,11 @@ class ShardRuntime(Generic[R]):
     def has_batches(self) -> bool:
         """Whether `take_batches` would return something."""
         return self.state is ShardState.ACTIVE and (self._open is not None or bool(self._closed))
+
+    @property
+    def has_urgent_batches(self) -> bool:
+        """Whether any of them is waited for; what can wait may go with what is written next."""
+        return self._is_urgent and self.has_batches
 
     # -- loading ----------------------------------------------------------------------------------
 
@@ -338,6 +345,7 @@ class ShardRuntime(Generic[R]):
         if self.state is not ShardState.ACTIVE:
             return []
         self._close_batch()
+        self._is_urgent = False
         batches, self._closed = self._closed, []
         for batch in batches:
             batch.expected_offset = self._write_offset
@@ -457,6 +465,9 @@ class ShardRuntime(Generic[R]):
             return
         position = self._timeline.position
         is_settled = position == self._timeline.committed
+        if not (is_settled or outcome.can_wait):
+            # Its records are waited for, or its answers wait for those of others.
+            self._is_urgent |= bool(outcome.records or outcome.replies or outcome.sends)
         for reply in outcome.replies:
             if is_settled or reply.is_immediate:
                 self._emit(reply, answers)

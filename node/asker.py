@@ -16,6 +16,7 @@ from protocol.codec import (
     encode_request,
     encode_request_header,
 )
+from protocol.errors import ProtocolError
 from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 R = TypeVar("R")
@@ -36,6 +37,10 @@ class WantsTls(NotABroker):
 
 class ConnectionEnded(NotABroker):
     """The connection was closed instead of an answer."""
+
+
+class Unsendable(ProtocolError):
+    """The request has values that its format has no room for: nobody need be asked again."""
 
 
 class Asker:
@@ -104,7 +109,10 @@ class Asker:
 
     def _exchange(self, key: ApiKey, version: int, request: object) -> object:
         header = encode_request_header(key, version, 0, "odradek")
-        body = b"".join((header, *encode_request(key, version, request)))
+        try:
+            body = b"".join((header, *encode_request(key, version, request)))
+        except ProtocolError as error:
+            raise Unsendable(str(error)) from error
         self._socket.sendall(_LENGTH.pack(len(body)) + body)
         start = self._receive(_LENGTH.size)
         if start.startswith(_TLS_ALERT):

@@ -149,24 +149,26 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     labels: tuple[tuple[str, str], ...] = ()
 
 
-Reading = Callable[[], float | Mapping[str, float]]
+Reading = Callable[[], float | Mapping[str, float] | Mapping[tuple[str, ...], float]]
+Labels = str | Callable[[], tuple[str, ...]]
+"""The name of the one label, or those of several, which may be others from one time to the next."""
 
 
 class Metrics:
     """The metrics of a process: names, and functions that read them when somebody asks."""
 
     def __init__(self) -> None:
-        self._readings: list[tuple[str, str, str, str, Reading]] = []
+        self._readings: list[tuple[str, str, str, Labels, Reading]] = []
 
-    def counter(self, name: str, help_text: str, reading: Reading, *, label: str = "") -> None:
+    def counter(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
         """A count since the process began. With `label` the reading is a mapping label value ->
         count.
         """
         self._readings.append((name, "counter", help_text, label, reading))
 
-    def gauge(self, name: str, help_text: str, reading: Reading, *, label: str = "") -> None:
+    def gauge(self, name: str, help_text: str, reading: Reading, *, label: Labels = "") -> None:
         """A value that goes up and down. With `label` the reading is a mapping label value ->
-        value.
+        value; with several labels, of tuples of their values.
         """
         self._readings.append((name, "gauge", help_text, label, reading))
 
@@ -179,10 +181,11 @@ class Metrics:
         for name, kind, help_text, label, reading in self._readings:
             value = reading()
             if isinstance(value, Mapping):
-                samples.extend(
-                    Sample(name, kind, help_text, float(of_label), ((label, text),))
-                    for text, of_label in value.items()
-                )
+                names = (label,) if isinstance(label, str) else label()
+                for key, of_label in value.items():
+                    texts = (key,) if isinstance(key, str) else key
+                    labels = tuple(zip(names, texts, strict=True))
+                    samples.append(Sample(name, kind, help_text, float(of_label), labels))
             else:
                 # What is true or false is 1 or 0: a bool would be no number on the line.
                 samples.append(Sample(name, kind, help_text, float(value)))
@@ -270,6 +273,10 @@ decode_from_child: Callable[[bytes], FromChild] = msgspec.msgpack.Decoder(FromCh
 _decode_to_child: Callable[[bytes], ToChild] = msgspec.msgpack.Decoder(ToChild).decode
 
 
+def _at_once(report: Callable[[], None]) -> None:
+    report()
+
+
 class ChildLink:
     """The child's end. A process started by hand has none: then nobody says stop, and that is all.
 
@@ -280,6 +287,8 @@ class ChildLink:
     def __init__(self, connection: socket.socket | None, name: str) -> None:
         self.name = name
         self.metrics = Metrics()
+        self.before_report: Callable[[Callable[[], None]], None] = _at_once
+        """Gets what hands the metrics over, and calls it when they can be read, within a second."""
         self.is_leaving = False
         """Whether the node wants to stop; who can do something about it looks after `poll`."""
         self._connection = connection
@@ -393,7 +402,7 @@ class ChildLink:
                 case Stop():
                     self._is_stopping = True
                 case Collect():
-                    self._report()
+                    self.before_report(self._report)
                 case Leave():
                     self.is_leaving = True
 

@@ -544,6 +544,8 @@ class Store:
             self._proven[log.number] = proven
             # Routers read on while a worker is replaced: what is beyond is not theirs to see.
             log.high_watermark = log.log_end_offset if may_be_torn else proven
+            # Every marker that was read just now counts as one that is not committed yet.
+            log.undecided.forget_below(proven)
             log.flushed_offset = log.log_end_offset
             self._write_status(log)
             self._active_bytes += log.active_bytes

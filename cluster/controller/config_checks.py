@@ -121,6 +121,21 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
     settings = broker_settings(state.image, state.node_id, state.static)
     for key, least, most in (
         (
+            "consumer.assignment.interval.ms",
+            settings.group_consumer_min_assignment_interval_ms,
+            settings.group_consumer_max_assignment_interval_ms,
+        ),
+        (
+            "share.assignment.interval.ms",
+            settings.group_share_min_assignment_interval_ms,
+            settings.group_share_max_assignment_interval_ms,
+        ),
+        (
+            "streams.assignment.interval.ms",
+            settings.group_streams_min_assignment_interval_ms,
+            settings.group_streams_max_assignment_interval_ms,
+        ),
+        (
             "streams.heartbeat.interval.ms",
             settings.group_streams_min_heartbeat_interval_ms,
             settings.group_streams_max_heartbeat_interval_ms,

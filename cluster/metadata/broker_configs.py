@@ -307,6 +307,16 @@ _GROUPS: Final = (
         scope=ConfigScope.CLUSTER,
     ),
     define(
+        "group.lag.metrics",
+        ConfigType.STRING,
+        "topic",
+        "What the metrics tell of how far groups are behind that have committed offsets: a line"
+        " for each group and topic, for each partition, or none.",
+        enforced_by="node.router.group_lag",
+        limit=one_of("none", "topic", "partition"),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
         "group.max.session.timeout.ms",
         ConfigType.INT,
         1_800_000,

@@ -68,6 +68,15 @@ CONSUMER_GROUP_CONFIGS: Final = (
         " while their group reconciles, and while there are so few of them that it costs nothing.",
         _COORDINATOR,
     ),
+    define(
+        "group.consumer.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "The longest consumer.assignment.interval.ms that may be set for a group.",
+        enforced_by="cluster.controller.config_checks",
+        limit=between(0, 15_000),
+        scope=ConfigScope.CLUSTER,
+    ),
     _duration(
         "group.consumer.max.heartbeat.interval.ms",
         15_000,
@@ -99,6 +108,15 @@ CONSUMER_GROUP_CONFIGS: Final = (
         limit=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
         scope=ConfigScope.CLUSTER,
     ),
+    define(
+        "group.consumer.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "The shortest consumer.assignment.interval.ms that may be set for a group.",
+        enforced_by="cluster.controller.config_checks",
+        limit=between(0, 15_000),
+        scope=ConfigScope.CLUSTER,
+    ),
     _duration(
         "group.consumer.min.heartbeat.interval.ms",
         5_000,
@@ -123,6 +141,15 @@ CONSUMER_GROUP_CONFIGS: Final = (
 
 GROUP_CONFIGS: Final[Definitions] = table(
     [
+        define(
+            "consumer.assignment.interval.ms",
+            ConfigType.INT,
+            100,
+            "How long after a target assignment the group's next one is made at the earliest.",
+            enforced_by="coordinator.group.assigning",
+            limit=at_least(0),
+            synonyms=("group.consumer.assignment.interval.ms",),
+        ),
         define(
             "consumer.heartbeat.interval.ms",
             ConfigType.INT,

@@ -86,6 +86,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     fetch_max_bytes: int
     follower_replication_throttled_rate: int
     group_consumer_assignment_interval_ms: int
+    group_consumer_max_assignment_interval_ms: int
+    group_consumer_min_assignment_interval_ms: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_heartbeat_interval_ms: int
     group_consumer_max_heartbeat_interval_ms: int
@@ -98,6 +100,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_ephemeral_patterns: tuple[str, ...]
     group_ephemeral_ttl_ms: int
     group_initial_rebalance_delay_ms: int
+    group_lag_metrics: str
     group_max_session_timeout_ms: int
     group_max_size: int
     group_min_session_timeout_ms: int
@@ -112,6 +115,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_share_partition_max_record_locks: int
     group_share_record_lock_duration_ms: int
     group_share_assignment_interval_ms: int
+    group_share_max_assignment_interval_ms: int
+    group_share_min_assignment_interval_ms: int
     group_share_heartbeat_interval_ms: int
     group_share_max_heartbeat_interval_ms: int
     group_share_max_session_timeout_ms: int
@@ -120,6 +125,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     group_share_min_session_timeout_ms: int
     group_share_session_timeout_ms: int
     group_streams_assignment_interval_ms: int
+    group_streams_max_assignment_interval_ms: int
+    group_streams_min_assignment_interval_ms: int
     group_streams_heartbeat_interval_ms: int
     group_streams_initial_rebalance_delay_ms: int
     group_streams_max_heartbeat_interval_ms: int

@@ -49,6 +49,15 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         " something changes, and while there are so few of them that it costs nothing.",
         _COORDINATOR,
     ),
+    define(
+        "group.share.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "The longest share.assignment.interval.ms that may be set for a group.",
+        enforced_by=_CHECKS,
+        limit=between(0, 15_000),
+        scope=ConfigScope.CLUSTER,
+    ),
     _duration(
         "group.share.max.heartbeat.interval.ms",
         15_000,
@@ -68,6 +77,15 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         "How many members a share group may have.",
         enforced_by=_COORDINATOR,
         limit=between(1, 1_000),
+        scope=ConfigScope.CLUSTER,
+    ),
+    define(
+        "group.share.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "The shortest share.assignment.interval.ms that may be set for a group.",
+        enforced_by=_CHECKS,
+        limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
     _duration(
@@ -93,6 +111,15 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
 
 
 SHARE_GROUP_CONFIGS: Final = (
+    define(
+        "share.assignment.interval.ms",
+        ConfigType.INT,
+        100,
+        "How long after a target assignment the share group's next one is made at the earliest.",
+        enforced_by="coordinator.group.share_assigning",
+        limit=at_least(0),
+        synonyms=("group.share.assignment.interval.ms",),
+    ),
     define(
         "share.heartbeat.interval.ms",
         ConfigType.INT,

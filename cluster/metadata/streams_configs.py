@@ -61,6 +61,15 @@ STREAMS_BROKER_CONFIGS: Final = (
         _GROUPS,
         least=0,
     ),
+    define(
+        "group.streams.max.assignment.interval.ms",
+        ConfigType.INT,
+        15_000,
+        "The longest streams.assignment.interval.ms that may be set for a group.",
+        enforced_by=_CHECKS,
+        limit=between(0, 15_000),
+        scope=ConfigScope.CLUSTER,
+    ),
     _number(
         "group.streams.max.heartbeat.interval.ms",
         15_000,
@@ -85,6 +94,15 @@ STREAMS_BROKER_CONFIGS: Final = (
         "The largest streams.num.standby.replicas that may be set for a group.",
         _CHECKS,
         least=0,
+    ),
+    define(
+        "group.streams.min.assignment.interval.ms",
+        ConfigType.INT,
+        0,
+        "The shortest streams.assignment.interval.ms that may be set for a group.",
+        enforced_by=_CHECKS,
+        limit=between(0, 15_000),
+        scope=ConfigScope.CLUSTER,
     ),
     _number(
         "group.streams.min.heartbeat.interval.ms",
@@ -130,6 +148,15 @@ def _own(
 
 
 STREAMS_GROUP_CONFIGS: Final = (
+    define(
+        "streams.assignment.interval.ms",
+        ConfigType.INT,
+        100,
+        "How long after a target assignment the group's next one is made at the earliest.",
+        enforced_by=_ASSIGNING,
+        limit=at_least(0),
+        synonyms=("group.streams.assignment.interval.ms",),
+    ),
     _own(
         "streams.heartbeat.interval.ms",
         5_000,

@@ -207,7 +207,7 @@ def start_epoch(group: ConsumerGroup, membership: Membership, step: ConsumerStep
 def is_due(group: ConsumerGroup, step: ConsumerStep) -> bool:
     """Whether the last target assignment is long enough ago for another one."""
     assigned_at_ms = group.assigned_at_ms if group.has_target_epoch else None
-    interval_ms = step.settings.consumer_assignment_interval_ms
+    interval_ms = step.settings.consumer_assignment_interval_of(group.group_id)
     return is_pause_over(assigned_at_ms, interval_ms, step.now_ms)
 
 
@@ -224,7 +224,8 @@ def assign_if_due(
     if epoch <= group.target_epoch:
         return None
     if not is_due(group, step):
-        due_ms = group.assigned_at_ms + step.settings.consumer_assignment_interval_ms
+        interval_ms = step.settings.consumer_assignment_interval_of(group.group_id)
+        due_ms = group.assigned_at_ms + interval_ms
         step.set_timer(assignment_key(group.group_id), due_ms)
         return None
     step.cancel_timer(assignment_key(group.group_id))

@@ -30,8 +30,8 @@ over.
 Completing a join phase starts generation + 1: with members it is CompletingRebalance, without any
 it is Empty. Only two transitions write: the leader's sync (and the replacement of a static member
 in Stable) and becoming Empty. All else is soft: members who waited join again after the
-coordinator has moved. JoinGroup's decisions are in `joining`,
-LeaveGroup's in `leaving`.
+coordinator has moved, also those whom the log does not know (`unstored_members`). JoinGroup's
+decisions are in `joining`, LeaveGroup's in `leaving`.
 
 Invariants: the generation never goes back while the group lives here; every parked request is
 answered by a transition or a timer; in Stable the log's newest record says what this object says.
@@ -417,14 +417,13 @@ class ClassicGroup:
     # -- SyncGroup --------------------------------------------------------------------------------
 
     def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
-        """SyncGroup."""
-        error = self.member_error(request.member_id, request.group_instance_id)
-        if error is ErrorCode.NONE:
-            error = self._sync_error(request)
-        member = self.roster.get(request.member_id)
-        if member is None or error is not ErrorCode.NONE:
+        """SyncGroup of a member; the caller has checked that it is one."""
+        error = self._sync_error(request)
+        if error is not ErrorCode.NONE:
             step.reply(command.request_id, SyncGroupResponse(error_code=error))
             return
+        member = self.roster.get(request.member_id)
+        assert member is not None
         if self.state is GroupState.STABLE:
             self._synced(member, step)
             self.refresh(member, step)

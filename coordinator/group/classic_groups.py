@@ -12,11 +12,12 @@ by `shard`, which has ruled out before that the id is another kind's.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from coordinator.group.answers import answer, no_group
+from coordinator.group.answers import no_group
 from coordinator.group.classic import ClassicGroup, Step
-from coordinator.group.joining import join
-from coordinator.group.leaving import leave, leave_unknown_group
+from coordinator.group.joining import given_id, join
+from coordinator.group.leaving import leave
 from coordinator.group.records import GroupMetadata, GroupRecord, GroupStored
+from coordinator.group.unstored_members import UnstoredMembers
 from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
 from coordinator.timeline import Timeline, TimelineTable
 from protocol.errors import ErrorCode
@@ -40,6 +41,7 @@ class ClassicGroups:
         self._timeline = timeline
         self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(timeline)
         self.objects: dict[str, ClassicGroup] = {}
+        self.unstored = UnstoredMembers()
         # Deleted groups whose deletion may still be taken back, with the position before it.
         self._buried: dict[str, tuple[int, ClassicGroup]] = {}
 
@@ -54,6 +56,7 @@ class ClassicGroups:
 
     def on_loaded(self, step: Step) -> None:
         """Groups with members go on where they were, every member with a whole session."""
+        self.unstored.on_loaded(self.generations.items(), step.now_ms)
         for group_id, metadata in self.generations.items():
             if metadata.members:
                 group = ClassicGroup.of_metadata(group_id, metadata)
@@ -145,29 +148,37 @@ class ClassicGroups:
         group = self.group(request.group_id)
         if group is None:
             group = self.objects[request.group_id] = ClassicGroup(request.group_id)
-        join(group, command, request, step)
+        is_unstored = self.unstored.may_include(request, command.client_id, step.now_ms)
+        join(group, command, request, step, is_unstored=is_unstored)
+        if is_unstored or not request.member_id:
+            self.unstored.note([request.member_id or given_id(command, request)], step.now_ms)
         self._drop_if_ghost(group, step)
 
     def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
         """SyncGroup."""
         group = self.objects.get(request.group_id)
-        if not request.group_id or group is None:
-            response = SyncGroupResponse(error_code=no_group(request.group_id))
-            step.reply(command.request_id, response)
-        else:
+        error = no_group(request.group_id)
+        if group is not None and request.group_id:
+            error = group.member_error(request.member_id, request.group_instance_id)
+        if group is not None and error is ErrorCode.NONE:
             group.sync(command, request, step)
+            return
+        generation_id, client_id = request.generation_id, command.client_id
+        error = self.unstored.answer(error, request, generation_id, client_id, step.now_ms)
+        step.reply(command.request_id, SyncGroupResponse(error_code=error))
 
     def heartbeat(
         self, command: Command, request: HeartbeatRequest, now_ms: int
     ) -> Outcome[GroupRecord]:
         """Heartbeat."""
         group = self.objects.get(request.group_id)
-        if group is None or not request.group_id:
-            return answer(command, HeartbeatResponse(error_code=no_group(request.group_id)))
-        member_id = request.member_id
-        error = group.heartbeat_error(member_id, request.group_instance_id, request.generation_id)
+        member_id, generation_id = request.member_id, request.generation_id
+        error = no_group(request.group_id)
+        if group is not None and request.group_id:
+            error = group.heartbeat_error(member_id, request.group_instance_id, generation_id)
+        error = self.unstored.answer(error, request, generation_id, command.client_id, now_ms)
         reply = Reply(command.request_id, HeartbeatResponse(error_code=error), is_immediate=True)
-        member = group.roster.get(member_id)
+        member = None if group is None else group.roster.get(member_id)
         if member is None or error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
             return Outcome(replies=(reply,))
         timer = Timer(("session", request.group_id, member_id), now_ms + member.session_timeout_ms)
@@ -175,14 +186,13 @@ class ClassicGroups:
 
     def leave(self, command: Command, request: LeaveGroupRequest, step: Step) -> None:
         """LeaveGroup."""
-        group = self.objects.get(request.group_id)
         if not request.group_id:
             response = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
             step.reply(command.request_id, response)
-        elif group is None:
-            step.reply(command.request_id, leave_unknown_group(command, request))
-        else:
-            leave(group, command, request, step)
+            return
+        group = self.objects.get(request.group_id)
+        leave(group, command, request, self.unstored, step)
+        if group is not None:
             self._drop_if_ghost(group, step)
 
     def fire(self, key: TimerKey, step: Step) -> None:

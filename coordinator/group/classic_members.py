@@ -34,6 +34,7 @@ from coordinator.group.heartbeats import (
     refresh,
     take_over,
 )
+from coordinator.group.joining import given_id
 from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.migration import assignment_bytes, by_id
 from coordinator.group.roster import Protocols, protocols_of, rebalance_timeout_of
@@ -66,8 +67,7 @@ def join(
     protocols = protocols_of(request.protocols)
     subscription = _subscription(group, request.protocol_type, protocols)
     if not member_id:
-        prefix = command.client_id if instance_id is None else instance_id
-        member_id = f"{prefix}-{command.fresh_id}"
+        member_id = given_id(command, request)
     found = _find(group, member_id, request)
     if found.member is None:
         check_room(group, step.settings.consumer_size_max)

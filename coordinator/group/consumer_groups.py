@@ -39,6 +39,7 @@ from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_events import ConsumerEvents
 from coordinator.group.consumer_records import (
     ConsumerGroupRecord,
+    CurrentAssignment,
     GroupEpochStored,
     MemberState,
 )
@@ -50,6 +51,7 @@ from coordinator.group.leaving import SEVERAL_MEMBERS_SINCE
 from coordinator.group.migration import downgraded, may_upgrade, tombstones, upgraded
 from coordinator.group.records import GroupRecord, GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
+from coordinator.group.unstored_members import UnstoredMembers
 from coordinator.outcome import Command, TimerKey
 from coordinator.timeline import Timeline
 from protocol.embedded import CONSUMER_PROTOCOL_TYPE
@@ -105,9 +107,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
     )
     handlers: Mapping[type, FamilyHandler] = MappingProxyType({})
 
-    def __init__(self, timeline: Timeline, adopt: Adopt) -> None:
+    def __init__(self, timeline: Timeline, adopt: Adopt, unstored: UnstoredMembers) -> None:
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
+        self._unstored = unstored
         self.events = ConsumerEvents()
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
@@ -124,6 +127,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
+            known = (id_ for id_, member in group.members() if member.classic is not None)
+            self._unstored.note(known, step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
@@ -270,6 +275,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             found = classic_members.join(group, command, request, step)
             why = request.reason or f"{command.client_id} at {command.client_host} joined"
             self.events.note(group, step.records, step.now_ms, why)
+            if found is not None:
+                self._unstored.note([found.member_id], step.now_ms)
             if found is not None and found.member is not None and found.member.classic is None:
                 # It may have been the last one of the other protocol.
                 step.set_timer(("downgrade", group.group_id), step.now_ms)
@@ -283,7 +290,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         try:
             response = classic_members.sync(group, request, step)
         except ApiError as error:
-            response = SyncGroupResponse(error_code=error.code)
+            code = self._refusal(error.code, command, request, step)
+            response = SyncGroupResponse(error_code=code)
         step.reply(command.request_id, response)
 
     def classic_heartbeat(
@@ -293,8 +301,20 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         try:
             response = classic_members.heartbeat(group, request, step)
         except ApiError as error:
-            response = HeartbeatResponse(error_code=error.code)
+            code = self._refusal(error.code, command, request, step)
+            response = HeartbeatResponse(error_code=code)
         step.reply(command.request_id, response)
+
+    def _refusal(
+        self,
+        code: ErrorCode,
+        command: Command,
+        request: SyncGroupRequest | HeartbeatRequest,
+        step: ConsumerStep,
+    ) -> ErrorCode:
+        """The group may have been a classic one when its coordinator moved."""
+        generation_id, client_id = request.generation_id, command.client_id
+        return self._unstored.answer(code, request, generation_id, client_id, step.now_ms)
 
     def leave(
         self, group: ConsumerGroup, command: Command, request: LeaveGroupRequest, step: ConsumerStep
@@ -445,7 +465,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         return choose_assignor(dict(group.members()), step.settings)
 
     def describe(self, group: ConsumerGroup, step: ConsumerStep) -> ConsumerGroupDescribedGroup:
-        """The group with what every member owns and shall own."""
+        """The group with what every member owns, also while it has to give it up, and shall own."""
         return ConsumerGroupDescribedGroup(
             group_id=group.group_id,
             group_state=group.state,
@@ -462,7 +482,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                     client_host=member.client_host,
                     subscribed_topic_names=list(member.topic_names),
                     subscribed_topic_regex=member.topic_regex,
-                    assignment=_described(group.current(member_id).assigned, step),
+                    assignment=_described(_held(group.current(member_id)), step),
                     target_assignment=_described(group.target(member_id), step),
                     member_type=_CONSUMER_MEMBER if member.classic is None else _CLASSIC_MEMBER,
                 )
@@ -484,6 +504,16 @@ def _is_behind(group: ConsumerGroup, step: ConsumerStep) -> bool:
             if topic is None or max(indexes, default=0) >= topic.partition_count:
                 return True
     return False
+
+
+def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
+    """What the member may be reading: what it has to give up is its own until it says that it has
+    done so."""
+    assigned, pending = current.assigned, current.pending_revocation
+    return {
+        topic_id: {*assigned.get(topic_id, ()), *pending.get(topic_id, ())}
+        for topic_id in (*assigned, *pending)
+    }
 
 
 def _described(

@@ -40,7 +40,8 @@ class Departures:
     def expire(self, step: Step) -> None:
         """Look at some groups; the rest follows at once, or the next round after a while."""
         if not self._to_check:
-            self._to_check = list(self._directory.group_ids())
+            # What can be undone outlives a group whose last offset went with its topic.
+            self._to_check = list(self._directory.group_ids() | self._rewinds.group_ids())
         budget = _SLICE_COUNT
         while self._to_check and budget > 0:
             group_id = self._to_check.pop()

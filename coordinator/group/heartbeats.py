@@ -91,17 +91,22 @@ class Found(NamedTuple):
     replaced_id: str | None = None
 
 
+def is_blank(text: str | None) -> bool:
+    """Whether a text is there but says nothing: white space names nobody."""
+    return text is not None and not text.strip()
+
+
 def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
     """Whether the request is one at all; else ApiError."""
     epoch = request.member_epoch
     complaint = None
-    if not request.group_id:
+    if is_blank(request.group_id):
         complaint = "GroupId can't be empty."
-    elif request.instance_id == "":
+    elif is_blank(request.instance_id):
         complaint = "InstanceId can't be empty."
-    elif request.rack_id == "":
+    elif is_blank(request.rack_id):
         complaint = "RackId can't be empty."
-    elif not request.member_id and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
+    elif is_blank(request.member_id) and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
         complaint = "MemberId can't be empty."
     elif epoch == JOIN:
         if request.rebalance_timeout_ms == -1:

@@ -18,8 +18,19 @@ _REQUIRES_KNOWN_ID_SINCE = 4
 _SKIP_ASSIGNMENT_SINCE = 9
 
 
-def join(group: ClassicGroup, command: Command, request: JoinGroupRequest, step: Step) -> None:
-    """JoinGroup; the caller has checked the group id and the session timeout."""
+def join(
+    group: ClassicGroup,
+    command: Command,
+    request: JoinGroupRequest,
+    step: Step,
+    *,
+    is_unstored: bool = False,
+) -> None:
+    """JoinGroup; the caller has checked the group id and the session timeout.
+
+    `is_unstored`: a coordinator before this one may have given the member its id (see
+    `unstored_members`).
+    """
     member_id = request.member_id
     if not _has_room_for(group, member_id, step.settings):
         _refuse_for_size(group, command, member_id, step)
@@ -29,10 +40,18 @@ def join(group: ClassicGroup, command: Command, request: JoinGroupRequest, step:
         _refuse(command, ErrorCode.INVALID_REQUEST, member_id, step)
     elif not member_id:
         _join_new(group, command, request, step)
-    elif member_id in group.pending and request.group_instance_id is None:
+    elif _is_expected(group, request, is_unstored=is_unstored):
         _add(group, member_id, command, request, step)
     else:
         _join_known(group, command, request, step)
+
+
+def _is_expected(group: ClassicGroup, request: JoinGroupRequest, *, is_unstored: bool) -> bool:
+    """Whether the holder of an id that was given comes to be a member."""
+    if request.member_id in group.pending and request.group_instance_id is None:
+        return True
+    error = group.member_error(request.member_id, request.group_instance_id)
+    return is_unstored and error is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def _refuse(command: Command, error_code: ErrorCode, member_id: str, step: Step) -> None:
@@ -74,10 +93,16 @@ def _can_be_stored(command: Command, request: JoinGroupRequest) -> bool:
     return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
 
 
-def _join_new(group: ClassicGroup, command: Command, request: JoinGroupRequest, step: Step) -> None:
+def given_id(command: Command, request: JoinGroupRequest) -> str:
+    """The id of who comes without one: its client's or instance's, and a UUID."""
     instance_id = request.group_instance_id
     prefix = command.client_id if instance_id is None else instance_id
-    member_id = f"{prefix}-{command.fresh_id}"
+    return f"{prefix}-{command.fresh_id}"
+
+
+def _join_new(group: ClassicGroup, command: Command, request: JoinGroupRequest, step: Step) -> None:
+    instance_id = request.group_instance_id
+    member_id = given_id(command, request)
     if instance_id is not None:
         known_id = group.roster.static_member_id(instance_id)
         known = group.roster.get(known_id) if known_id is not None else None

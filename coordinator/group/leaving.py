@@ -7,6 +7,7 @@ them. An administrator names static members by instance id alone (KIP-345); a re
 
 from coordinator.group.classic import ClassicGroup, GroupState, Step
 from coordinator.group.events import REASON_NOT_PROVIDED, EventKind
+from coordinator.group.unstored_members import UnstoredMembers
 from coordinator.outcome import Command
 from protocol.errors import ErrorCode
 from protocol.messages.groups import (
@@ -19,43 +20,40 @@ from protocol.messages.groups import (
 SEVERAL_MEMBERS_SINCE = 3
 
 
-def leave(group: ClassicGroup, command: Command, request: LeaveGroupRequest, step: Step) -> None:
-    """LeaveGroup: v0-2 name one member, v3+ several."""
-    if command.api_version < SEVERAL_MEMBERS_SINCE:
-        error = _leave_one(group, MemberIdentity(member_id=request.member_id), step)
-        response = LeaveGroupResponse(error_code=error)
-        left_count = int(error is ErrorCode.NONE)
-    else:
-        members = [
-            MemberResponse(
-                member_id=identity.member_id,
-                group_instance_id=identity.group_instance_id,
-                error_code=_leave_one(group, identity, step),
-            )
-            for identity in request.members
-        ]
-        response = LeaveGroupResponse(members=members)
-        left_count = sum(not member.error_code for member in members)
-    if left_count and group.state is not GroupState.EMPTY:
-        group.rebalance(step, f"{left_count} members left")
-    step.reply(command.request_id, response)
-
-
-def leave_unknown_group(command: Command, request: LeaveGroupRequest) -> LeaveGroupResponse:
-    """The answer where there is no such group: nobody is known."""
-    error = ErrorCode.UNKNOWN_MEMBER_ID
-    if command.api_version < SEVERAL_MEMBERS_SINCE:
-        return LeaveGroupResponse(error_code=error)
-    return LeaveGroupResponse(
-        members=[
+def leave(
+    group: ClassicGroup | None,
+    command: Command,
+    request: LeaveGroupRequest,
+    unstored: UnstoredMembers,
+    step: Step,
+) -> None:
+    """LeaveGroup: v0-2 name one member, v3+ several. Without a group nobody is known."""
+    is_of_one = command.api_version < SEVERAL_MEMBERS_SINCE
+    identities = [MemberIdentity(member_id=request.member_id)] if is_of_one else request.members
+    members: list[MemberResponse] = []
+    left_count = 0
+    for identity in identities:
+        error = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is not None:
+            error = _leave_one(group, identity, step)
+            left_count += error is ErrorCode.NONE
+        if error is ErrorCode.UNKNOWN_MEMBER_ID and unstored.dismiss(
+            identity, command.client_id, step.now_ms
+        ):
+            error = ErrorCode.NONE
+        members.append(
             MemberResponse(
                 member_id=identity.member_id,
                 group_instance_id=identity.group_instance_id,
                 error_code=error,
             )
-            for identity in request.members
-        ]
-    )
+        )
+    if group is not None and left_count and group.state is not GroupState.EMPTY:
+        group.rebalance(step, f"{left_count} members left")
+    response = LeaveGroupResponse(members=members)
+    if is_of_one:
+        response = LeaveGroupResponse(error_code=members[0].error_code)
+    step.reply(command.request_id, response)
 
 
 def _leave_one(group: ClassicGroup, identity: MemberIdentity, step: Step) -> ErrorCode:

@@ -80,12 +80,19 @@ class OffsetCommands:
             error = group.commit_error(member_id, request.group_instance_id, generation_id)
         elif generation_id < 0:
             error = ErrorCode.NONE
-        elif self._offsets.has_any(request.group_id):
-            error = ErrorCode.UNKNOWN_MEMBER_ID
-        elif command.api_version >= 9:
-            error = ErrorCode.GROUP_ID_NOT_FOUND
         else:
-            error = ErrorCode.ILLEGAL_GENERATION
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        error = self._classic.unstored.answer(
+            error, request, generation_id, command.client_id, step.now_ms
+        )
+        is_nowhere = group is None and family is None
+        if (
+            error is ErrorCode.UNKNOWN_MEMBER_ID
+            and is_nowhere
+            and not self._offsets.has_any(request.group_id)
+        ):
+            is_new = command.api_version >= 9
+            error = ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION
         if error is ErrorCode.UNKNOWN_MEMBER_ID and is_rewind(request, step.settings):
             self._rewinding.by_commit(command, request, step)
             return step.seal()
@@ -130,13 +137,17 @@ class OffsetCommands:
         request = asked.request
         family = self._directory.family_of(request.group_id)
         if family is None:
-            error = transactional.membership_error(self._classic.group(request.group_id), request)
+            error = transactional.membership_error(
+                self._classic.group(request.group_id),
+                request,
+                has_offsets=self._offsets.has_any(request.group_id),
+            )
         else:
-            error = transactional.family_error(family, request)
+            error = transactional.family_error(family, request, command.api_version)
         if error is ErrorCode.NONE and self._rewinding.guards(request.group_id):
             epoch, places = request.generation_id_or_member_epoch, partitions_of(request)
             error = self._rewinding.commit_error(request.group_id, request.member_id, epoch, places)
-        if len(request.group_id) > TEXT_LETTERS_MAX:
+        if not 0 < len(request.group_id) <= TEXT_LETTERS_MAX:
             error = ErrorCode.INVALID_GROUP_ID
         if error is not ErrorCode.NONE:
             return transactional.refused(command, request, error)

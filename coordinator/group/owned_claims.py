@@ -2,9 +2,9 @@
 
 A member that has given up everything before it joined (the eager protocol) says so in its
 subscription, and reads committed offsets anew. One that keeps what it had (cooperative, KIP-429)
-names it there, and does not. So partitions that are rewound are first left out of everybody's
-assignment: their owners give them up, as the protocol wants it, and join again without them.
-Called by `rewinding`.
+names it there, and does not. In subscriptions of version 0 neither can be said. So partitions that
+are rewound are first left out of everybody's assignment: their owners give them up, as the protocol
+wants it, and join again without them. Called by `rewind_rounds`.
 """
 
 from collections.abc import Set as AbstractSet
@@ -42,6 +42,19 @@ def claimants(group: ClassicGroup, keys: Keys) -> frozenset[str]:
         ):
             found.add(member.member_id)
     return frozenset(found)
+
+
+def silent_members(group: ClassicGroup) -> frozenset[str]:
+    """The members whose subscriptions have no place for partitions that are kept (version 0).
+
+    Most have given up everything, as all members did when that version was new. But from 3.0 on
+    kafka-python goes on where it was in a partition that it is given again.
+    """
+    return frozenset(
+        member.member_id
+        for member in group.roster
+        if member.metadata_for(group.protocol_name)[:2] == b"\0\0"
+    )
 
 
 def without_partitions(

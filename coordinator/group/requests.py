@@ -185,7 +185,7 @@ class DescribeRewinds(msgspec.Struct, frozen=True):
 
 class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
     """Undo points by number, snapshots by name, and the rewind that is under way. `known_ids` are
-    that rewind's and the last one's."""
+    those of the last ones, whatever came of them, and of that one."""
 
     pending: Rewind | None
     known_ids: frozenset[Uuid]
@@ -195,10 +195,15 @@ class RewindHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakeSnapshot(msgspec.Struct, frozen=True):
-    """Remember a group's offsets under a name. Answered with a Rewound that has them."""
+    """Remember a group's offsets under a name. Answered with a Rewound that has them.
+
+    `share_starts`: where a share group begins, which has no committed offsets but is known to the
+    share coordinator. They are passed over for groups of other kinds.
+    """
 
     group_id: str
     name: str
+    share_starts: tuple[Move, ...] = ()
 
 
 class DropSnapshot(msgspec.Struct, frozen=True):

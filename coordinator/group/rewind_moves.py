@@ -1,19 +1,30 @@
-"""What a rewind says of partitions: where each goes, whose they are, who is fenced off them.
+"""What a rewind says of partitions: where each goes, whose they are, who is fenced off them; and
+what is known of a group's rewinds when one ends.
 
 Pure functions over values and tables. Called by `rewinding`.
 """
 
 from collections.abc import Collection, Iterable
 
+import msgspec
+
 from coordinator.group.classic import ClassicGroup, GroupState
 from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_records import Partitions
 from coordinator.group.records import NO_TIMESTAMP, CommittedOffset
 from coordinator.group.requests import Position
-from coordinator.group.rewind_records import NO_OFFSET, Fence, Move, key_of
+from coordinator.group.rewind_records import (
+    NO_OFFSET,
+    Fence,
+    Move,
+    Rewind,
+    RewindState,
+    key_of,
+)
+from coordinator.group.rewinds import KNOWN_ID_COUNT_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.groups import SyncGroupRequest
-from protocol.types import Uuid
+from protocol.types import ZERO_UUID, Uuid
 
 
 def move_to(at: Position, before: CommittedOffset | None) -> Move:
@@ -111,3 +122,21 @@ def fences_of(
         if fence.epoch > lowest and (fence.topic, fence.partition) not in keys
     ]
     return (*kept, *(Fence(topic, partition, epoch) for topic, partition in sorted(keys)))
+
+
+def after(state: RewindState, done: Rewind) -> RewindState:
+    """The state with one more rewind done; the id of the one before is known for a while."""
+    last_id = ZERO_UUID if state.last is None else state.last.rewind_id
+    return msgspec.structs.replace(state, last=done, done_ids=_with(state.done_ids, last_id))
+
+
+def without_pending(state: RewindState) -> RewindState:
+    """The state with what was under way given up."""
+    assert state.pending is not None
+    given_up_ids = _with(state.given_up_ids, state.pending.rewind_id)
+    return msgspec.structs.replace(state, pending=None, given_up_ids=given_up_ids)
+
+
+def _with(ids: tuple[Uuid, ...], one: Uuid) -> tuple[Uuid, ...]:
+    """The newest of them; who is nobody in particular asks but once."""
+    return ids if one == ZERO_UUID else (*ids, one)[-KNOWN_ID_COUNT_MAX:]

@@ -6,8 +6,7 @@ Called by `rewinding`; nothing is changed here.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer_groups import GROUP_TYPE_CONSUMER
+from coordinator.group.classic_groups import ClassicGroups
 from coordinator.group.family import Occupant
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
@@ -16,12 +15,19 @@ from coordinator.group.requests import RewindGroup
 from coordinator.group.rewind_moves import from_now, move_to
 from coordinator.group.rewind_records import NO_OFFSET, Move
 from coordinator.group.rewinds import MOVE_COUNT_MAX, Rewinds
-from coordinator.group.share_groups import GROUP_TYPE_SHARE, ShareGroups
+from coordinator.group.share_groups import ShareGroups
+from coordinator.group.streams_groups import GROUP_TYPE_STREAMS
 from protocol.errors import ErrorCode
 from protocol.types import ZERO_UUID, Uuid
 
-_LIVE: Final = frozenset({GROUP_TYPE_CLASSIC, GROUP_TYPE_CONSUMER, GROUP_TYPE_SHARE})
-"""The kinds of groups that may have members."""
+_STREAMS_PROTOCOL: Final = "stream"
+"""What the instances of a Kafka Streams application agree on where it is a classic group
+(StreamsPartitionAssignor.name)."""
+_STOP_IT_FIRST: Final = (
+    "Its members run a Kafka Streams topology: what they keep in state stores would count the same "
+    "records twice. Stop every instance of the application, rewind the group, reset its state "
+    "(KafkaStreams.cleanUp, kafka-streams-application-reset), and start it again."
+)
 
 
 class Planning:
@@ -55,14 +61,14 @@ class Planning:
         pending = self._rewinds.pending(group_id)
         if kind is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
-        if kind not in _LIVE and not self._is_empty(group_id):
-            return ErrorCode.NON_EMPTY_GROUP, f"A {kind} group must be stopped to be rewound."
+        if self._is_topology_running(group_id):
+            return ErrorCode.NON_EMPTY_GROUP, _STOP_IT_FIRST
         if group is not None and not group.is_empty and not group.uses_consumer_protocol:
             return (
                 ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
                 f"The members of {group_id} are no consumers but {group.protocol_type!r}.",
             )
-        if not request.positions:
+        if not request.positions and not request.undoes:
             return ErrorCode.INVALID_REQUEST, "There is nothing to be rewound."
         if len(request.positions) > MOVE_COUNT_MAX:
             return (
@@ -81,6 +87,16 @@ class Planning:
                 return error, f"A transaction is about to commit {topic}-{partition}."
             return error, f"{topic}-{partition} has no committed offset to count from."
         return ErrorCode.NONE, None
+
+    def _is_topology_running(self, group_id: str) -> bool:
+        """Whether members keep state beside the offsets, as those of Kafka Streams do."""
+        if self._is_empty(group_id):
+            return False
+        group = self._classic.group(group_id)
+        if group is not None:
+            protocols = {name for member in group.roster for name, _ in member.protocols}
+            return _STREAMS_PROTOCOL in protocols
+        return self._occupant(group_id) == GROUP_TYPE_STREAMS
 
     def moves(
         self, request: RewindGroup

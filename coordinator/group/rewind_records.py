@@ -65,12 +65,15 @@ class Rewind(msgspec.Struct, frozen=True, array_like=True):
 
 class RewindState(msgspec.Struct, frozen=True, array_like=True):
     """A group's rewinds: what is under way, the last that was done, who is still fenced, and the
-    largest number that an undo point ever had."""
+    largest number that an undo point ever had. Of those before the last, and of those that were
+    given up, the ids are known for a while, the newest last: nobody who asks again starts them."""
 
     pending: Rewind | None = None
     last: Rewind | None = None
     fences: tuple[Fence, ...] = ()
     newest_number: int = 0
+    done_ids: tuple[Uuid, ...] = ()
+    given_up_ids: tuple[Uuid, ...] = ()
 
 
 class UndoPoint(msgspec.Struct, frozen=True, array_like=True):

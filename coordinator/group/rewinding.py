@@ -7,8 +7,7 @@ the old ones may commit, so that a commit of before never wins. What leads up to
 |---|---|---|
 | no members | - | at once |
 | classic | a rebalance is started | the leader's sync: generation + 1 is stored |
-| classic, partitions are kept (KIP-429) | the leader's sync is stored without them | the next one |
-| the same, and that fails | who keeps them is removed | the leader's next sync |
+| classic, partitions may be kept (`rewind_rounds`) | one is stored without them | the next one |
 | share (KIP-932) | - | the state epoch + 1: leaders forget what is locked |
 | consumer (KIP-848) | they are withheld until nobody owns them | epoch + 1: they are assigned |
 
@@ -23,7 +22,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from coordinator.group import owned_claims, rewinding_commits, snapshots
+from coordinator.group import rewinding_commits, snapshots
 from coordinator.group.assigning import (
     ConsumerStep,
     Membership,
@@ -31,7 +30,7 @@ from coordinator.group.assigning import (
     assignment_key,
     start_epoch,
 )
-from coordinator.group.classic import ClassicGroup, GroupState, Step
+from coordinator.group.classic import GroupState, Step
 from coordinator.group.classic_groups import ClassicGroups
 from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_groups import ConsumerGroups
@@ -54,6 +53,7 @@ from coordinator.group.requests import (
     TakeSnapshot,
 )
 from coordinator.group.rewind_moves import (
+    after,
     fences_of,
     from_now,
     is_held,
@@ -61,18 +61,19 @@ from coordinator.group.rewind_moves import (
     is_targeted,
     partitions_of,
     target_of,
+    without_pending,
 )
 from coordinator.group.rewind_planning import Planning
 from coordinator.group.rewind_records import (
     Fence,
     Move,
     Rewind,
-    RewindState,
     RewindStored,
     UndoPoint,
     UndoPointStored,
     key_of,
 )
+from coordinator.group.rewind_rounds import REASON, RewindRounds
 from coordinator.group.rewinds import UNDO_COUNT_MAX, Rewinds
 from coordinator.group.share_groups import ShareGroups
 from coordinator.group.share_requests import StatesRestarted
@@ -82,9 +83,6 @@ from protocol.messages.group_offsets import OffsetCommitRequest
 from protocol.messages.groups import SyncGroupRequest
 from protocol.types import ZERO_UUID, Uuid
 
-REASON: Final = "live rewind"
-FRUITLESS_ROUNDS_MAX: Final = 3
-"""Rebalances in which the same members keep what they were not given; then they are removed."""
 FAILURES_MAX: Final = 3
 """Times that the end of a rewind is tried to be written; then it is given up."""
 _TRY_AGAIN_MS: Final = 1_000
@@ -97,13 +95,6 @@ class Waiter(NamedTuple):
 
     request_id: int
     answer: _Answer
-
-
-class _Rounds(NamedTuple):
-    """How the members of a classic group give up what they keep."""
-
-    claimants: frozenset[str]
-    fruitless_count: int
 
 
 class Rewinding:
@@ -132,8 +123,7 @@ class Rewinding:
             rewinds, classic, shares, offsets, pending_offsets, occupant, is_empty
         )
         self._waiters: dict[str, list[Waiter]] = {}
-        self._rounds: dict[str, _Rounds] = {}
-        self._stripped: set[str] = set()
+        self._rounds = RewindRounds()
         self._failure_counts: dict[str, int] = {}
         # The state epochs in which share groups have been told to begin anew.
         self._restarted_in: dict[str, int] = {}
@@ -209,7 +199,9 @@ class Rewinding:
         rewind = Rewind(request.rewind_id, step.now_ms, moves, request.undoes)
         consumers = self._consumers.get(group_id)
         group = self._classic.group(group_id)
-        if group_id in self._shares:
+        if not moves:
+            self._pass_over(group_id, rewind, waiter, step)
+        elif group_id in self._shares:
             self._begin(group_id, rewind, request.timeout_ms, waiter, step)
             self._restart(group_id, moves, step)
         elif consumers is not None and is_held(consumers, moves):
@@ -229,8 +221,7 @@ class Rewinding:
         state = msgspec.structs.replace(self._rewinds.state(group_id), pending=rewind)
         step.records.append(RewindStored(group_id, state))
         self._failure_counts.pop(group_id, None)
-        self._rounds.pop(group_id, None)
-        self._stripped.discard(group_id)
+        self._rounds.forget(group_id)
         self._note(group_id, EventKind.REWIND_STARTED, rewind, step)
         self._wait(group_id, waiter, timeout_ms, step)
 
@@ -243,9 +234,18 @@ class Rewinding:
             self._wait(request.group_id, waiter, request.timeout_ms, step)
             return True
         if state.last is not None and state.last.rewind_id == request.rewind_id:
-            step.reply(waiter.request_id, waiter.answer(Rewound(moves=state.last.moves)))
-            return True
-        return False
+            rewound = Rewound(moves=state.last.moves)
+        elif request.rewind_id in state.given_up_ids:
+            # Whoever takes it back must not be overruled by an asker that has not heard of it.
+            error = ErrorCode.OPERATION_NOT_ATTEMPTED
+            rewound = Rewound(error_code=error, error_message="The rewind was given up.")
+        elif request.rewind_id in state.done_ids:
+            message = "It was done, and the group has been rewound or undone since."
+            rewound = Rewound(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+        else:
+            return False
+        step.reply(waiter.request_id, waiter.answer(rewound))
+        return True
 
     # -- who waits --------------------------------------------------------------------------------
 
@@ -304,11 +304,24 @@ class Rewinding:
             known = sorted(self._rewinds.undo_points(group_id))
             surplus = known[: max(0, len(known) + 1 - UNDO_COUNT_MAX)]
             step.records += (UndoPointStored(group_id, oldest, None) for oldest in surplus)
-        self._stripped.discard(group_id)
+        self._rounds.forget(group_id)
         done = Rewind(rewind.rewind_id, step.now_ms, moves, rewind.undoes)
-        step.records.append(RewindStored(group_id, RewindState(None, done, fences, number)))
+        ended = msgspec.structs.replace(
+            after(state, done), pending=None, fences=fences, newest_number=number
+        )
+        step.records.append(RewindStored(group_id, ended))
         self._note(group_id, EventKind.REWOUND, done, step)
         self._answer(group_id, Rewound(moves=moves), step)
+
+    def _pass_over(self, group_id: str, rewind: Rewind, waiter: Waiter, step: ConsumerStep) -> None:
+        """Undo a rewind of which nothing is left, as its topics are no more: those before it can be
+        undone then."""
+        state = after(self._rewinds.state(group_id), rewind)
+        step.records += (
+            UndoPointStored(group_id, rewind.undoes, None),
+            RewindStored(group_id, state),
+        )
+        step.reply(waiter.request_id, waiter.answer(Rewound()))
 
     def _withdraw(self, group_id: str, waiter: Waiter, step: ConsumerStep) -> None:
         """Give up what is under way: no offset has been touched."""
@@ -333,15 +346,15 @@ class Rewinding:
     def _give_up(self, group_id: str, message: str, step: ConsumerStep) -> None:
         pending = self._rewinds.pending(group_id)
         assert pending is not None
-        state = msgspec.structs.replace(self._rewinds.state(group_id), pending=None)
+        state = without_pending(self._rewinds.state(group_id))
         step.records.append(RewindStored(group_id, state))
         consumers = self._consumers.get(group_id)
         if consumers is not None and not consumers.is_empty:
             self._put_back(consumers, step)
         group = self._classic.objects.get(group_id)
-        if group is not None and group_id in self._stripped:
-            self._stripped.discard(group_id)
+        if group is not None and self._rounds.is_stripped(group_id):
             group.rebalance(step, message)
+        self._rounds.forget(group_id)
         self._note(group_id, EventKind.REWIND_GIVEN_UP, pending, step, message)
         error = ErrorCode.OPERATION_NOT_ATTEMPTED
         self._answer(group_id, Rewound(error_code=error, error_message=message), step)
@@ -360,44 +373,18 @@ class Rewinding:
 
     def before_sync(self, request: SyncGroupRequest, step: ConsumerStep) -> SyncGroupRequest:
         """The leader's assignments as they may be stored while the group is rewound."""
-        group_id = request.group_id
-        rewind = self._rewinds.pending(group_id)
-        group = self._classic.objects.get(group_id)
+        rewind = self._rewinds.pending(request.group_id)
+        group = self._classic.objects.get(request.group_id)
         if rewind is None or group is None or not is_leaders(request, group):
             return request
         keys = {key_of(move) for move in rewind.moves}
-        claimants = owned_claims.claimants(group, keys)
-        known = self._rounds.get(group_id, _Rounds(frozenset(), 0))
-        if not claimants:
-            self._stripped.discard(group_id)
-            return request
-        count = known.fruitless_count + 1 if claimants >= known.claimants else 0
-        self._rounds[group_id] = _Rounds(claimants, count)
-        stripped = owned_claims.without_partitions(group, request, keys)
-        if stripped is not None and count <= FRUITLESS_ROUNDS_MAX:
-            self._stripped.add(group_id)
-            return stripped
-        self._remove(group, claimants, step)
-        return request
-
-    def _remove(self, group: ClassicGroup, member_ids: Iterable[str], step: Step) -> None:
-        """Have members start from nothing: each is told UNKNOWN_MEMBER_ID and joins afresh."""
-        for member_id in member_ids:
-            member = group.roster.get(member_id)
-            assert member is not None
-            group.remove(member, step)
-            reason = f"{REASON}: it keeps partitions that are rewound"
-            group.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
-        group.rebalance(step, REASON)
+        return self._rounds.before_sync(group, request, keys, step)
 
     def after_sync(self, group_id: str, step: ConsumerStep) -> None:
-        """Once all have heard what they shall give up, they agree on the generation after that."""
+        """Members may have heard what they shall give up."""
         group = self._classic.objects.get(group_id)
-        if group_id not in self._stripped or group is None:
-            return
-        if group.state is GroupState.STABLE and not group.pending_sync:
-            self._stripped.discard(group_id)
-            group.rebalance(step, REASON)
+        if group is not None:
+            self._rounds.after_sync(group, step)
 
     def _on_stored(self, group_id: str, rewind: Rewind, step: ConsumerStep) -> None:
         """A generation is about to be stored."""
@@ -405,7 +392,7 @@ class Rewinding:
         if (
             group is None
             or group.is_empty
-            or (group.state is GroupState.STABLE and group_id not in self._stripped)
+            or (group.state is GroupState.STABLE and not self._rounds.is_stripped(group_id))
         ):
             self._finish(group_id, rewind, step)
 
@@ -548,7 +535,7 @@ class Rewinding:
                 self._withhold(consumers, rewind.moves, step)
         elif consumers is not None or group is None or group.is_empty:
             self._finish(group_id, rewind, step)
-        elif group.state is GroupState.STABLE and group_id not in self._stripped:
+        elif group.state is GroupState.STABLE and not self._rounds.is_stripped(group_id):
             group.rebalance(step, REASON)
 
     def on_loaded(self, step: ConsumerStep) -> None:
@@ -566,7 +553,7 @@ class Rewinding:
                 error = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 rewound = Rewound(error_code=error, error_message=error.message)
                 self._answer(group_id, rewound, step)
-                self._stripped.discard(group_id)
+                self._rounds.forget(group_id)
                 self._restarted_in.pop(group_id, None)
             elif record.state is None or record.state.pending is None:
                 count = self._failure_counts.get(group_id, 0) + 1

@@ -46,7 +46,8 @@ def partitions_of(
 def rewind_of(request: OffsetCommitRequest, settings: GroupSettings) -> RewindGroup | None:
     """The rewind that the commit stands for; None if its texts are too long.
 
-    Offsets are taken as they are: how far the logs reach is not looked up for a commit.
+    Offsets are taken as they are, within no log's bounds, as those of any other commit: the answer
+    could not say that another one was set. Below zero is 0, as -1 stands for none here.
     """
     partitions = [(topic, at) for topic in request.topics for at in topic.partitions]
     limit = settings.offset_metadata_bytes_max

@@ -25,6 +25,8 @@ V = TypeVar("V")
 
 UNDO_COUNT_MAX: Final = 8
 """Rewinds of a group that can be undone, the newest first."""
+KNOWN_ID_COUNT_MAX: Final = 8
+"""Rewinds that are over and still known by their ids, of those that were done and of the others."""
 SNAPSHOT_COUNT_MAX: Final = 32
 MOVE_COUNT_MAX: Final = 2_000
 """Partitions of one rewind or snapshot: their offsets are written in one batch, with what can be
@@ -68,6 +70,11 @@ class Rewinds:
     def has_pending(self) -> bool:
         """Whether any group has a rewind under way."""
         return len(self._pending) > 0
+
+    def group_ids(self) -> set[str]:
+        """Every group of which anything is known."""
+        tables = (self._states, self._undo_points, self._snapshots)
+        return {group_id for table in tables for group_id, _ in table.items()}
 
     def pending(self, group_id: str) -> Rewind | None:
         """The rewind that the group is in the middle of."""

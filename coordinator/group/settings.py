@@ -37,6 +37,7 @@ class ConsumerGroupOverrides(msgspec.Struct, frozen=True, gc=False):
 
     session_timeout_ms: int | None = None
     heartbeat_interval_ms: int | None = None
+    assignment_interval_ms: int | None = None
 
 
 class StreamsSettings(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -99,6 +100,20 @@ class GroupSettings(msgspec.Struct, frozen=True, kw_only=True):
         if own is None or own.session_timeout_ms is None:
             return self.consumer_session_timeout_ms
         return own.session_timeout_ms
+
+    def consumer_assignment_interval_of(self, group_id: str) -> int:
+        """How long after a target of the consumer group the next one is made at the earliest."""
+        own = self.consumer_overrides.get(group_id)
+        if own is None or own.assignment_interval_ms is None:
+            return self.consumer_assignment_interval_ms
+        return own.assignment_interval_ms
+
+    def share_assignment_interval_of(self, group_id: str) -> int:
+        """How long after a target of the share group the next one is made at the earliest."""
+        own = self.share_overrides.get(group_id)
+        if own is None or own.assignment_interval_ms is None:
+            return self.share_assignment_interval_ms
+        return own.assignment_interval_ms
 
     def share_session_of(self, group_id: str) -> int:
         """After how long a silence a member of the share group is taken for gone."""

@@ -83,8 +83,9 @@ class GroupShard:
         self.timeline = Timeline()
         self.classic = ClassicGroups(self.timeline)
         self.offsets = Offsets(self.timeline)
-        self.consumers = ConsumerGroups(self.timeline, self.classic.adopt)
-        self.shares = ShareGroups(self.timeline, self.occupant)
+        self.consumers = ConsumerGroups(self.timeline, self.classic.adopt, self.classic.unstored)
+        self.rewinds = Rewinds(self.timeline)
+        self.shares = ShareGroups(self.timeline, self.occupant, self.rewinds.tombstones)
         self.streams = StreamsGroups(self.timeline, self.occupant, self.classic)
         self.families: tuple[Family, ...] = (self.consumers, self.shares, self.streams)
         # Replaced by the shell whenever they change, as settings are.
@@ -92,7 +93,6 @@ class GroupShard:
         self.crowd_count = 1
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
-        self.rewinds = Rewinds(self.timeline)
         self._rewinding = Rewinding(
             self.rewinds,
             self.classic,
@@ -309,11 +309,7 @@ class GroupShard:
         ):
             # What an Empty share group has read is no offset that another kind could go on from.
             error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        elif (
-            request.member_id
-            and self.group(group_id) is None
-            and (family is None or family.is_empty(group_id))
-        ):
+        elif request.member_id and not self._may_have(command, request, now_ms):
             error = ErrorCode.UNKNOWN_MEMBER_ID
         if error is not ErrorCode.NONE:
             return answer(command, join_error(command, error, request.member_id))
@@ -326,6 +322,15 @@ class GroupShard:
             step.records += family.tombstones(group_id)
         self.classic.join(command, request, step)
         return step.seal()
+
+    def _may_have(self, command: Command, request: JoinGroupRequest, now_ms: int) -> bool:
+        """Whether there is a group that may know the member, or one to come in which it was."""
+        family = self.family_of(request.group_id)
+        if self.group(request.group_id) is not None:
+            return True
+        if family is not None:
+            return not family.is_empty(request.group_id)
+        return self.classic.unstored.may_include(request, command.client_id, now_ms)
 
     def _sync(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         request = command.request

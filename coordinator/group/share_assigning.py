@@ -140,7 +140,7 @@ def initialize_states(group_id: str, epoch: int, topics: TopicStates) -> Initial
 
 def is_due(group: ShareGroup, step: ConsumerStep) -> bool:
     """Whether the last target assignment is long enough ago for another one."""
-    interval_ms = step.settings.share_assignment_interval_ms
+    interval_ms = step.settings.share_assignment_interval_of(group.group_id)
     return is_pause_over(group.assigned_at_ms, interval_ms, step.now_ms)
 
 
@@ -153,7 +153,8 @@ def assign_if_due(
         return None
     if not is_due(group, step):
         assert group.assigned_at_ms is not None
-        due_ms = group.assigned_at_ms + step.settings.share_assignment_interval_ms
+        interval_ms = step.settings.share_assignment_interval_of(group.group_id)
+        due_ms = group.assigned_at_ms + interval_ms
         step.set_timer(assignment_key(group.group_id), due_ms)
         return None
     return assign_now(membership, epoch, step)

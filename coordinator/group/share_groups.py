@@ -17,8 +17,8 @@ group of which states are deleted stays until they are: then it goes with all th
 Called by `shard`, as one of its families.
 """
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Final, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias, get_args
 
 from coordinator.group import partition_states as changes
 from coordinator.group.answers import deleted_group
@@ -87,20 +87,23 @@ def states_key(group_id: str) -> TimerKey:
     return ("share-states", group_id)
 
 
+Keepsakes: TypeAlias = Callable[[str], Sequence[GroupRecord]]
 _Waiting = Callable[[Outcomes, ConsumerStep], None]
 
 
 class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
-    """See the module's docstring. A Family; `occupant` tells what kind of group has an id."""
+    """See the module's docstring. A Family; `occupant` tells what kind of group has an id, and
+    `keepsakes` drops what is kept beside a group: it goes with it."""
 
     group_type = GROUP_TYPE_SHARE
     is_kept_empty = True
     record_types = get_args(ShareGroupRecord)
     timer_kinds = frozenset({"share-session", "share-assignment", "share-states"})
 
-    def __init__(self, timeline: Timeline, occupant: Occupant) -> None:
+    def __init__(self, timeline: Timeline, occupant: Occupant, keepsakes: Keepsakes) -> None:
         super().__init__(timeline, ShareGroup)
         self._occupant = occupant
+        self._keepsakes = keepsakes
         # Soft: requests that wait until states have been made or deleted, with their groups.
         self._waiting: dict[int, tuple[str, _Waiting]] = {}
         # Soft: partitions whose states could not be made, by group, until they are asked for again.
@@ -489,6 +492,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         if error is ErrorCode.NONE and (has_begun_anew or not group.is_empty):
             error = ErrorCode.NON_EMPTY_GROUP
         if error is ErrorCode.NONE and group.exists:
+            step.records += self._keepsakes(group.group_id)
             step.records += self.tombstones(group.group_id)
             step.cancel_timer(states_key(group.group_id))
         return deleted_group(group.group_id, error)

@@ -23,7 +23,7 @@ from collections.abc import Collection
 
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.consumer_records import Partitions
-from coordinator.group.heartbeats import JOIN, LEAVE, fair_interval
+from coordinator.group.heartbeats import JOIN, LEAVE, fair_interval, is_blank
 from coordinator.group.known_members import unknown_member
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.share import ShareGroup
@@ -54,11 +54,11 @@ from protocol.messages.share import (
 def check(request: ShareGroupHeartbeatRequest) -> None:
     """Whether the request is one at all; else ApiError."""
     complaint = None
-    if not request.member_id:
+    if is_blank(request.member_id):
         complaint = "MemberId can't be empty."
-    elif not request.group_id:
+    elif is_blank(request.group_id):
         complaint = "GroupId can't be empty."
-    elif request.rack_id == "":
+    elif is_blank(request.rack_id):
         complaint = "RackId can't be empty."
     elif request.member_epoch == JOIN and not request.subscribed_topic_names:
         complaint = "SubscribedTopicNames must be set in first request."

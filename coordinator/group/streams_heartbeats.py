@@ -40,6 +40,7 @@ from coordinator.group.heartbeats import (
     INTERVAL_MS_MIN,
     INTERVAL_MS_MIN_RECONCILING,
     JOIN,
+    is_blank,
 )
 from coordinator.group.known_members import check_instance, unknown_member
 from coordinator.group.reconciliation import MustBeFenced
@@ -141,7 +142,7 @@ def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
         ("InstanceId", request.instance_id),
         ("RackId", request.rack_id),
     ):
-        if text == "":
+        if is_blank(text):
             return f"{name} can't be empty."
     if epoch == JOIN:
         if request.rebalance_timeout_ms == -1:

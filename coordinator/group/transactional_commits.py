@@ -36,24 +36,31 @@ from protocol.messages.transactions import (
 )
 
 _NEWEST_COMMIT: Final = APIS[ApiKey.OFFSET_COMMIT].max_version
+_MEMBER_EPOCHS_SINCE: Final = 6
 
 
-def membership_error(group: ClassicGroup | None, request: TxnOffsetCommitRequest) -> ErrorCode:
-    """Whether the member that the producer commits for is one, in the group's generation."""
+def membership_error(
+    group: ClassicGroup | None, request: TxnOffsetCommitRequest, *, has_offsets: bool
+) -> ErrorCode:
+    """Whether the member that the producer commits for is one, in the group's generation. A group
+    that has nothing but offsets, or not even those, is one without members."""
     generation_id = request.generation_id_or_member_epoch
     member_id, instance_id = request.member_id, request.group_instance_id
     if generation_id < 0 and not member_id and instance_id is None:
         # A producer that knows no groups: any group will do.
         return ErrorCode.NONE
     if group is None:
-        return ErrorCode.ILLEGAL_GENERATION if generation_id >= 0 else ErrorCode.UNKNOWN_MEMBER_ID
+        if generation_id < 0:
+            return ErrorCode.NONE
+        return ErrorCode.UNKNOWN_MEMBER_ID if has_offsets else ErrorCode.ILLEGAL_GENERATION
     error = group.commit_error(member_id, instance_id, generation_id)
     return ErrorCode.NONE if error is ErrorCode.REBALANCE_IN_PROGRESS else error
 
 
-def family_error(family: Family, request: TxnOffsetCommitRequest) -> ErrorCode:
+def family_error(family: Family, request: TxnOffsetCommitRequest, version: int) -> ErrorCode:
     """The same for a group of a newer kind: as in a plain commit, an epoch that is not the newest
-    counts for partitions that the member has had since before it (KIP-1251)."""
+    counts for partitions that the member has had since before it (KIP-1251). Producers before v6
+    know no epochs of members."""
     epoch, member_id = request.generation_id_or_member_epoch, request.member_id
     if epoch < 0 and not member_id and request.group_instance_id is None:
         # A producer that knows no groups, which is nobody.
@@ -75,7 +82,10 @@ def family_error(family: Family, request: TxnOffsetCommitRequest) -> ErrorCode:
             for topic in request.topics
         ],
     )
-    return family.commit_error(plain, _NEWEST_COMMIT)
+    error = family.commit_error(plain, _NEWEST_COMMIT)
+    if error is ErrorCode.STALE_MEMBER_EPOCH and version < _MEMBER_EPOCHS_SINCE:
+        return ErrorCode.ILLEGAL_GENERATION
+    return error
 
 
 def needs_verification(asked: CommitInTransaction, *, is_open: bool, ended_count: int) -> bool:

@@ -258,6 +258,9 @@ class TransactionShard:
             replies=(Reply(command.request_id, None),),
             timers=(Timer(("hold", transactional_id), None),) if held else (),
             again=tuple(held),
+            # Whoever begins the next transaction writes it along. Until then the log says that the
+            # markers are to be written, which whoever loads it does once more, without harm.
+            can_wait=True,
         )
 
     def _time_out(self, transactional_id: str, now_ms: int) -> _Outcome:

@@ -70,9 +70,10 @@ class TransactionState(IntEnum):
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
     """The newest state of a transactional id. Times are in ms since 1970.
 
-    `last_producer_epoch` is the owner's former epoch, by which a retry of InitProducerId is known
-    whose answer was lost; Kafka's records have no room for it, so that a retry across a move of the
-    coordinator is fenced. `client_version` is that of the client's protocol (0 to 2).
+    `last_producer_epoch` is the owner's former epoch, by which InitProducerId knows an owner whose
+    answer was lost or whose transaction was aborted; Kafka's records have no room for it, so that
+    such an owner is fenced after a move of the coordinator. `client_version` is that of the
+    client's protocol (0 to 2).
     """
 
     producer_id: int
@@ -126,6 +127,10 @@ def initialised(
         return ErrorCode.CONCURRENT_TRANSACTIONS
     assert known.state is not TransactionState.ONGOING, "it is aborted first"
     epoch = known.producer_epoch
+    # The answer was lost, or the owner's transaction was aborted: it has got its epoch already.
+    is_former = expected is not None and expected[1] == known.last_producer_epoch
+    if expected is not None and expected[1] != epoch and not is_former:
+        return ErrorCode.PRODUCER_FENCED
     renewed = msgspec.structs.replace(
         known,
         timeout_ms=timeout_ms,
@@ -133,23 +138,17 @@ def initialised(
         partitions=frozenset(),
         last_update_ms=now_ms,
         start_ms=NO_TIME,
-        last_producer_epoch=NO_EPOCH if expected is None else epoch,
+        last_producer_epoch=NO_EPOCH if expected is None else expected[1],
     )
-    if is_exhausted(epoch) and (expected is None or expected[1] == epoch):
+    # The very last epoch only ever fences.
+    if epoch == EPOCH_MAX or (is_exhausted(epoch) and not is_former):
         return msgspec.structs.replace(
             renewed,
             producer_id=fresh_producer_id,
             producer_epoch=0,
             previous_producer_id=known.producer_id,
         )
-    if expected is None or expected[1] == epoch:
-        return msgspec.structs.replace(renewed, producer_epoch=epoch + 1)
-    if expected[1] == known.last_producer_epoch:
-        # The answer was lost: the same once more.
-        return msgspec.structs.replace(
-            renewed, producer_epoch=epoch, last_producer_epoch=known.last_producer_epoch
-        )
-    return ErrorCode.PRODUCER_FENCED
+    return renewed if is_former else msgspec.structs.replace(renewed, producer_epoch=epoch + 1)
 
 
 def _may_be_owner(known: Transaction, producer_id: int, producer_epoch: int) -> bool:
@@ -266,17 +265,17 @@ def _prepared(
 def fenced(known: Transaction, *, now_ms: int) -> Transaction:
     """Abort an ongoing transaction from outside: a new owner has come, or its time is over.
 
-    The epoch rises so that nothing of the owner is let in behind the marker; for a client of
-    version 2 by two, as its own end of the transaction would have made it one.
+    The epoch rises so that nothing of the owner is let in behind the marker. An owner whose time is
+    over, and who has not been followed by another, can go on: with InitProducerId, which knows it
+    by its former epoch, or in version 2 by aborting what has been aborted (KIP-588, KIP-890).
     """
     assert known.state is TransactionState.ONGOING
-    bump = 2 if known.bumps_epochs else 1
     return msgspec.structs.replace(
         known,
-        producer_epoch=min(known.producer_epoch + bump, EPOCH_MAX),
+        producer_epoch=min(known.producer_epoch + 1, EPOCH_MAX),
         state=TransactionState.PREPARE_ABORT,
         last_update_ms=now_ms,
-        last_producer_epoch=NO_EPOCH,
+        last_producer_epoch=known.producer_epoch,
         next_producer_id=NO_PRODUCER_ID,
     )
 

@@ -16,6 +16,7 @@ whom the owner refuses is told a reason that both sides log.
 """
 
 import contextlib
+import errno
 import hashlib
 import logging
 import socket as sockets
@@ -56,8 +57,11 @@ _HANDSHAKE_FAILURES = (
     | zmq.Event.HANDSHAKE_FAILED_AUTH
 )
 _STRANGERS = zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_AUTH
+_SILENCES = frozenset({errno.EAGAIN, errno.ETIMEDOUT})
+"""What a handshake fails with to which nothing was said in its time; who is refused is cut off."""
 _FAILURES_TOLD = 3
-"""Handshakes that fail in a row before that is worth a line: a peer may be killed in one."""
+"""Handshakes that fail in a row before that is worth a line: a peer may be killed in one. One that
+takes all of its time is worth a line at once, and as many are before the next."""
 _CONNECT_ANEW_S = 0.5
 _CONNECTIONS = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED
 _GONE_S = 0.3
@@ -129,6 +133,7 @@ class PeerBus:
         self.broken_since: dict[int, float] = {}
         """Peers that were connected and are no more: when that was noticed, as time.monotonic."""
         self._failures: dict[int, int] = {}
+        self._silences: dict[int, int] = {}
         self._connect_at: dict[int, float] = {}
         self.failed_count = 0
         """Handshakes with peers that came to nothing."""
@@ -185,7 +190,8 @@ class PeerBus:
         dealer.disable_monitor()
         monitor.close(0)
         dealer.close(_LINGER_MS)
-        for notes in (self._broken_at, self.broken_since, self._failures, self._connect_at):
+        counts = (self._failures, self._silences)
+        for notes in (self._broken_at, self.broken_since, self._connect_at, *counts):
             notes.pop(member, None)
         self._outgoing.pop(member, None)
 
@@ -240,7 +246,7 @@ class PeerBus:
         """Heed what is not a message; the peers to which a connection was made."""
         if self._zap is not None:
             self._answer_zap(self._zap)
-        for event, address in _events(self._router_monitor):
+        for event, _, address in _events(self._router_monitor):
             self.refused_count += bool(event & _HANDSHAKE_FAILURES)
             if not event & _STRANGERS:
                 continue  # whoever it was has gone in the middle of it
@@ -251,12 +257,12 @@ class PeerBus:
             )
         connected = []
         for member, monitor in self._monitors.items():
-            for event, _ in _events(monitor):
+            for event, value, _ in _events(monitor):
                 if event & zmq.Event.HANDSHAKE_SUCCEEDED:
                     connected.append(member)
                     self._broken_at.pop(member, None)
                     self.broken_since.pop(member, None)
-                    self._failures[member] = 0
+                    self._failures[member] = self._silences[member] = 0
                     self._connect_at.pop(member, None)
                 elif event & zmq.Event.DISCONNECTED:
                     self._broken_at[member] = time.monotonic()
@@ -266,7 +272,9 @@ class PeerBus:
                     if broken_at is not None and time.monotonic() - broken_at < _GONE_S:
                         self._gone.append(member)
                 else:
-                    self._on_handshake_failed(member)
+                    is_silent = event == zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+                    is_silent = is_silent and value in _SILENCES
+                    self._on_handshake_failed(member, is_silent=is_silent)
             if time.monotonic() >= self._connect_at.get(member, float("inf")):
                 del self._connect_at[member]
                 self._connect_anew(member)
@@ -281,14 +289,24 @@ class PeerBus:
             self._dealers[member].disconnect(endpoint)
         self._dealers[member].connect(endpoint)
 
-    def _on_handshake_failed(self, member: int) -> None:
+    def _on_handshake_failed(self, member: int, *, is_silent: bool) -> None:
         self.failed_count += 1
         self._connect_at.setdefault(member, time.monotonic() + _CONNECT_ANEW_S)
+        if is_silent:
+            if self._silences.get(member, 0) % _FAILURES_TOLD == 0:
+                log.warning(
+                    "%s takes connections but has said nothing for %d ms: it is frozen or very"
+                    " busy, or the way there is cut",
+                    self._name(member),
+                    _HANDSHAKE_MS,
+                )
+            self._silences[member] = self._silences.get(member, 0) + 1
+            return
         self._failures[member] = self._failures.get(member, 0) + 1
         if self._failures[member] % _FAILURES_TOLD == 0:
             log.error(
                 "%s does not take our handshake: cluster.secret must be the same on every node; if"
-                " it is, the way there is cut",
+                " it is, something between us ends our connections",
                 self._name(member),
             )
 
@@ -447,14 +465,15 @@ class PeerBus:
             zap.send_multipart([*parts[:at], version, request_id, code, text, b"", b""])
 
 
-def _events(monitor: Socket) -> Iterator[tuple[int, str]]:
-    """What a monitor has to tell: the event, and the address it is about."""
+def _events(monitor: Socket) -> Iterator[tuple[int, int, str]]:
+    """What a monitor has to tell: the event, its value, and the address it is about."""
     while True:
         try:
             event = parse_monitor_message(monitor.recv_multipart(zmq.NOBLOCK))
         except zmq.Again:
             return
-        yield int(event["event"]), event["endpoint"].decode(errors="replace")
+        endpoint = event["endpoint"].decode(errors="replace")
+        yield int(event["event"]), int(event["value"]), endpoint
 
 
 def _numeric(address: PeerAddress) -> PeerAddress:

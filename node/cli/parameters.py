@@ -48,7 +48,7 @@ def moment(value: str) -> int:
     ISO 8601 (local time unless it says otherwise), epoch milliseconds, or a duration: that long
     ago.
     """
-    if value.isdigit():
+    if value.isdecimal() and int(value) < 2**63:
         return int(value)
     duration_ms = parse_duration(value)
     if duration_ms is not None:
@@ -94,10 +94,9 @@ def topic_selection(value: str) -> TopicSelection:
     topic, colon, numbers = value.partition(":")
     if not colon:
         return TopicSelection(topic, frozenset())
-    try:
-        return TopicSelection(topic, frozenset(int(number) for number in numbers.split(",")))
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not TOPIC or TOPIC:0,1,2") from error
+    if not re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9})*", numbers):
+        raise click.BadParameter(f"{value!r} is not TOPIC or TOPIC:0,1,2")
+    return TopicSelection(topic, frozenset(int(number) for number in numbers.split(",")))
 
 
 def parse_duration(text: str) -> int | None:
@@ -105,7 +104,8 @@ def parse_duration(text: str) -> int | None:
     parts = re.findall(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)", text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         return None
-    return int(sum(float(number) * DURATION_UNITS_MS[unit] for number, unit in parts))
+    duration_ms = sum(float(number) * DURATION_UNITS_MS[unit] for number, unit in parts)
+    return int(duration_ms) if duration_ms < 2**63 else None
 
 
 def moment_text(timestamp_ms: int) -> str | None:

@@ -44,6 +44,8 @@ R = TypeVar("R", RewindGroupResponse, DescribeRewindsResponse, AlterSnapshotResp
 TO_POSITIONS, TO_SNAPSHOT, TO_BEFORE, TO_WITHDRAW = range(4)
 AT_OFFSET, AT_TIME, BY_RECORDS, BY_DURATION = range(4)
 COLUMNS: Final = ("topic", "partition", "previous_offset", "actual_offset")
+NUMBER_MAX: Final = 2**63 - 1
+"""What offsets, timestamps and counts are on the wire."""
 EARLIEST: Final = -2
 LATEST: Final = -1
 ROUND_MS: Final = 2_000
@@ -74,7 +76,7 @@ def position(value: str) -> Position:
     """`earliest`, `latest` or an offset."""
     if value in ("earliest", "latest"):
         return AT_TIME, EARLIEST if value == "earliest" else LATEST
-    if not value.isdigit():
+    if not value.isdecimal() or int(value) > NUMBER_MAX:
         raise click.BadParameter(f"{value!r} is neither earliest nor latest nor an offset")
     return AT_OFFSET, int(value)
 
@@ -102,7 +104,12 @@ def iso_or_short_duration(value: str) -> int:
     help="What to rewind; needed unless a snapshot says it.",
 )
 @click.option("--to", type=position, help="earliest, latest or an offset.")
-@click.option("--by", type=int, metavar="N", help="N records forward, or back with -N.")
+@click.option(
+    "--by",
+    type=click.IntRange(-NUMBER_MAX, NUMBER_MAX),
+    metavar="N",
+    help="N records forward, or back with -N.",
+)
 @click.option("--to-datetime", type=moment, help="The first record at or after this time.")
 @click.option(
     "--by-duration", type=iso_or_short_duration, help="As much as that ago: 30m, 2h, PT2H."
@@ -135,7 +142,8 @@ def rewind(
     places = [
         to,
         None if by is None else (BY_RECORDS, by),
-        None if to_datetime is None else (AT_TIME, to_datetime),
+        # Times before 1970 are none: below zero stand the ends of a partition.
+        None if to_datetime is None else (AT_TIME, max(to_datetime, 0)),
         None if by_duration is None else (BY_DURATION, by_duration),
     ]
     named = [place for place in places if place is not None]
@@ -229,6 +237,8 @@ def list_snapshots(
                 rows.append({**about, "partitions": len(offsets)})
     columns = ["topic", "partition", "offset"] if show_offsets else ["partitions"]
     output.rows(rows, ["kind", "name", "at", *columns], empty="No snapshots, nothing to undo.")
+    if answer.is_under_way:
+        output.hint("A rewind is under way; `odradek group undo` gives it up.")
 
 
 @snapshot.command("delete")
@@ -278,11 +288,7 @@ def _carry_out(request: RewindGroupRequest, connection: Connection, output: Outp
         for topic in sorted(answer.topics, key=lambda topic: topic.name)
         for partition in sorted(topic.partitions, key=lambda at: at.partition_index)
     ]
-    output.rows(
-        rows,
-        COLUMNS,
-        empty="Nothing was under way any more.",
-    )
+    output.rows(rows, COLUMNS, empty="Nothing is left of that rewind: its topics are no more.")
     if request.is_dry_run:
         output.hint("Nothing was changed (--dry-run).")
 

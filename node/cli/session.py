@@ -11,7 +11,7 @@ from typing import Final, Self, TypeVar
 
 import click
 
-from node.asker import Asker, NotABroker
+from node.asker import Asker, NotABroker, Unsendable
 from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
 from protocol.errors import ProtocolError
 
@@ -63,7 +63,7 @@ class Session:
         """The answer of any broker. While `again` says that it is none yet, and while nobody
         answers, it is asked again until the connection's timeout has passed.
 
-        Raises ClickException if nobody answers.
+        Raises ClickException if nobody answers, or if that cannot be asked.
         """
         deadline = time.monotonic() + self._timeout_s
         while True:
@@ -71,6 +71,8 @@ class Session:
             for address in self._everybody():
                 try:
                     answer = self._asker(address).ask(request, response)
+                except Unsendable as error:
+                    raise click.ClickException(str(error)) from error
                 except _FAILURES as error:
                     self._drop(address)
                     reasons.append(f"{address[0]}:{address[1]}: {error}")
@@ -84,7 +86,8 @@ class Session:
             time.sleep(PAUSE_S)
 
     def ask_node(self, node_id: int, request: object, response: type[R]) -> R | None:
-        """The answer of one broker; None if it does not answer or has no address."""
+        """The answer of one broker; None if it does not answer or has no address. Raises
+        ClickException if that cannot be asked."""
         address = self._addresses.get(node_id)
         if address is None:
             return None
@@ -93,6 +96,8 @@ class Session:
             was_open = address in self._askers
             try:
                 return self._asker(address).ask(request, response)
+            except Unsendable as error:
+                raise click.ClickException(str(error)) from error
             except _FAILURES:
                 self._drop(address)
                 if not was_open:

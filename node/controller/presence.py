@@ -89,9 +89,16 @@ class Presence:
         """The offset of the metadata with which this node may stop; None while it may not."""
 
     def broker(self, image: MetadataImage) -> BrokerImage | None:
-        """This start's registration, when it is committed."""
+        """This start's registration, when it is committed and this process has been told so.
+
+        Whoever decides answered after this process had begun, and the answer waits for an image
+        that has all that was there then: nothing is lacking that a process of this node, or another
+        node in its place, has acted upon before. A registration that is merely found may be old,
+        where this process alone was started anew and has just begun to apply the log.
+        """
         broker = image.brokers.get(self._config.node_id)
-        if broker is None or broker.incarnation_id != self._incarnation_id:
+        is_told = self._broker_epoch is not None
+        if not is_told or broker is None or broker.incarnation_id != self._incarnation_id:
             return None
         return broker
 

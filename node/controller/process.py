@@ -280,6 +280,7 @@ class ControllerProcess:
             now_ms = _clock_ms()
             self._present(now_ms)
             self._answer(now_ms)
+            self._open()
             if self._is_resigning:
                 self._is_resigning = False
                 self._driver.resign()
@@ -304,6 +305,10 @@ class ControllerProcess:
         if is_free and not self._has_released:
             self._has_released = True
             self._supervisor.released()
+
+    def _open(self) -> None:
+        """Serve the processes of this node, and tell that it is ready, once it is registered."""
+        presence = self._presence
         broker = presence.broker(self._image)
         if broker is None and presence.is_refused and not self._config.is_of_several:
             # On a full disk an earlier start's registration does: clients shall be able to read.

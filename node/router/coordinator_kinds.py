@@ -385,7 +385,11 @@ def streams_settings(settings: BrokerSettings, configs: Mapping[str, str]) -> St
                 settings.group_streams_initial_rebalance_delay_ms,
             )
         ),
-        assignment_interval_ms=settings.group_streams_assignment_interval_ms,
+        assignment_interval_ms=int(
+            configs.get(
+                "streams.assignment.interval.ms", settings.group_streams_assignment_interval_ms
+            )
+        ),
     )
 
 
@@ -421,11 +425,15 @@ def _overrides(protocol: str, image: MetadataImage) -> dict[str, ConsumerGroupOv
 
 def _overrides_of(protocol: str, configs: Mapping[str, str]) -> ConsumerGroupOverrides:
     """Values have been checked when they were set."""
-    session = configs.get(f"{protocol}.session.timeout.ms")
-    interval = configs.get(f"{protocol}.heartbeat.interval.ms")
+
+    def own(key: str) -> int | None:
+        value = configs.get(f"{protocol}.{key}")
+        return None if value is None else int(value)
+
     return ConsumerGroupOverrides(
-        session_timeout_ms=None if session is None else int(session),
-        heartbeat_interval_ms=None if interval is None else int(interval),
+        session_timeout_ms=own("session.timeout.ms"),
+        heartbeat_interval_ms=own("heartbeat.interval.ms"),
+        assignment_interval_ms=own("assignment.interval.ms"),
     )
 
 

@@ -18,14 +18,14 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
 from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
 from cluster.metadata.settings import BrokerSettings, broker_settings
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import ShardRuntime, ShardState
+from coordinator.runtime import Shard, ShardRuntime, ShardState
 from node.bus.reply import Reply
 from node.router.controller_link import ControllerLink
 from node.router.coordinator_kinds import ShardKind
@@ -106,7 +106,7 @@ class Coordinators:
         """
         kind = self._kind
         if kind.changes_members(request):
-            kind.count_members([h.runtime.shard for h in self._hosts.values() if h.is_active])
+            kind.count_members(self.shards())
         response = await self.call(key, request, asker)
         host = self._hosts.get(self.shard_of(key))
         if host is not None and host.is_active and kind.has_missed_news(host.runtime.shard):
@@ -142,6 +142,10 @@ class Coordinators:
     def hosted_shards(self) -> list[int]:
         """The shards that this router hosts or is loading."""
         return sorted(self._hosts)
+
+    def shards(self) -> list[Shard[Any]]:
+        """The shards that serve here; to be looked at only."""
+        return [host.runtime.shard for host in self._hosts.values() if host.is_active]
 
     def shard_of(self, key: str) -> int:
         """The shard, and thus the topic's partition, of a key; -1 while there is no topic."""

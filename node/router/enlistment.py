@@ -143,12 +143,27 @@ class Enlistment:
 
     async def enlist(self, producer: Producer, partitions: frozenset[Partition]) -> ErrorCode:
         """Have partitions take part in the transaction of a client of version 2."""
-        leader_epochs = {partition: self._leader_epoch(partition) for partition in partitions}
+        leader_epochs = self._leader_epochs(partitions)
         codes = await self._ask(producer, partitions, verify_only=False)
         code = next((code for code in codes.values() if code is not ErrorCode.NONE), ErrorCode.NONE)
         if code is ErrorCode.NONE:
             self._remember(producer, leader_epochs)
         return code
+
+    async def add(
+        self, producer: Producer, partitions: frozenset[Partition], client_version: int
+    ) -> dict[Partition, ErrorCode]:
+        """Have partitions take part whose client asks for it at the coordinator, which is here.
+        Raises ApiError if it is not.
+
+        The answer leaves the shard before the markers of the transaction's end are asked for, and
+        those to partitions led here pass by here: what it says holds until they do.
+        """
+        leader_epochs = self._leader_epochs(partitions)
+        codes = await self.decide(producer, partitions, client_version, verify_only=False)
+        if all(code is ErrorCode.NONE for code in codes.values()):
+            self._remember(producer, leader_epochs)
+        return codes
 
     async def verify(self, producer: Producer, partition: Partition) -> ErrorCode:
         """NONE if the partition takes part in the transaction, TRANSACTION_ABORTABLE if not."""
@@ -172,6 +187,9 @@ class Enlistment:
         if topic is None or index >= len(topic.partitions):
             return _NO_EPOCH
         return topic.partitions[index].leader_epoch
+
+    def _leader_epochs(self, partitions: frozenset[Partition]) -> dict[Partition, int]:
+        return {partition: self._leader_epoch(partition) for partition in partitions}
 
     def _remember(self, producer: Producer, leader_epochs: dict[Partition, int]) -> None:
         known = self._known.get(producer.producer_id)

@@ -4,13 +4,23 @@ A parked fetch is woken by the worker's notice that one of its partitions moved,
 because its client is gone. The watch flag in the status table is what makes a worker send the
 notice; it is set before the last look at the log, so that an append between the look and the flag
 cannot be missed. Deadlines are kept in ticks, so that thousands of idle consumers share a timer
-and are answered together. Invariant: a fetch that is not waiting any more is nowhere in here.
+and are answered together.
+
+Fetches that would take from each other (ShareFetch) wait in a `Line`: when there is something for
+it, whoever has waited longest is woken, and the next one while there still is something when that
+one has looked. A notice or signal reaches everybody who waited at that moment, or nothing is left:
+so nobody sleeps beside what it could have, and nobody is woken for what others have taken. Long
+lines are passed in turns of the loop.
+
+Invariant: a fetch that is not waiting any more is nowhere in here.
 """
 
 import asyncio
 import heapq
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from typing import Final, NamedTuple
 
 from node.bus.reply import Reply
 
@@ -21,25 +31,54 @@ TICK_S = 0.01
 """A long poll may end this much after its time: a thousand of them end in one turn together."""
 
 
+WAKES_PER_TURN: Final = 4
+"""Of one line: one that looks and takes something needs 0.2 ms, or ten where batches have a single
+record each."""
+
+
+class Line(NamedTuple):
+    """What a fetch waits for that would take it from others."""
+
+    key: Hashable
+    place: Place
+    has_some: Callable[[], bool]
+    """Whether there may be something for who comes first. Cheap; never False where there is."""
+
+
 class _Parked:
     """One waiting fetch and where it is noted."""
 
-    __slots__ = ("key", "owner", "places", "reply", "signals", "tick")
+    __slots__ = ("key", "lines", "owner", "places", "reply", "tick")
 
     def __init__(
-        self,
-        key: int,
-        owner: int,
-        places: tuple[Place, ...],
-        signals: tuple[Hashable, ...],
-        tick: int,
+        self, key: int, owner: int, places: tuple[Place, ...], lines: tuple[Line, ...], tick: int
     ) -> None:
         self.key = key
         self.owner = owner
         self.places = places
-        self.signals = signals
+        self.lines = lines
         self.tick = tick
         self.reply: Reply[bool] = Reply()
+
+
+class _Queue:
+    """Who stands in a line, longest first. Keys grow: who came before `meant` is to be woken while
+    there is something."""
+
+    __slots__ = ("has_some", "is_passing", "meant", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: OrderedDict[int, _Parked] = OrderedDict()
+        self.has_some: Callable[[], bool] = bool
+        self.is_passing = False
+        self.meant = -1
+
+    def next(self) -> _Parked | None:
+        """Whom to wake now."""
+        first = next(iter(self.waiting.values()), None)
+        if first is None or first.key > self.meant:
+            return None
+        return first if self.has_some() else None
 
 
 class FetchWaits:
@@ -52,7 +91,8 @@ class FetchWaits:
         self._set_watch = set_watch
         self._parked: dict[int, _Parked] = {}
         self._by_place: dict[Place, dict[int, _Parked]] = {}
-        self._by_signal: dict[Hashable, dict[int, _Parked]] = {}
+        self._queues: dict[Hashable, _Queue] = {}
+        self._lines_at: dict[Place, dict[Hashable, None]] = {}
         self._by_owner: dict[int, dict[int, _Parked]] = {}
         self._by_tick: dict[int, dict[int, _Parked]] = {}
         self._ticks: list[int] = []
@@ -73,29 +113,30 @@ class FetchWaits:
         has_moved: Callable[[], bool],
         *,
         owner: int = 0,
-        signals: Iterable[Hashable] = (),
+        lines: Iterable[Line] = (),
     ) -> Reply[bool]:
-        """True when one of `places` may have moved or one of `signals` is given, False after
-        `timeout_ms`.
+        """True when one of `places` may have moved or it is this one's turn in one of `lines`,
+        False after `timeout_ms`.
 
         `has_moved` is asked once after the partitions have been flagged: an append that came
         between the caller's reading and now is seen by it, a later one by the worker's notice.
         `owner` is the connection, for `abandon`.
         """
         tick = int((self._loop.time() + timeout_ms / 1000) / TICK_S) + 1
-        parked = _Parked(next(self._sequence), owner, tuple(places), tuple(signals), tick)
+        parked = _Parked(next(self._sequence), owner, tuple(places), tuple(lines), tick)
         if self._is_ending:
             parked.reply.resolve(False)
             return parked.reply
         for place in parked.places:
-            waiting = self._by_place.get(place)
-            if waiting is None:
-                self._by_place[place] = {parked.key: parked}
-                self._set_watch(*place)
-            else:
-                waiting[parked.key] = parked
-        for signal in parked.signals:
-            self._by_signal.setdefault(signal, {})[parked.key] = parked
+            self._watched(place)[parked.key] = parked
+        for line in parked.lines:
+            self._watched(line.place)
+            self._lines_at.setdefault(line.place, {})[line.key] = None
+            queue = self._queues.get(line.key)
+            if queue is None:
+                queue = self._queues[line.key] = _Queue()
+            queue.waiting[parked.key] = parked
+            queue.has_some = line.has_some
         self._parked[parked.key] = parked
         self._by_owner.setdefault(owner, {})[parked.key] = parked
         of_tick = self._by_tick.get(tick)
@@ -114,15 +155,26 @@ class FetchWaits:
         """Wake whoever waits for these partitions. The flag has been taken: a new wait sets it
         again."""
         for number in numbers:
-            waiting = self._by_place.pop((store, number), None)
-            if waiting:
-                for parked in list(waiting.values()):
-                    self._end(parked, True)
+            place = (store, number)
+            waiting = self._by_place.pop(place, None)
+            lines = self._lines_at.get(place)
+            if lines:
+                # Before anybody looks: who is not woken waits on.
+                self._watched(place)
+            for parked in list(waiting.values()) if waiting else ():
+                self._end(parked, True)
+            for key in list(lines) if lines else ():
+                self.on_signal(key)
 
-    def on_signal(self, signal: Hashable) -> None:
-        """Wake whoever waits for this, and nobody else who waits for the same partition."""
-        for parked in list(self._by_signal.get(signal, {}).values()):
-            self._end(parked, True)
+    def on_signal(self, key: Hashable) -> None:
+        """There may be something for who waits in a line."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return
+        queue.meant = next(self._sequence)
+        if not queue.is_passing:
+            queue.is_passing = True
+            self._pass(queue)
 
     def abandon(self, owner: int) -> None:
         """The connection is gone: nobody waits for its fetches any more."""
@@ -140,6 +192,25 @@ class FetchWaits:
         for parked in list(self._parked.values()):
             self._end(parked, False)
 
+    def _watched(self, place: Place) -> dict[int, _Parked]:
+        """Who waits for a partition, which is flagged."""
+        waiting = self._by_place.get(place)
+        if waiting is None:
+            waiting = self._by_place[place] = {}
+            self._set_watch(*place)
+        return waiting
+
+    def _pass(self, queue: _Queue) -> None:
+        """Wake one after the other: each has looked, and taken what it wants, when it is the next
+        one's turn."""
+        for _ in range(WAKES_PER_TURN):
+            parked = queue.next()
+            if parked is None:
+                queue.is_passing = False
+                return
+            self._end(parked, True)
+        self._loop.call_soon(self._pass, queue)
+
     def _end(self, parked: _Parked, value: bool) -> None:
         if self._parked.pop(parked.key, None) is None:
             return
@@ -148,12 +219,8 @@ class FetchWaits:
             if waiting is not None:
                 # An empty entry stays until the next notice: its flag in the table is still set.
                 waiting.pop(parked.key, None)
-        for signal in parked.signals:
-            waiting = self._by_signal.get(signal)
-            if waiting is not None:
-                waiting.pop(parked.key, None)
-                if not waiting:
-                    del self._by_signal[signal]
+        for line in parked.lines:
+            self._leave(line, parked)
         of_owner = self._by_owner[parked.owner]
         del of_owner[parked.key]
         if not of_owner:
@@ -161,6 +228,19 @@ class FetchWaits:
         # An empty tick stays until its time: it is one number.
         self._by_tick[parked.tick].pop(parked.key, None)
         parked.reply.resolve(value)
+
+    def _leave(self, line: Line, parked: _Parked) -> None:
+        queue = self._queues.get(line.key)
+        if queue is not None:
+            queue.waiting.pop(parked.key, None)
+            if queue.waiting:
+                return
+            del self._queues[line.key]
+        lines = self._lines_at.get(line.place)
+        if lines is not None:
+            lines.pop(line.key, None)
+            if not lines:
+                del self._lines_at[line.place]
 
     def _arm(self, tick: int) -> None:
         if self._timer is not None:

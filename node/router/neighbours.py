@@ -49,6 +49,7 @@ _KEYS: Final = {
         ApiKey.READ_SHARE_GROUP_STATE_SUMMARY,
         ApiKey.DESCRIBE_TRANSACTIONS,
         ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_LAG,
     )
 }
 """What routers ask each other, in the newest version."""

@@ -20,3 +20,18 @@ async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
         if count and count % ITEMS_PER_TURN == 0:
             await asyncio.sleep(0)
         yield item
+
+
+class Pace:
+    """For several lists that are done one within the other: counts what is in all of them."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    async def step(self) -> None:
+        """Before each item; others have a turn after every ITEMS_PER_TURN."""
+        if self._count and self._count % ITEMS_PER_TURN == 0:
+            await asyncio.sleep(0)
+        self._count += 1

@@ -25,6 +25,7 @@ import zmq
 from cluster.controller.commands import AllocateProducerIds, ProducerIdsReply
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.settings import BrokerSettings, broker_settings
+from coordinator.group.shard import GroupShard
 from node.bus.arena import Arena
 from node.bus.endpoint import ipc_address
 from node.bus.peers import cluster_keys
@@ -44,6 +45,8 @@ from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
+from node.router.group_lag import GroupLag
+from node.router.handlers.lag import describe_lag_here
 from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
 from node.router.logs import Logs
@@ -156,6 +159,18 @@ class RouterProcess:
         services.share_reloads = ShareReloads(services, self._neighbours)
         services.dead_letters = DeadLetters(services, self._neighbours, loop)
         self._watchdog = Watchdog(services, self._neighbours, loop, self._settings)
+        self._group_lag = GroupLag(
+            services,
+            self._neighbours,
+            partial(describe_lag_here, services=services),
+            loop=loop,
+            offsets=lambda: [
+                shard.offsets
+                for shard in services.coordinators.shards()
+                if isinstance(shard, GroupShard)
+            ],
+            settings=self._settings,
+        )
         fanout.on_relay = self._answer_neighbour
         dispatcher = Dispatcher(self._services, self._arena.view)
         self._wire = Wire(
@@ -205,6 +220,25 @@ class RouterProcess:
 
     def _register_metrics(self, dispatcher: Dispatcher) -> None:
         metrics, services = self._supervisor.metrics, self._services
+        lag = self._group_lag
+        self._supervisor.before_report = lag.prepare
+        metrics.gauge(
+            "odradek_group_lag_records",
+            "Records that a group coordinated here has not read yet, up to the high watermark",
+            lambda: lag.records,
+            label=lambda: lag.labels,
+        )
+        metrics.gauge(
+            "odradek_group_lag_seconds",
+            "Age of the oldest record that a group coordinated here has not read yet",
+            lambda: lag.seconds,
+            label=lambda: lag.labels,
+        )
+        metrics.gauge(
+            "odradek_group_lag_untold",
+            "Lines that the lag of groups would have besides those there are",
+            lambda: lag.untold_count,
+        )
         metrics.counter(
             "odradek_requests",
             "Requests begun, by API",

@@ -2,11 +2,13 @@
 
 Nothing else knows it: a fetch leaves no trace, and sessions exist only for some clients. It is what
 tells a consumer that is paused, or whose application does not poll, from one that has nothing to
-read. A note costs a dictionary's entry per partition and fetch; a connection that goes takes its
-notes along. Called by handlers/fetch.py; read by handlers/explain.py.
+read. A note is a reference to what the fetch asks for; only where the next fetch may leave some of
+it out is it noted partition by partition, so that incremental fetches of a session cost the same
+for any number of partitions. A connection that goes takes its notes along. Called by
+handlers/fetch.py; read by handlers/explain.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from node.router.fetch_sessions import SessionPartition, TopicKey
@@ -32,14 +34,25 @@ class Reading(NamedTuple):
 class _Reader:
     """One connection."""
 
-    __slots__ = ("client_host", "client_id", "errors", "fetched", "is_read_committed", "last_ms")
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "earlier",
+        "errors",
+        "is_read_committed",
+        "last",
+        "last_ms",
+        "session_id",
+    )
 
     def __init__(self) -> None:
         self.client_id = self.client_host = ""
-        self.last_ms = 0
+        self.last_ms = self.session_id = 0
         self.is_read_committed = False
-        self.fetched: dict[tuple[TopicKey, int], tuple[int, int]] = {}
-        """(when, offset)"""
+        self.last: Sequence[SessionPartition] = ()
+        """What the latest fetch asks for; nobody changes it any more."""
+        self.earlier: dict[tuple[TopicKey, int], tuple[int, int]] = {}
+        """(when, offset) by fetches before; what the latest says of a partition counts more."""
         self.errors: dict[tuple[TopicKey, int], int] = {}
 
 
@@ -59,23 +72,28 @@ class Readers:
         connection_id: int,
         client_id: str,
         client_host: str,
-        partitions: Iterable[SessionPartition],
+        partitions: Sequence[SessionPartition],
         *,
+        session_id: int,
+        is_reduced: bool,
         is_read_committed: bool,
         now_ms: int,
     ) -> None:
-        """The connection fetches these partitions."""
+        """The connection fetches these partitions. They are all that the fetch session has (0: none
+        goes on), which has lost some with this fetch if `is_reduced`."""
         reader = self._readers.get(connection_id)
         if reader is None:
             reader = self._readers[connection_id] = _Reader()
         reader.client_id, reader.client_host = client_id, client_host
         reader.is_read_committed = is_read_committed
+        if is_reduced or not session_id or session_id != reader.session_id:
+            earlier, noted_ms = reader.earlier, reader.last_ms
+            if len(earlier) > PARTITIONS_MAX:
+                earlier.clear()
+            for wanted in reader.last:
+                earlier[wanted.topic, wanted.partition] = (noted_ms, wanted.fetch_offset)
+        reader.last, reader.session_id = partitions, session_id
         reader.last_ms = now_ms
-        fetched = reader.fetched
-        if len(fetched) > PARTITIONS_MAX:
-            fetched.clear()
-        for wanted in partitions:
-            fetched[wanted.topic, wanted.partition] = (now_ms, wanted.fetch_offset)
         if reader.errors:
             reader.errors.clear()
 
@@ -95,11 +113,14 @@ class Readers:
         """Who fetches the partitions of a topic; clients ask for it by name or by id. Costs a look
         at every note there is."""
         found: dict[int, list[Reading]] = {}
+        names = (name, topic_id)
         for reader in self._readers.values():
-            for key, (noted_ms, offset) in reader.fetched.items():
-                topic, partition = key
-                if topic not in (name, topic_id):
-                    continue
+            notes = {key: note for key, note in reader.earlier.items() if key[0] in names}
+            for wanted in reader.last:
+                if wanted.topic in names:
+                    note = (reader.last_ms, wanted.fetch_offset)
+                    notes[wanted.topic, wanted.partition] = note
+            for key, (noted_ms, offset) in notes.items():
                 reading = Reading(
                     reader.client_id,
                     reader.client_host,
@@ -109,5 +130,5 @@ class Readers:
                     reader.is_read_committed,
                     reader.errors.get(key, 0),
                 )
-                found.setdefault(partition, []).append(reading)
+                found.setdefault(key[1], []).append(reading)
         return found

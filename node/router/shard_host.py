@@ -49,6 +49,8 @@ _RETRY_S_MAX: Final = 2.0
 _COMMIT_LOOK_S: Final = 0.01
 """Between looks at the high watermark while what was loaded is not committed: followers fetch at
 once when a leader is new, so that it is one look, mostly."""
+PATIENCE_S: Final = 0.005
+"""How long records that nobody waits for stay, for others to be written along with them."""
 
 
 class ShardHost:
@@ -81,6 +83,7 @@ class ShardHost:
         self._hold_timer: asyncio.TimerHandle | None = None
         self._retry_s = 0.0
         self._is_flush_due = False
+        self._late_flush: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline_ms = 0
         self._load_started = 0.0
@@ -109,10 +112,10 @@ class ShardHost:
 
     def close(self) -> None:
         """The shard is hosted elsewhere, or not at all: refuse what waits."""
-        for timer in (self._timer, self._hold_timer):
+        for timer in (self._timer, self._hold_timer, self._late_flush):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._hold_timer = None
+        self._timer = self._hold_timer = self._late_flush = None
         answers = self.runtime.unload()
         answers += [Refusal(held.request_id, ErrorCode.NOT_COORDINATOR) for held in self._held]
         self._held.clear()
@@ -217,8 +220,11 @@ class ShardHost:
             self._later(self._reload, runtime)
             return
         if runtime.has_batches and not self._is_flush_due:
-            self._is_flush_due = True
-            self._loop.call_soon(self._flush)
+            if runtime.has_urgent_batches:
+                self._is_flush_due = True
+                self._loop.call_soon(self._flush)
+            elif self._late_flush is None:
+                self._late_flush = self._loop.call_later(PATIENCE_S, self._flush_late)
         deadline_ms = runtime.next_deadline_ms()
         if deadline_ms is not None and (
             self._timer is None or deadline_ms < self._timer_deadline_ms
@@ -233,6 +239,10 @@ class ShardHost:
         self._timer = None
         runtime = self.runtime
         self._run(partial(runtime.fire_due, self._now_ms()))
+
+    def _flush_late(self) -> None:
+        self._late_flush = None
+        self._flush()
 
     def _flush(self) -> None:
         """The end of a turn: what it has written goes out together."""

@@ -4,7 +4,8 @@ A machine lives from a group's first fetch from a partition until the partition 
 or the group has no share session here any more; its state is read from, and written to, wherever
 the group's state is kept (share_states.py), and never from a machine of another leader. All that
 changes a machine ends in `_go_on`: what it wants written is written, one write at a time, its next
-deadline is set, and fetches that wait for its partition look again if there is something for them.
+deadline is set, and fetches that wait for its partition look again, one after the other, while
+there is something for them.
 
 Locks are measured by the loop's clock, which nobody sets.
 """
@@ -170,9 +171,7 @@ class SharePartitions:
         position = machine.position(self.now_ms(), records_max, terms)
         if position is None:
             return None
-        limit = reader.status.high_watermark(number)
-        if terms.is_read_committed:
-            limit = min(limit, reader.status.last_stable_offset(number))
+        limit = _readable_end(reader, number, terms)
         if position.end_offset is not None:
             limit = min(limit, position.end_offset)
         if position.offset >= limit:
@@ -207,6 +206,22 @@ class SharePartitions:
             for _, span in spans
         ]
         return Reading(hosted, machine, position.offset, result, spans, batches)
+
+    def has_some(self, key: Key) -> bool:
+        """Whether whoever looks next may find something, be it that there is nothing to be had."""
+        hosted = self._by_group.get(key.group_id, {}).get(key.place)
+        if hosted is None:
+            return True  # whoever looks has its state read
+        machine, found = hosted.machine, self._reader(hosted)
+        if machine is None:
+            return bool(hosted.error_code)
+        if found is None:
+            return True
+        reader, number = found
+        terms = self.terms(key.group_id)
+        machine.on_log_start(reader.status.log_start_offset(number))
+        position = machine.position(self.now_ms(), 1, terms)
+        return position is not None and position.offset < _readable_end(reader, number, terms)
 
     def acquire(self, reading: Reading, member_id: str, wish: Wish) -> list[AcquiredRange]:
         """Lock what was read just now for a member."""
@@ -490,7 +505,7 @@ class SharePartitions:
                 reply.resolve(code)
 
     def _wake(self, hosted: Hosted) -> None:
-        """Have the group's fetches look again; other groups have nothing of it."""
+        """Have the group's fetches look again, as many as `has_some` is true for."""
         self._services.fetch_waits.on_signal(hosted.key)
 
     def place(self, place: TopicPartition) -> Place | None:
@@ -501,6 +516,12 @@ class SharePartitions:
         place = self.place(hosted.key.place)
         reader = self._services.logs.reader(place[0]) if place is not None else None
         return None if place is None or reader is None else (reader, place[1])
+
+
+def _readable_end(reader: StoreReader, number: int, terms: Terms) -> int:
+    """The end of what a group may read, exclusive."""
+    end = reader.status.high_watermark(number)
+    return min(end, reader.status.last_stable_offset(number)) if terms.is_read_committed else end
 
 
 def _is_hole(reader: StoreReader, number: int, start: int, end: int) -> bool:

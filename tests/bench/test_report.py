@@ -2,7 +2,7 @@
 
 from bench.brokers import Broker
 from bench.cases import Case, Result
-from bench.report import Comparison, ratio, render, render_cluster
+from bench.report import Comparison, ratio, render, render_page
 
 
 def case(*, is_lower_better: bool) -> Case:
@@ -62,7 +62,8 @@ def test_a_figure_without_processor_time_has_none_in_the_table() -> None:
         kafka=results(9.0, cpu=None),
         odradek=results(1.5, cpu=None),
     )
-    page = render_cluster(
+    page = render_page(
+        "# A page",
         [outage],
         versions={"Kafka": "1.0"},
         machine={"cores": "2"},
@@ -71,3 +72,4 @@ def test_a_figure_without_processor_time_has_none_in_the_table() -> None:
     )
     assert page.endswith("| **6.00** | - | - | - |\n")
     assert "| Kafka | 1.0 |" in page
+    assert page.startswith("# A page")

@@ -547,6 +547,27 @@ def test_what_is_to_be_done_elsewhere_waits_for_the_commit() -> None:
     assert runtime.take_sends() == []
 
 
+def test_what_can_wait_is_urgent_as_soon_as_somebody_waits_for_it() -> None:
+    patient: Outcome[object] = Outcome(
+        records=(Pair("a", "1"),), replies=(Reply(1, None),), can_wait=True
+    )
+    runtime = told(patient)
+    assert (runtime.has_batches, runtime.has_urgent_batches) == (True, False)
+    runtime.execute(Command(request=Get("a"), request_id=2), NOW_MS)
+    assert (runtime.has_batches, runtime.has_urgent_batches) == (True, True)
+    [batch] = runtime.take_batches()
+    assert batch.records == [Pair("a", "1")]
+
+
+def test_what_can_wait_leaves_with_what_is_written_next() -> None:
+    patient: Outcome[object] = Outcome(records=(Pair("a", "1"),), can_wait=True)
+    runtime = told(patient, Outcome(records=(Pair("b", "2"),)), patient)
+    assert runtime.has_urgent_batches
+    [batch] = runtime.take_batches()
+    assert [record.key for record in batch.records] == ["a", "b", "a"]
+    assert not runtime.has_urgent_batches
+
+
 def test_what_is_to_be_done_because_of_a_lost_record_is_not_done() -> None:
     runtime = told(Outcome(records=(Pair("a", "1"),), sends=(Send("go"),)))
     [batch] = runtime.take_batches()

@@ -1,11 +1,18 @@
 """Whole nodes in processes of their own, and figures that are printed rather than asserted."""
 
+import importlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from node.embedded import EmbeddedBroker
+
+with warnings.catch_warnings():
+    # kafka-python reads its schemas on import in a way that Python 3.11 advises against.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    importlib.import_module("kafka")
 
 FIGURES = pytest.StashKey[list[str]]()
 

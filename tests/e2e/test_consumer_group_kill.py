@@ -8,19 +8,43 @@ to rest.
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from node.embedded import EmbeddedBroker
-from protocol.messages.groups import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    ConsumerGroupDescribedGroup,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+from protocol.messages.share import (
+    ShareGroupDescribeRequest,
+    ShareGroupDescribeResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from tests.e2e.conftest import Report, StartNode
+from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 TOPIC = "orders"
+NOT_THERE = "returns"
 GROUP = "shippers"
 PARTITIONS = 8
 WAIT_S = 60.0
+NOT_YET = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
 
 
 class Member:
@@ -64,11 +88,15 @@ def is_shared(members: list[Member]) -> bool:
     return all(owned) and Counter(each for part in owned for each in part) == whole
 
 
-def member_ids(node: EmbeddedBroker) -> set[str]:
+def described(node: EmbeddedBroker) -> ConsumerGroupDescribedGroup:
     with WireClient(node.bootstrap_servers) as wire:
         request = ConsumerGroupDescribeRequest(group_ids=[GROUP])
         [group] = wire.ask(request, 1, ConsumerGroupDescribeResponse).groups
-    return {member.member_id for member in group.members}
+    return group
+
+
+def member_ids(node: EmbeddedBroker) -> set[str]:
+    return {member.member_id for member in described(node).members}
 
 
 @pytest.mark.slow
@@ -99,3 +127,122 @@ def test_members_stay_members_when_processes_are_killed_while_one_joins(
     for member in members:
         member.consumer.close()
     report(f"seconds until all had their share after a kill: {', '.join(took)}")
+
+
+class Raw:
+    """A member of the consumer protocol that says what it is told to, over the wire."""
+
+    def __init__(self, member_id: str) -> None:
+        self.member_id = member_id
+        self.epoch = 0
+        self.owned: dict[bytes, list[int]] = {}
+
+    def beat(self, node: EmbeddedBroker, topics: list[str] | None = None) -> int:
+        """One heartbeat that is answered by the group's shard; the error code."""
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id=self.member_id,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=60_000 if self.epoch == 0 else -1,
+            subscribed_topic_names=topics,
+            topic_partitions=[
+                ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in self.owned.items()
+            ],
+        )
+        answer = served(node, request, 1, ConsumerGroupHeartbeatResponse)
+        if not answer.error_code:
+            self.epoch = answer.member_epoch
+            if answer.assignment is not None:
+                told = answer.assignment.topic_partitions
+                self.owned = {each.topic_id: sorted(each.partitions) for each in told}
+        return answer.error_code
+
+
+Answer = TypeVar("Answer", ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
+
+
+def served(
+    node: EmbeddedBroker, request: object, version: int, answer_type: type[Answer]
+) -> Answer:
+    """The answer of a coordinator that has loaded the group."""
+
+    def ask() -> list[Answer]:
+        with WireClient(node.bootstrap_servers) as wire:
+            wire.ask(FindCoordinatorRequest(key=GROUP), 3, FindCoordinatorResponse)
+            answer = wire.ask(request, version, answer_type)
+        return [] if answer.error_code in NOT_YET else [answer]
+
+    return wait_until(ask, timeout_s=WAIT_S, what="the group's coordinator answers")[0]
+
+
+@pytest.mark.slow
+def test_a_stable_group_is_the_same_when_its_node_was_killed_and_is_back(
+    start_node: StartNode,
+) -> None:
+    node = start_node()
+    node.create_topic(TOPIC, partitions=PARTITIONS)
+    members = [Raw("a"), Raw("b")]
+    for member in members:
+        assert member.beat(node, [TOPIC]) == ErrorCode.NONE
+
+    def is_stable() -> bool:
+        for member in members:
+            assert member.beat(node) == ErrorCode.NONE
+        return described(node).group_state == "Stable"
+
+    wait_until(is_stable, timeout_s=WAIT_S, what="both have their share")
+    before, owned = described(node), [dict(member.owned) for member in members]
+    assert all(owned)
+    node.kill()
+    node.start()
+    for member in members:
+        assert member.beat(node) == ErrorCode.NONE
+    assert described(node) == before
+    node.kill()
+    node.start()
+    # The first that the new coordinator hears changes the group: nobody loses what it has for that.
+    assert members[0].beat(node, [TOPIC, NOT_THERE]) == ErrorCode.NONE
+    wait_until(is_stable, timeout_s=WAIT_S, what="all are at the new epoch")
+    assert described(node).group_epoch == before.group_epoch + 1
+    assert [member.owned for member in members] == owned
+
+
+@pytest.mark.slow
+def test_a_stable_share_group_is_the_same_when_its_node_was_killed_and_is_back(
+    start_node: StartNode,
+) -> None:
+    node = start_node()
+    node.create_topic(TOPIC, partitions=PARTITIONS)
+    epoch, given = 0, 0
+
+    def beat() -> None:
+        nonlocal epoch, given
+        request = ShareGroupHeartbeatRequest(
+            group_id=GROUP,
+            member_id="sharer",
+            member_epoch=epoch,
+            subscribed_topic_names=None if epoch else [TOPIC],
+        )
+        answer = served(node, request, 1, ShareGroupHeartbeatResponse)
+        assert answer.error_code == ErrorCode.NONE
+        epoch = answer.member_epoch
+        if answer.assignment is not None:
+            given = sum(len(each.partitions) for each in answer.assignment.topic_partitions)
+
+    def has_all() -> bool:
+        beat()
+        return given == PARTITIONS
+
+    wait_until(has_all, timeout_s=WAIT_S, what="the member has every partition")
+
+    def shown() -> object:
+        with WireClient(node.bootstrap_servers) as wire:
+            request = ShareGroupDescribeRequest(group_ids=[GROUP])
+            return wire.ask(request, 1, ShareGroupDescribeResponse).groups
+
+    before = shown()
+    node.kill()
+    node.start()
+    beat()
+    assert shown() == before

@@ -7,7 +7,9 @@ command line.
 
 import asyncio
 import json
+import os
 import shutil
+import signal
 import threading
 import time
 import uuid
@@ -29,6 +31,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer
 
 from node.cli.main import cli
 from node.embedded import EmbeddedBroker
@@ -50,18 +53,22 @@ from protocol.messages.share import (
 )
 from tests.e2e.cluster import running_cluster
 from tests.e2e.conftest import Report
+from tests.e2e.processes import pids_of
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 
 JAVA = Path(__file__).parents[1] / "conformance" / "java"
 WHY_NO_JAVA = why_no_java_tools() or ("" if shutil.which("javac") else "needs javac on the PATH")
-PARTITIONS = 4
+PARTITIONS = 6
+MEMBERS = 3
 REWOUND = (1, 2)
 NEW_POSITION = 20
 RECORDS_BEFORE = 100
 PAUSE_S = 0.01
 """Between two records of a partition."""
+COMMIT_MS = 1
+"""How often members commit by themselves: all the time, so that some commits race the rewind."""
 FAST: Mapping[str, str | int] = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
 LIBRDKAFKA: Mapping[str, Mapping[str, str | int]] = {
     "range": {"partition.assignment.strategy": "range", **FAST},
@@ -112,14 +119,17 @@ def running(*targets: Callable[[threading.Event], None]) -> Iterator[None]:
             thread.join(30)
 
 
-def producer_of(node: EmbeddedBroker, topic: str) -> Callable[[threading.Event], None]:
+def producer_of(
+    node: EmbeddedBroker, *topics: str, pause_s: float = PAUSE_S
+) -> Callable[[threading.Event], None]:
     """Sends a record to every partition again and again."""
 
     def produce(stop: threading.Event) -> None:
         producer = Producer({"bootstrap.servers": node.bootstrap_servers, "linger.ms": 0})
-        while not stop.wait(PAUSE_S):
-            for partition in range(PARTITIONS):
-                producer.produce(topic, b"x", partition=partition)
+        while not stop.wait(pause_s):
+            for topic in topics:
+                for partition in range(PARTITIONS):
+                    producer.produce(topic, b"x", partition=partition)
             producer.poll(0)
         producer.flush(10)
 
@@ -137,7 +147,7 @@ def confluent_of(
                 "bootstrap.servers": node.bootstrap_servers,
                 "group.id": topic,
                 "auto.offset.reset": "earliest",
-                "auto.commit.interval.ms": 100,
+                "auto.commit.interval.ms": COMMIT_MS,
                 "log_level": 0,
                 **LIBRDKAFKA[kind],
             }
@@ -166,7 +176,7 @@ def aiokafka_of(
             bootstrap_servers=node.bootstrap_servers,
             group_id=topic,
             auto_offset_reset="earliest",
-            auto_commit_interval_ms=100,
+            auto_commit_interval_ms=COMMIT_MS,
             heartbeat_interval_ms=200,
             session_timeout_ms=10_000,
         )
@@ -181,9 +191,35 @@ def aiokafka_of(
     return lambda stop: asyncio.run(consume(stop))
 
 
+def kafka_python_of(
+    node: EmbeddedBroker, topic: str, seen: Deliveries
+) -> Callable[[threading.Event], None]:
+    """A member of kafka-python."""
+
+    def consume(stop: threading.Event) -> None:
+        consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=node.bootstrap_servers,
+            group_id=topic,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=COMMIT_MS,
+            heartbeat_interval_ms=200,
+            session_timeout_ms=10_000,
+        )
+        while not stop.is_set():
+            for partition, messages in consumer.poll(timeout_ms=50).items():
+                for message in messages:
+                    seen.add(partition.partition, message.offset)
+        consumer.close()
+
+    return consume
+
+
 def odradek(node: EmbeddedBroker, *arguments: str) -> dict[int, tuple[int, int]]:
     """A command about a group; (previous, actual) offset by partition."""
-    ran = CliRunner().invoke(cli, ["group", *arguments, "-b", node.bootstrap_servers, "-o", "json"])
+    # A group is as quick as its slowest member, whose machine may be busy.
+    where = ("-b", node.bootstrap_servers, "--timeout", "90", "-o", "json")
+    ran = CliRunner().invoke(cli, ["group", *arguments, *where])
     assert ran.exit_code == 0, ran.stderr
     return {
         row["partition"]: (row["previous_offset"], row["actual_offset"])
@@ -198,7 +234,18 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
         yield node
 
 
-@pytest.mark.parametrize("kind", [*LIBRDKAFKA, "aiokafka"])
+def members_of(
+    node: EmbeddedBroker, kind: str, topic: str, seen: Deliveries
+) -> list[Callable[[threading.Event], None]]:
+    """The members of a group, by client library and protocol."""
+    if kind == "aiokafka":
+        return [aiokafka_of(node, topic, seen) for _ in range(MEMBERS)]
+    if kind == "kafka-python":
+        return [kafka_python_of(node, topic, seen) for _ in range(MEMBERS)]
+    return [confluent_of(node, topic, kind, seen) for _ in range(MEMBERS)]
+
+
+@pytest.mark.parametrize("kind", [*LIBRDKAFKA, "aiokafka", "kafka-python"])
 def test_a_group_that_consumes_is_rewound_and_brought_back(
     node: EmbeddedBroker, kind: str, report: Report
 ) -> None:
@@ -207,10 +254,7 @@ def test_a_group_that_consumes_is_rewound_and_brought_back(
     topic = f"rewound-{kind}"
     seen = Deliveries()
     node.create_topic(topic, partitions=PARTITIONS)
-    if kind == "aiokafka":
-        members = [aiokafka_of(node, topic, seen) for _ in range(2)]
-    else:
-        members = [confluent_of(node, topic, kind, seen) for _ in range(2)]
+    members = members_of(node, kind, topic, seen)
     with running(producer_of(node, topic), *members):
         wait_until(lambda: seen.have_come(RECORDS_BEFORE), what="the group consumes", timeout_s=60)
         seen.forget()
@@ -236,7 +280,9 @@ def test_a_group_that_consumes_is_rewound_and_brought_back(
             what="the undo is read from",
             timeout_s=60,
         )
-        reached = max(seen.offsets[0][-1], seen.offsets[3][-1])
+        reached = max(
+            seen.offsets[index][-1] for index in range(PARTITIONS) if index not in REWOUND
+        )
         wait_until(
             lambda: all(offsets[-1] > reached + 20 for offsets in seen.offsets.values()),
             what="everything goes on",
@@ -285,7 +331,7 @@ def test_a_tool_that_sets_offsets_rewinds_a_group_that_allows_it(node: EmbeddedB
             what="what was rewound is read again",
             timeout_s=60,
         )
-        assert seen.jumps[0] == seen.jumps[3] == []
+        assert not any(seen.jumps[index] for index in range(PARTITIONS) if index not in REWOUND)
 
 
 class ShareMember:
@@ -320,6 +366,14 @@ class ShareMember:
         self.member_epoch = answer.member_epoch
         given = answer.assignment.topic_partitions if answer.assignment else []
         return any(len(topic.partitions) == 2 for topic in given)
+
+    def leave(self) -> None:
+        """Be a member no more: the group is Empty."""
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group, member_id=self.member_id, member_epoch=-1
+        )
+        assert not self.wire.ask(request, 1, ShareGroupHeartbeatResponse).error_code
+        self.wire.close()
 
     def fetch(self) -> dict[int, list[int]]:
         """Lock what there is; the offsets by partition."""
@@ -388,26 +442,33 @@ class ShareMember:
         return found
 
 
-def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker) -> None:
-    """B.14: "set start offset with state epoch +1 per partition, in-flight locks dropped (121 for
-    late acks)"."""
-    topic = group = "shared"
+def sharing(node: EmbeddedBroker, topic: str) -> ShareMember:
+    """A member of the share group of that name, which has locked all of ten records in each of two
+    partitions."""
     node.create_topic(topic, partitions=2)
     where = ("-b", node.bootstrap_servers)
     told = CliRunner().invoke(
-        cli, ["config", "set", "group", group, "share.auto.offset.reset=earliest", *where]
+        cli, ["config", "set", "group", topic, "share.auto.offset.reset=earliest", *where]
     )
     assert told.exit_code == 0, told.stderr
     producer = Producer({"bootstrap.servers": node.bootstrap_servers})
     for number in range(20):
         producer.produce(topic, b"x", partition=number % 2)
     assert producer.flush(30) == 0
-    member = ShareMember(node, group, topic)
+    member = ShareMember(node, topic, topic)
     wait_until(member.beat, what="the member has its partitions", timeout_s=30)
     first = member.fetch_until(1, 9)
     if 9 not in first[0]:
         first[0] += member.fetch_until(0, 9)[0]
     assert first == {0: list(range(10)), 1: list(range(10))}
+    return member
+
+
+def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker) -> None:
+    """B.14: "set start offset with state epoch +1 per partition, in-flight locks dropped (121 for
+    late acks)"."""
+    topic = group = "shared"
+    member = sharing(node, topic)
     assert member.accept(0, 0, 9) is ErrorCode.NONE
     assert member.accept(1, 0, 5) is ErrorCode.NONE
     assert odradek(node, "rewind", group, "-t", f"{topic}:1", "--to", "2") == {1: (6, 2)}
@@ -419,6 +480,38 @@ def test_a_share_group_is_rewound_while_records_are_locked(node: EmbeddedBroker)
     assert odradek(node, "undo", group) == {1: (10, 6)}
     assert member.fetch_until(1, 9)[1] == [6, 7, 8, 9]
     member.wire.close()
+
+
+def test_a_share_group_goes_back_to_where_it_began_when_a_snapshot_was_taken(
+    node: EmbeddedBroker,
+) -> None:
+    """With members and without, and after its coordinator has moved."""
+    topic = group = "remembered"
+    member = sharing(node, topic)
+    assert member.accept(0, 0, 3) is ErrorCode.NONE
+    assert member.accept(1, 0, 5) is ErrorCode.NONE
+    where = ("-b", node.bootstrap_servers)
+    taken = CliRunner().invoke(cli, ["group", "snapshot", "create", group, "s", *where])
+    assert taken.exit_code == 0, taken.stderr
+    assert member.accept(0, 4, 9) is ErrorCode.NONE
+    assert member.accept(1, 6, 9) is ErrorCode.NONE
+    back = ("rewind", group, "--to-snapshot", "s")
+    both, one = {0: (10, 4), 1: (10, 6)}, {1: (10, 6)}
+    assert odradek(node, *back, "--dry-run") == both
+    assert odradek(node, *back, "-t", f"{topic}:1") == one
+    assert member.fetch_until(1, 9) == {0: [], 1: [6, 7, 8, 9]}
+    assert odradek(node, "undo", group) == {1: (6, 10)}
+    member.leave()
+    os.kill(pids_of(node)["router-0"], signal.SIGKILL)
+    assert odradek(node, *back) == both
+    assert odradek(node, "undo", group, "--dry-run") == {0: (4, 10), 1: (6, 10)}
+    late = ShareMember(node, group, topic)
+    wait_until(late.beat, what="another member has its partitions", timeout_s=30)
+    again = late.fetch_until(1, 9)
+    if 9 not in again[0]:
+        again[0] += late.fetch_until(0, 9)[0]
+    assert again == {0: [4, 5, 6, 7, 8, 9], 1: [6, 7, 8, 9]}
+    late.wire.close()
 
 
 def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reach(
@@ -452,35 +545,37 @@ def test_any_node_tells_who_rewinds_and_every_leader_how_far_its_partitions_reac
 def test_kafkas_own_consumers_of_every_kind_are_rewound(
     tmp_path: Path, node: EmbeddedBroker
 ) -> None:
-    """Eager, sticky, cooperative, of the consumer protocol, and sharing."""
-    kinds, count, to = ("range", "sticky", "cooperative", "consumer", "share"), 30, 12
-    producer = Producer({"bootstrap.servers": node.bootstrap_servers})
+    """Eager, sticky, cooperative, of the consumer protocol, and sharing, three members of each,
+    while records keep coming."""
+    kinds = ("range", "sticky", "cooperative", "consumer", "share")
     where = ("-b", node.bootstrap_servers)
     for kind in kinds:
         node.create_topic(kind, partitions=PARTITIONS)
-        for number in range(count * PARTITIONS):
-            producer.produce(kind, b"x", partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
     reset = ["config", "set", "group", "share", "share.auto.offset.reset=earliest", *where]
     assert CliRunner().invoke(cli, reset).exit_code == 0
-    expected = count * PARTITIONS + len(REWOUND) * (count - to)
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(
             run_java_tool,
             str(JAVA / "RewoundConsumers.java"),
-            *(node.bootstrap_servers, str(expected)),
+            *(node.bootstrap_servers, str(PARTITIONS)),
             directory=tmp_path,
         )
+        rewound = {}
+        with running(producer_of(node, *kinds, pause_s=5 * PAUSE_S)):
 
-        def has_read_all(kind: str) -> bool:
-            plan = odradek(node, "rewind", kind, "-t", kind, "--to", "0", "--dry-run")
-            return [before for before, _ in plan.values()] == [count] * PARTITIONS
+            def is_far(kind: str) -> bool:
+                plan = odradek(node, "rewind", kind, "-t", kind, "--to", "0", "--dry-run")
+                return all((before or 0) >= RECORDS_BEFORE for before, _ in plan.values())
 
+            for kind in kinds:
+                wait_until(partial(is_far, kind), what=f"{kind} consumes", timeout_s=60)
+                named = f"{kind}:{','.join(str(index) for index in REWOUND)}"
+                rewound[kind] = odradek(node, "rewind", kind, "-t", named, "--to", "20")
+        producer = Producer({"bootstrap.servers": node.bootstrap_servers})
         for kind in kinds:
-            wait_until(partial(has_read_all, kind), what=f"{kind} has read all", timeout_s=60)
-            named = f"{kind}:{','.join(str(index) for index in REWOUND)}"
-            rewound = odradek(node, "rewind", kind, "-t", named, "--to", str(to))
-            assert rewound == dict.fromkeys(REWOUND, (count, to))
+            for index in range(PARTITIONS):
+                producer.produce(kind, b"end", partition=index)
+        assert producer.flush(30) == 0
         ended = run.result()
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [line.split() for line in ended.stdout.splitlines()]
@@ -489,6 +584,16 @@ def test_kafkas_own_consumers_of_every_kind_are_rewound(
             (int(line[2]), int(line[3])) for line in lines if line[:2] == ["RECORD", kind]
         )
         for index in range(PARTITIONS):
-            for offset in range(count):
-                is_twice = index in REWOUND and offset >= to
-                assert times[index, offset] == 1 + is_twice, f"{kind}: {index}@{offset}"
+            before, to = rewound[kind].get(index, (0, NEW_POSITION))
+            assert to == NEW_POSITION
+            end = 1 + max(offset for partition, offset in times if partition == index)
+            # Records change hands while the members of a share group come together.
+            for offset in range(RECORDS_BEFORE if kind == "share" else 0, end):
+                is_again = to <= offset < before
+                found = times[index, offset]
+                where_it_is = f"{kind}: {index}@{offset} of {to} to {before}"
+                if index not in REWOUND or offset < to:
+                    assert found == 1, where_it_is
+                else:
+                    # What had been read and was committed nowhere yet comes again, too.
+                    assert found in (1 + is_again, 2), where_it_is

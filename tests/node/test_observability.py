@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -132,6 +132,20 @@ def test_metrics_are_read_when_they_are_collected() -> None:
     ]
 
 
+def test_a_metric_may_have_several_labels_and_others_next_time() -> None:
+    metrics = Metrics()
+    names: tuple[str, ...] = ("group", "topic")
+    values: dict[tuple[str, ...], float] = {("g", "t"): 3}
+    metrics.gauge("lag", "Lag", lambda: values, label=lambda: names)
+
+    def labels() -> list[tuple[tuple[str, str], ...]]:
+        return [sample.labels for sample in metrics.collect() if sample.name == "lag"]
+
+    assert labels() == [(("group", "g"), ("topic", "t"))]
+    names, values = ("group",), {("h",): 1}
+    assert labels() == [(("group", "h"),)]
+
+
 def test_the_text_for_prometheus_has_one_family_for_all_processes() -> None:
     text = exposition(
         {
@@ -226,6 +240,19 @@ def test_many_metrics_come_in_several_messages(pair: tuple[socket.socket, ChildL
     reports = [message for message in heard(ours) if isinstance(message, Report)]
     assert sum(len(report.samples) for report in reports) >= 900
     assert [report.is_last for report in reports] == [False] * (len(reports) - 1) + [True]
+
+
+def test_metrics_that_must_be_gathered_first_are_handed_over_then(
+    pair: tuple[socket.socket, ChildLink],
+) -> None:
+    ours, link = pair
+    ready: list[Callable[[], None]] = []
+    link.before_report = ready.append
+    ours.send(encode_link(Collect()))
+    link.poll()
+    assert not [message for message in heard(ours) if isinstance(message, Report)]
+    ready.pop()()
+    assert [message for message in heard(ours) if isinstance(message, Report)]
 
 
 def test_what_is_true_or_false_is_one_or_zero(pair: tuple[socket.socket, ChildLink]) -> None:

@@ -83,6 +83,9 @@ class Rewinder(Client):
             self._lost_at_ms = self.simulation.now_ms
             return
         assert isinstance(response, Rewound)
+        if response.error_code is ErrorCode.OPERATION_NOT_ATTEMPTED:
+            # It could not be written, and asking once more would not help.
+            self._is_asking = False
         if response.error_code is not ErrorCode.NONE:
             return
         self._is_asking = False

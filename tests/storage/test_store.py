@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
 from protocol.errors import ErrorCode
+from protocol.records import TRANSACTIONAL
 from storage.catalog import Catalog
 from storage.environment import StorageError
 from storage.layout import segment_path
 from storage.reader import StoreReader
 from storage.settings import LogSettings
 from storage.store import NewPartition, Store
+from storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     OPTIONS,
@@ -453,6 +456,49 @@ def test_a_worker_that_was_killed_shows_nobody_what_was_not_committed(tmp_path: 
     assert store.partitions()[number].high_watermark == 3
     store.set_replicated(number, False)
     assert store.status.high_watermark(number) == 4
+    store.close()
+
+
+@pytest.mark.parametrize("is_replicated", [False, True])
+def test_a_worker_that_was_killed_leaves_as_much_stable_as_there_was(
+    tmp_path: Path, is_replicated: bool
+) -> None:
+    """Routers go on telling clients where the log is stable: it must not be further back for
+    transactions that have ended long ago."""
+    store = open_store(tmp_path)
+    number = create(store)
+    store.set_replicated(number, is_replicated)
+    for round_ in range(3):
+        batch = batch_of(
+            2,
+            producer_id=5,
+            producer_epoch=0,
+            base_sequence=2 * round_,
+            attributes=TRANSACTIONAL,
+        )
+        append_now(store, number, batch)
+        marker = build_end_transaction_batch(
+            EndTransactionMarker(ControlType.COMMIT, 0),
+            timestamp_ms=NOW_MS,
+            producer_id=5,
+            producer_epoch=0,
+        )
+        turn = store.begin(NOW_MS)
+        append(turn, number, marker, origin=AppendOrigin.COORDINATOR)
+        turn.commit()
+    # Of three transactions of three offsets each the last one's marker is not committed.
+    committed = 8 if is_replicated else 9
+    store.set_high_watermark(number, committed)
+    stable = store.status.last_stable_offset(number)
+    assert stable == (6 if is_replicated else 9)
+    os.close(store._lock)
+    store._lock = os.open(os.devnull, os.O_RDONLY)
+    store = open_store(tmp_path)
+    assert store.status.high_watermark(number) == committed
+    assert store.status.last_stable_offset(number) == stable
+    store.set_replicated(number, is_replicated)
+    store.set_high_watermark(number, 9)
+    assert store.status.last_stable_offset(number) == 9
     store.close()
 
 

@@ -24,7 +24,9 @@ class Classic:
 
     def __init__(self, settings: GroupSettings = NO_DELAY) -> None:
         self.play = Playbook(settings)
-        self.instances: dict[str, str] = {}
+        # Who is in no log since the coordinator moved, and the newest generation in the log then.
+        self.lost: set[str] = set()
+        self.loaded_generation = 0
 
     def state(self) -> str:
         if "g" in self.play.shard.consumers:
@@ -34,7 +36,8 @@ class Classic:
 
     def cases(self) -> Iterator[Case]:
         """What may happen; of several that are at the same place any may be taken."""
-        for place_event, condition, act in (*self._anybody(), *self._pending(), *self._members()):
+        at_once = (*self._anybody(), *self._pending(), *self._lost(), *self._members())
+        for place_event, condition, act in at_once:
             yield Case(Place(self.state(), place_event, condition), act)
         for place_event, condition, act in self._timed():
             yield Case(Place(self.state(), place_event, condition), act, takes_time=True)
@@ -104,15 +107,25 @@ class Classic:
             condition = "the log has members" if has else "the log has no members"
             if metadata is None:
                 condition = "the log has nothing"
-            yield "the coordinator moves", condition, self._move
+            yield "the coordinator moves", condition, self.move
 
     def _delete(self) -> Call:
         request_id = len(self.play.calls)
         self.play.delete_group()
         return self.play.calls[request_id]
 
-    def _move(self) -> None:
+    def move(self) -> None:
+        group = self.play.shard.group("g")
+        if group is not None:
+            self.lost |= {
+                member.member_id for member in group.roster if member.group_instance_id is None
+            }
+            self.lost |= group.pending
         self.play.reload()
+        stored = self.play.shard.classic.generations.get("g")
+        self.loaded_generation = 0 if stored is None else stored.generation_id
+        if stored is not None:
+            self.lost -= {member.member_id for member in stored.members}
 
     def _pending(self) -> Iterator[Told]:
         play, group = self.play, self.play.shard.group("g")
@@ -129,6 +142,36 @@ class Classic:
             condition,
             lambda: leave_classic(play, who),
         )
+
+    def _lost(self) -> Iterator[Told]:
+        """One whom the log did not have when the coordinator moved."""
+        play = self.play
+        if not self.lost:
+            return
+        who, generation = min(self.lost), self.loaded_generation + 1
+
+        def once(act: Act) -> Act:
+            # It is known, or gone, from then on.
+            def acted() -> Call | None:
+                self.lost.remove(who)
+                return act()
+
+            return acted
+
+        joining = once(lambda: play.join(who))
+        yield "JoinGroup with a lost id", self._phase(who), joining
+        yield "SyncGroup in a lost generation", NOTHING, lambda: play.sync(who, generation)
+        yield (
+            "Heartbeat in a lost generation",
+            NOTHING,
+            lambda: play.heartbeat_call(who, generation),
+        )
+        yield (
+            "OffsetCommit in a lost generation",
+            NOTHING,
+            lambda: play.commit_call({("t", 0): 1}, member_id=who, generation_id=generation),
+        )
+        yield "LeaveGroup of a lost id", NOTHING, once(lambda: leave_classic(play, who))
 
     def _members(self) -> Iterator[Told]:
         group = self.play.shard.group("g")
@@ -330,6 +373,9 @@ def classic_scenes() -> list[Callable[[], Classic]]:
     def commit(scene: Classic) -> None:
         scene.play.commit({("t", 0): 1})
 
+    def move(scene: Classic) -> None:
+        scene.move()
+
     return [
         scene(),
         scene(commit),
@@ -373,4 +419,13 @@ def classic_scenes() -> list[Callable[[], Classic]]:
         scene(leave(0), give_id, new, leave(0), members=1),
         scene(rejoin(0), give_id, rejoin(1), members=2),
         scene(rejoin(0), give_id, give_id, rejoin(1), members=2),
+        scene(give_id, move),
+        scene(give_id, commit, move),
+        scene(new, move, give_id),
+        scene(leave(0), new, move, members=1),
+        scene(leave(0), new, move, give_id, members=1),
+        scene(give_id, move, members=2),
+        scene(give_id, move, rejoin(0), members=2),
+        scene(give_id, move, rejoin(0), rejoin(1), members=2),
+        scene(give_id, move, rejoin(0), rejoin(1), sync(1), members=2),
     ]

@@ -5,6 +5,7 @@ dialogue it is. Unless the log is held, what an event writes is committed before
 What is to be done outside waits in `sent`.
 """
 
+import uuid
 from collections.abc import Sequence
 
 from coordinator.group.records import GroupRecord
@@ -177,7 +178,7 @@ class Playbook:
             api_version=version,
             client_id=client,
             client_host="/127.0.0.1",
-            fresh_id=f"{request_id:04}",
+            fresh_id=str(uuid.UUID(int=request_id)),
         )
         self._hear(self.runtime.execute(command, self.now_ms))
         self._settle()

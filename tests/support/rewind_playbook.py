@@ -1,9 +1,11 @@
 """Groups that are rewound on the playbook's stage, with members that read, commit and give up.
 
 A `Reader` is a member as client libraries have it, of the eager or the cooperative classic protocol
-or of the consumer protocol. It commits what it has read before it gives a partition up, and reads
-from the committed offset when it is given one. So every record is delivered once, until somebody
-rewinds: `Ledger` says which record of a partition must come next.
+or of the consumer protocol. A silent one goes on where it was in what it is given once more, and
+has no words to say so in advance (version 0 of the subscription; kafka-python from 3.0 on). It
+commits what it has read before it gives a partition up, and reads from the committed offset when it
+is given one. So every record is delivered once, until somebody rewinds: `Ledger` says which record
+of a partition must come next.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -32,7 +34,7 @@ from protocol.types import ZERO_UUID, Uuid
 from tests.support.consumer_playbook import NO_INTERVAL, Consumer, Stage, id_of
 from tests.support.group_playbook import Call
 
-EAGER, COOPERATIVE, CONSUMER = "eager", "cooperative", "consumer"
+EAGER, SILENT, COOPERATIVE, CONSUMER = "eager", "silent", "cooperative", "consumer"
 END = 100
 TOPIC = "a"
 
@@ -158,7 +160,7 @@ class Reader:
 
     def read(self, count: int = 1) -> None:
         """Take up to so many records of every partition that it has."""
-        if self.kind == EAGER and self._call is not None:
+        if self.kind in (EAGER, SILENT) and self._call is not None:
             return
         for key, at in self.positions.items():
             for offset in range(at, min(at + count, END)):
@@ -248,7 +250,8 @@ class Reader:
             topics=[TOPIC],
             owned_partitions=[TopicPartitions(topic=TOPIC, partitions=owned)] if owned else [],
         )
-        protocols = [(self.kind, encode_subscription(subscription, 1))]
+        version = 0 if self.kind == SILENT else 1
+        protocols = [(self.kind, encode_subscription(subscription, version))]
         self._call = self.stage.join(self.member_id, protocols=protocols, client=self.name)
 
     def _hear(self, call: Call) -> None:

@@ -97,6 +97,8 @@ async def handle_fetch(
             context.client_id or "",
             context.client_host,
             fetch.partitions,
+            session_id=fetch.session_id,
+            is_reduced=not fetch.is_incremental or bool(request.forgotten_topics_data),
             is_read_committed=request.isolation_level == READ_COMMITTED,
             now_ms=now_ms,
         )

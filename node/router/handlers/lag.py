@@ -9,8 +9,9 @@ from typing import Final
 
 from cluster.replication.partition import ANY_EPOCH, check_leader
 from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
+from node.router.context import RequestContext, Services, context_of_cluster
 from node.router.pacing import in_turns
+from protocol.apis import APIS, ApiKey
 from protocol.errors import ErrorCode
 from protocol.messages.insight import (
     DescribeLagRequest,
@@ -47,6 +48,12 @@ async def handle_describe_lag(
             async for topic in in_turns(request.topics)
         ]
     )
+
+
+async def describe_lag_here(request: DescribeLagRequest, services: Services) -> DescribeLagResponse:
+    """What this node answers itself, in the newest version."""
+    context = context_of_cluster(ApiKey.DESCRIBE_LAG, APIS[ApiKey.DESCRIBE_LAG].max_version)
+    return await handle_describe_lag(request, context, services)
 
 
 def _lag(

@@ -6,7 +6,7 @@ says how). The group's coordinator is asked; it finds out by itself how far the 
 from whoever leads them, so that what it answers is what it has set.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -25,6 +25,7 @@ from coordinator.group.requests import (
 from coordinator.group.rewind_records import NO_OFFSET, Move
 from coordinator.group.rewinds import MOVE_COUNT_MAX
 from coordinator.group.share_groups import GROUP_TYPE_SHARE
+from coordinator.group.share_requests import FindShareStates
 from coordinator.share.requests import Summary
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
@@ -63,6 +64,8 @@ BY_DURATION: Final = 3
 ALL_PARTITIONS: Final = -1
 TIMEOUT_MS_MAX: Final = 600_000
 _INT64_MAX: Final = 2**63 - 1
+_NOT_THERE: Final = frozenset({ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+"""What the share coordinator says of a partition where nobody has begun, or that is no more."""
 
 
 class _Wanted(NamedTuple):
@@ -179,7 +182,10 @@ def _named(request: RewindGroupRequest, services: Services) -> list[_Wanted]:
                 raise _invalid(f"At most {MOVE_COUNT_MAX} partitions can be rewound at once.")
     if unknown:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        raise _Refused(code, code.message, [(*partition, code) for partition in unknown])
+        name, index = unknown[0]
+        is_topic = name in services.image.topics_by_name
+        message = f"There is no {name}-{index}." if is_topic else f"There is no topic {name}."
+        raise _Refused(code, message, [(*partition, code) for partition in unknown])
     return wanted
 
 
@@ -210,18 +216,23 @@ async def _of_snapshot(
             f"Group {request.group_id} has no snapshot {request.snapshot or ''}.",
         )
     wanted = _known(((move, move.offset) for move in snapshot.moves), services)
+    if not wanted:
+        raise _invalid(f"The topics of snapshot {request.snapshot} are no more.")
     if request.topics is None:
         return wanted
     named = {
         (topic.name, at.partition_index) for topic in request.topics for at in topic.partitions
     }
-    return [
+    found = [
         want
         for want in wanted
         if not named.isdisjoint(
             {(want.topic.name, want.partition), (want.topic.name, ALL_PARTITIONS)}
         )
     ]
+    if not found:
+        raise _invalid(f"Snapshot {request.snapshot} has none of these partitions.")
+    return found
 
 
 async def _of_undo_point(
@@ -449,10 +460,15 @@ async def handle_alter_snapshot(
     if not _may(Operation.READ, request.group_id, context, services):
         code = ErrorCode.GROUP_AUTHORIZATION_FAILED
         return AlterSnapshotResponse(error_code=code, error_message=code.message)
-    kind = DropSnapshot if request.is_deletion else TakeSnapshot
-    asked = kind(request.group_id, request.name)
+    group_id, name = request.group_id, request.name
+    asked: DropSnapshot | TakeSnapshot = DropSnapshot(group_id, name)
     try:
-        rewound = await services.coordinators.call(request.group_id, asked, context)
+        if not request.is_deletion:
+            starts = await _share_starts(group_id, context, services)
+            asked = TakeSnapshot(group_id, name, starts)
+        rewound = await services.coordinators.call(group_id, asked, context)
+    except _Refused as refused:
+        return AlterSnapshotResponse(error_code=refused.error_code, error_message=refused.message)
     except ApiError as error:
         return AlterSnapshotResponse(error_code=error.code, error_message=_message_of(error))
     assert isinstance(rewound, Rewound)
@@ -461,6 +477,34 @@ async def handle_alter_snapshot(
         error_message=rewound.error_message,
         topics=_topics(((move, move.offset) for move in rewound.moves), context, services),
     )
+
+
+async def _share_starts(
+    group_id: str, context: RequestContext, services: Services
+) -> tuple[Move, ...]:
+    """Where a share group begins in every partition that it reads; nothing of other groups."""
+    states = await services.coordinators.call(group_id, FindShareStates(group_id), context)
+    if states is None:
+        return ()
+    assert isinstance(states, Mapping)
+    places = [
+        (name, topic_id, index)
+        for topic_id, (name, indexes) in states.items()
+        for index in sorted(indexes)
+    ]
+    known = await services.share_states.summaries(
+        group_id, [(topic_id, index) for _, topic_id, index in places]
+    )
+    starts = []
+    for name, topic_id, index in sorted(places):
+        summary = known[topic_id, index]
+        if isinstance(summary, Summary):
+            # Without a start nobody has read there yet.
+            if summary.start_offset != NO_OFFSET:
+                starts.append(Move(name, topic_id, index, summary.start_offset))
+        elif summary not in _NOT_THERE:
+            raise _Refused(summary, f"{name}-{index}: {summary.message}")
+    return tuple(starts)
 
 
 def _topics(

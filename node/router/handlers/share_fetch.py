@@ -5,7 +5,8 @@ of the log that hold them: as they lie there, without a copy of large ones, and 
 which nothing was acquired. Acknowledgements ride along and are taken first. v2 adds the acquire
 mode (KIP-1206) and the renewal of locks (KIP-1222), which fetches nothing.
 
-What is not there yet is waited for as in Fetch; what others release wakes those who wait, too.
+What is not there yet is waited for as in Fetch, but in line: what comes, and what others release,
+wakes as many of those who wait as it is enough for.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from functools import partial
 from cluster.metadata.settings import broker_settings
 from coordinator.share.acquisition import AcquiredRange, Wish
 from node.router.context import RequestContext, Services
+from node.router.fetch_waits import Line
 from node.router.handlers.share_acknowledge import (
     Acknowledged,
     Caller,
@@ -25,7 +27,7 @@ from node.router.handlers.share_acknowledge import (
     locate,
 )
 from node.router.logs import Place
-from node.router.share_partitions import Key, Reading
+from node.router.share_partitions import Reading
 from node.router.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
@@ -37,6 +39,7 @@ from protocol.messages.share import (
 )
 from storage.reader import StoreReader
 
+BATCH_OPTIMIZED = 0
 RECORD_LIMIT = 1
 """The acquire mode in which the number of records is a limit and not a wish (KIP-1206)."""
 
@@ -48,7 +51,7 @@ class _Round:
     readings: list[tuple[TopicPartition, Reading]] = field(default_factory=list)
     errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     ends: list[tuple[StoreReader, Place, int]] = field(default_factory=list)
-    signals: list[Key] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     byte_count: int = 0
 
 
@@ -66,6 +69,7 @@ async def handle_share_fetch(
 ) -> ShareFetchResponse:
     """Take acknowledgements, then acquire records; waits for `min_bytes` up to `max_wait_ms`."""
     caller = caller_of(request.group_id, request.member_id, context, services)
+    _check(request)
     is_first = request.share_session_epoch == INITIAL_EPOCH
     if is_first and any(_has_acknowledgements(request)):
         raise ApiError(
@@ -80,9 +84,24 @@ async def handle_share_fetch(
     if request.share_session_epoch == FINAL_EPOCH:
         services.share_sessions.close(session)
         services.share_partitions.release(session, was_delivered=False)
-    elif request.max_records > 0 and not is_renewal:
+    elif request.max_records > 0 and request.max_bytes > 0 and not is_renewal:
         harvest = await _harvest(request, session, caller)
     return await _response(harvest, begun, caller)
+
+
+def _check(request: ShareFetchRequest) -> None:
+    """Whether the request is one at all; else ApiError, and the session stays as it is."""
+    limits = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
+    if request.is_renew_ack and any(limits):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "Who renews locks fetches nothing: the wait, bytes and records must be 0.",
+        )
+    if request.share_acquire_mode not in (BATCH_OPTIMIZED, RECORD_LIMIT):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            f"{request.share_acquire_mode} is no acquire mode: 0 is by batch, 1 by record limit.",
+        )
 
 
 async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Caller) -> _Harvest:
@@ -104,11 +123,11 @@ async def _harvest(request: ShareFetchRequest, session: ShareSession, caller: Ca
                 await asyncio.sleep(0)
                 continue
         if not await services.fetch_waits.park(
-            [place for _, place, _ in turn.ends],
+            (),
             remaining_ms,
             partial(_has_moved, turn),
             owner=context.connection_id,
-            signals=turn.signals,
+            lines=turn.lines,
         ):
             # Nothing has moved. There may be something all the same, though less than was wanted.
             deadline_ms = 0
@@ -144,7 +163,7 @@ def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Calle
             continue
         # Read before the records: what moves meanwhile is seen as a move.
         turn.ends.append((reader, at, _end_of(reader, at[1])))
-        turn.signals.append(hosted.key)
+        turn.lines.append(Line(hosted.key, at, partial(partitions.has_some, hosted.key)))
         if record_count >= records_max or (turn.byte_count and turn.byte_count >= bytes_max):
             continue
         reading = partitions.read(

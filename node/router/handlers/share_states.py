@@ -4,7 +4,8 @@ WriteShareGroupState (85), DeleteShareGroupState (86), ReadShareGroupStateSummar
 WriteShareGroupState and ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226).
 Nodes of the cluster ask each other these (node/router/share_states.py); others need CLUSTER_ACTION.
 What becomes of a share-partition is decided in coordinator.share; here stand who may ask, and how
-an answer looks. All partitions of a request are asked for at once.
+an answer looks. The partitions of a request are asked for without waiting for each other, very many
+in turns of the loop.
 """
 
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from coordinator.share.requests import (
 from node.bus.reply import Reply
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.pacing import Pace, in_turns
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import share_state as messages
 
@@ -49,7 +51,7 @@ async def handle_initialize_share_group_state(
         messages.InitializeStateResult(
             topic_id=topic.topic_id,
             partitions=[
-                asking.ask(
+                await asking.ask(
                     Initialize(
                         ShareKey(request.group_id, topic.topic_id, asked.partition),
                         asked.state_epoch,
@@ -60,7 +62,7 @@ async def handle_initialize_share_group_state(
                 for asked in topic.partitions
             ],
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     await asking.answered()
     return messages.InitializeShareGroupStateResponse(results=results)
@@ -75,7 +77,7 @@ async def handle_read_share_group_state(
         messages.ReadStateResult(
             topic_id=topic.topic_id,
             partitions=[
-                asking.ask(
+                await asking.ask(
                     Read(
                         ShareKey(request.group_id, topic.topic_id, asked.partition),
                         asked.leader_epoch,
@@ -86,7 +88,7 @@ async def handle_read_share_group_state(
                 for asked in topic.partitions
             ],
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     await asking.answered()
     return messages.ReadShareGroupStateResponse(results=results)
@@ -108,7 +110,7 @@ async def handle_write_share_group_state(
         messages.WriteStateResult(
             topic_id=topic.topic_id,
             partitions=[
-                asking.ask(
+                await asking.ask(
                     Write(
                         ShareKey(request.group_id, topic.topic_id, asked.partition),
                         asked.state_epoch,
@@ -122,7 +124,7 @@ async def handle_write_share_group_state(
                 for asked in topic.partitions
             ],
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     await asking.answered()
     return messages.WriteShareGroupStateResponse(results=results)
@@ -137,14 +139,14 @@ async def handle_delete_share_group_state(
         messages.DeleteStateResult(
             topic_id=topic.topic_id,
             partitions=[
-                asking.ask(
+                await asking.ask(
                     Delete(ShareKey(request.group_id, topic.topic_id, asked.partition)),
                     messages.DeleteShareGroupStatePartitionResult(partition=asked.partition),
                 )
                 for asked in topic.partitions
             ],
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     await asking.answered()
     return messages.DeleteShareGroupStateResponse(results=results)
@@ -159,7 +161,7 @@ async def handle_read_share_group_state_summary(
         messages.ReadStateSummaryResult(
             topic_id=topic.topic_id,
             partitions=[
-                asking.ask(
+                await asking.ask(
                     Summarize(ShareKey(request.group_id, topic.topic_id, asked.partition)),
                     messages.ReadShareGroupStateSummaryPartitionResult(partition=asked.partition),
                     _fill_summary,
@@ -167,7 +169,7 @@ async def handle_read_share_group_state_summary(
                 for asked in topic.partitions
             ],
         )
-        for topic in request.topics
+        async for topic in in_turns(request.topics)
     ]
     await asking.answered()
     return messages.ReadShareGroupStateSummaryResponse(results=results)
@@ -197,12 +199,14 @@ class _Asking(list[tuple[R, Reply[object], Callable[[R, object], None]]]):
         super().__init__()
         self._context = context
         self._services = services
+        self._pace = Pace()
         self._may = services.authorizer.check(
             context, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
         )
 
-    def ask(self, asked: Asked, result: R, fill: Callable[[R, object], None] = _nothing) -> R:
+    async def ask(self, asked: Asked, result: R, fill: Callable[[R, object], None] = _nothing) -> R:
         """Ask a shard; `fill` puts what it says into the result, which is returned."""
+        await self._pace.step()
         if not self._may:
             _refuse(result, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return result
@@ -212,7 +216,7 @@ class _Asking(list[tuple[R, Reply[object], Callable[[R, object], None]]]):
 
     async def answered(self) -> None:
         """Wait until all results are filled."""
-        for result, reply, fill in self:
+        async for result, reply, fill in in_turns(self):
             try:
                 found = await reply
             except ApiError as error:

@@ -20,7 +20,12 @@ from typing import Final
 from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from coordinator.outcome import Marker
 from coordinator.transaction.requests import DescribeTransaction, EndTransaction, InitProducer
-from coordinator.transaction.transaction import NO_PRODUCER_ID, Partition, is_exhausted
+from coordinator.transaction.transaction import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    Partition,
+    is_exhausted,
+)
 from node.bus.reply import Reply
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
@@ -82,7 +87,7 @@ async def handle_init_producer_id(
         return _init_refused(ErrorCode.INVALID_REQUEST)
     if not _may_write(transactional_id, context, services):
         return _init_refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-    if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch < 0):
+    if (request.producer_id == NO_PRODUCER_ID) is not (request.producer_epoch == NO_EPOCH):
         return _init_refused(ErrorCode.INVALID_REQUEST)
     if services.transactions.coordinator_of(transactional_id) != services.node_id:
         return _init_refused(ErrorCode.NOT_COORDINATOR)
@@ -184,20 +189,13 @@ async def _add_for_client(
     if not _may_write(producer.transactional_id, context, services):
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return _results(topics, dict.fromkeys(partitions, code))
-    codes: dict[Partition, ErrorCode] = {
-        partition: error
-        for partition in partitions
-        if (error := _partition_error(partition, context, services)) is not ErrorCode.NONE
-    }
+    codes = _refused_all(
+        {partition: _partition_error(partition, context, services) for partition in partitions}
+    )
     if codes:
-        # All or nothing.
-        for partition in partitions:
-            codes.setdefault(partition, ErrorCode.OPERATION_NOT_ATTEMPTED)
         return _results(topics, codes)
     try:
-        codes = await services.enlistment.decide(
-            producer, partitions, _CLIENT_VERSION_OLD, verify_only=False
-        )
+        codes = await services.enlistment.add(producer, partitions, _CLIENT_VERSION_OLD)
     except ApiError as error:
         codes = dict.fromkeys(partitions, error.code)
     return _results(topics, {key: _known_to(code, context) for key, code in codes.items()})
@@ -206,6 +204,12 @@ async def _add_for_client(
 async def _add_for_broker(
     producer: Producer, partitions: frozenset[Partition], services: Services, *, verify_only: bool
 ) -> dict[Partition, ErrorCode]:
+    # What is not there could never be told how the transaction ended.
+    codes = _refused_all(
+        {partition: _existence_error(partition, services) for partition in partitions}
+    )
+    if codes:
+        return codes
     try:
         return await services.enlistment.decide(
             producer, partitions, _CLIENT_VERSION_NEW, verify_only=verify_only
@@ -217,16 +221,31 @@ async def _add_for_broker(
 def _partition_error(
     partition: Partition, context: RequestContext, services: Services
 ) -> ErrorCode:
-    name, index = partition
+    name, _ = partition
     is_internal = name in (CONSUMER_OFFSETS, TRANSACTION_STATE)
     if is_internal or not services.authorizer.check(
         context, Operation.WRITE, ResourceType.TOPIC, name
     ):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return _existence_error(partition, services)
+
+
+def _existence_error(partition: Partition, services: Services) -> ErrorCode:
+    name, index = partition
     topic = services.image.topics_by_name.get(name)
     if topic is None or not 0 <= index < len(topic.partitions):
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return ErrorCode.NONE
+
+
+def _refused_all(errors: dict[Partition, ErrorCode]) -> dict[Partition, ErrorCode]:
+    """All or nothing: the answers where one partition may not take part; empty where all may."""
+    if all(error is ErrorCode.NONE for error in errors.values()):
+        return {}
+    return {
+        partition: ErrorCode.OPERATION_NOT_ATTEMPTED if error is ErrorCode.NONE else error
+        for partition, error in errors.items()
+    }
 
 
 def _partitions(topics: list[AddPartitionsToTxnTopic]) -> frozenset[Partition]:

@@ -121,6 +121,7 @@ def test_the_clusters_min_insync_replicas_stays_while_there_are_eligible_leaders
     [
         ("consumer.session.timeout.ms", ("45000", "60000"), ("44999", "60001")),
         ("consumer.heartbeat.interval.ms", ("5000", "15000"), ("4999", "15001")),
+        ("consumer.assignment.interval.ms", ("0", "15000"), ("-1", "15001")),
     ],
 )
 def test_a_groups_value_lies_within_what_the_brokers_allow(

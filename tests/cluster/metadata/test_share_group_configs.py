@@ -12,9 +12,11 @@ def test_defaults_are_kafkas_but_for_the_interval_between_assignments() -> None:
     assert {name: definition.default for name, definition in BROKERS.items()} == {
         "group.share.assignment.interval.ms": "100",
         "group.share.heartbeat.interval.ms": "5000",
+        "group.share.max.assignment.interval.ms": "15000",
         "group.share.max.heartbeat.interval.ms": "15000",
         "group.share.max.session.timeout.ms": "60000",
         "group.share.max.size": "200",
+        "group.share.min.assignment.interval.ms": "0",
         "group.share.min.heartbeat.interval.ms": "5000",
         "group.share.min.session.timeout.ms": "45000",
         "group.share.session.timeout.ms": "45000",

@@ -3,15 +3,17 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 /**
- * Two members of a group of each kind, in a thread each: bootstrap, then how many records each group is to read. A
- * kind is its topic and its group. What is read is printed; all end together, when the last group has enough.
+ * Three members of a group of each kind, in a thread each: bootstrap, then how many partitions a topic has. A kind is
+ * its topic and its group. What is read is printed; all end together, when each group has read the record "end" of
+ * each of its partitions.
  */
 public class RewoundConsumers {
     static final Map<String, Map<String, String>> KINDS = Map.of(
@@ -22,14 +24,12 @@ public class RewoundConsumers {
             "share", Map.of());
 
     public static void main(String[] arguments) throws Exception {
-        int wanted = Integer.parseInt(arguments[1]);
-        List<AtomicInteger> counts = new ArrayList<>();
+        int wanted = Integer.parseInt(arguments[1]) * KINDS.size();
+        Set<String> ended = ConcurrentHashMap.newKeySet();
         List<Thread> members = new ArrayList<>();
         for (String kind : KINDS.keySet()) {
-            AtomicInteger count = new AtomicInteger();
-            counts.add(count);
-            for (int at = 0; at < 2; at++) {
-                members.add(new Thread(() -> consume(arguments[0], kind, count, counts, wanted)));
+            for (int at = 0; at < 3; at++) {
+                members.add(new Thread(() -> consume(arguments[0], kind, ended, wanted)));
             }
         }
         for (Thread member : members) member.start();
@@ -42,42 +42,37 @@ public class RewoundConsumers {
                 "session.timeout.ms", "10000", "auto.offset.reset", "earliest");
     }
 
-    static void consume(
-            String bootstrap, String kind, AtomicInteger count, List<AtomicInteger> counts, int wanted) {
+    static void consume(String bootstrap, String kind, Set<String> ended, int wanted) {
         Properties properties = new Properties();
         properties.put("bootstrap.servers", bootstrap);
         properties.put("group.id", kind);
         properties.putAll(KINDS.get(kind));
-        long deadline = System.nanoTime() + 90_000_000_000L;
+        long deadline = System.nanoTime() + 150_000_000_000L;
         StringDeserializer text = new StringDeserializer();
         if (kind.equals("share")) {
             try (KafkaShareConsumer<String, String> consumer = new KafkaShareConsumer<>(properties, text, text)) {
                 consumer.subscribe(List.of(kind));
-                while (isMissing(counts, wanted) && System.nanoTime() < deadline) {
-                    say(kind, consumer.poll(Duration.ofMillis(100)), count);
+                while (ended.size() < wanted && System.nanoTime() < deadline) {
+                    say(kind, consumer.poll(Duration.ofMillis(100)), ended);
                     consumer.commitSync();
                 }
             }
             return;
         }
-        properties.put("auto.commit.interval.ms", "100");
+        properties.put("auto.commit.interval.ms", "10");
         try (KafkaConsumer<String, String> consumer = new KafkaConsumer<>(properties, text, text)) {
             consumer.subscribe(List.of(kind));
-            while (isMissing(counts, wanted) && System.nanoTime() < deadline) {
-                say(kind, consumer.poll(Duration.ofMillis(100)), count);
+            while (ended.size() < wanted && System.nanoTime() < deadline) {
+                say(kind, consumer.poll(Duration.ofMillis(100)), ended);
             }
         }
     }
 
-    static boolean isMissing(List<AtomicInteger> counts, int wanted) {
-        return counts.stream().anyMatch(count -> count.get() < wanted);
-    }
-
     static synchronized void say(
-            String kind, Iterable<ConsumerRecord<String, String>> records, AtomicInteger count) {
+            String kind, Iterable<ConsumerRecord<String, String>> records, Set<String> ended) {
         for (ConsumerRecord<String, String> record : records) {
             System.out.println("RECORD " + kind + " " + record.partition() + " " + record.offset());
-            count.incrementAndGet();
+            if ("end".equals(record.value())) ended.add(kind + record.partition());
         }
     }
 }

@@ -3,7 +3,7 @@
 from coordinator.group.assigning import choose_assignor
 from coordinator.group.consumer_records import ConsumerMember, TargetEpochStored, TargetStored
 from coordinator.group.records import decode
-from coordinator.group.settings import GroupSettings
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
 from tests.support.consumer_playbook import Consumer, Stage, settle
 
 SLOW = GroupSettings(consumer_assignment_interval_ms=1_000)
@@ -25,6 +25,17 @@ def test_the_first_member_is_assigned_to_at_once_and_those_behind_it_together() 
     assert (stage.consumers().epoch, stage.consumers().target_epoch) == (3, 3)
     settle(*members)
     assert sorted(len(member.partitions) for member in members) == [1, 1, 2]
+
+
+def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
+    own = {"g": ConsumerGroupOverrides(assignment_interval_ms=300)}
+    stage = Stage({"a": 4}, GroupSettings(consumer_overrides=own))
+    for name in "mn":
+        Consumer(stage, name).beat()
+    stage.tick(299)
+    assert stage.consumers().target_epoch == 1
+    stage.tick(1)
+    assert stage.consumers().target_epoch == 2
 
 
 def test_a_heartbeat_that_comes_when_it_is_time_assigns_too() -> None:

@@ -245,6 +245,13 @@ def test_a_member_is_described_with_what_it_owns_and_shall_own() -> None:
     assert partitions("n") == ([], [1])
     assert by_id["n"].rack_id == "r"
     assert by_id["n"].member_type == 1
+    # What it has been told to give up is its own until it has.
+    first.beat()
+    by_id = {member.member_id: member for member in stage.describe_consumers().members}
+    assert partitions("m") == ([0, 1], [0])
+    settle(first, second)
+    by_id = {member.member_id: member for member in stage.describe_consumers().members}
+    assert (partitions("m"), partitions("n")) == (([0], [0]), ([1], [1]))
 
 
 def test_a_group_with_members_is_not_deleted_and_one_without_is() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.group.classic import ClassicGroup
-from coordinator.group.owned_claims import claimants, without_partitions
+from coordinator.group.owned_claims import claimants, silent_members, without_partitions
 from coordinator.group.records import GroupMetadata, MemberMetadata
 from protocol.embedded import (
     ConsumerProtocolAssignment,
@@ -59,6 +59,11 @@ def test_who_names_a_partition_as_its_own_keeps_it() -> None:
     group = group_of(m=owning(0, 1), n=owning(2), o=owning(0, version=0), p=b"nonsense")
     assert claimants(group, {("a", 1), ("b", 2)}) == {"m"}
     assert claimants(group, {("b", 0)}) == frozenset()
+
+
+def test_a_subscription_of_version_0_has_no_place_for_what_is_kept() -> None:
+    group = group_of(m=owning(0), n=owning(2, version=0), o=b"", p=b"nonsense")
+    assert silent_members(group) == {"n"}
 
 
 @pytest.mark.parametrize("version", range(4))

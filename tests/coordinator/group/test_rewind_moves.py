@@ -1,11 +1,21 @@
 """Where partitions go, and how that is bounded."""
 
+import msgspec
 import pytest
 
 from coordinator.group.records import CommittedOffset
 from coordinator.group.requests import Position
-from coordinator.group.rewind_moves import from_now, move_to, partitions_of, target_of
-from coordinator.group.rewind_records import NO_OFFSET, Move
+from coordinator.group.rewind_moves import (
+    after,
+    from_now,
+    move_to,
+    partitions_of,
+    target_of,
+    without_pending,
+)
+from coordinator.group.rewind_records import NO_OFFSET, Move, Rewind, RewindState
+from coordinator.group.rewinds import KNOWN_ID_COUNT_MAX
+from protocol.types import ZERO_UUID
 
 ID = bytes(15) + b"a"
 BEFORE = CommittedOffset(10, 2, "then")
@@ -64,3 +74,22 @@ def test_partitions_are_told_by_topic() -> None:
     other = bytes(15) + b"b"
     moves = [Move("a", ID, 1, 0), Move("b", other, 1, 0), Move("a", ID, 4, 0)]
     assert partitions_of(moves) == {ID: {1, 4}, other: {1}}
+
+
+def test_rewinds_that_are_over_are_known_for_a_while() -> None:
+    ids = [bytes([number]) * 16 for number in range(1, KNOWN_ID_COUNT_MAX + 4)]
+    done = given_up = RewindState()
+    for rewind_id in ids:
+        rewind = Rewind(rewind_id, 1, ())
+        done = after(done, rewind)
+        given_up = without_pending(msgspec.structs.replace(given_up, pending=rewind))
+    assert done.last == Rewind(ids[-1], 1, ())
+    assert done.done_ids == tuple(ids[-1 - KNOWN_ID_COUNT_MAX : -1])
+    assert given_up.given_up_ids == tuple(ids[-KNOWN_ID_COUNT_MAX:])
+    assert given_up.pending is None
+
+
+def test_who_is_nobody_in_particular_is_not_remembered() -> None:
+    nobody = Rewind(ZERO_UUID, 1, ())
+    assert after(after(RewindState(), nobody), nobody).done_ids == ()
+    assert without_pending(RewindState(pending=nobody)).given_up_ids == ()

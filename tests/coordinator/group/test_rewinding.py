@@ -16,7 +16,7 @@ from coordinator.group.requests import (
     Rewound,
 )
 from coordinator.group.rewind_records import UndoPointStored
-from coordinator.group.rewinding import REASON
+from coordinator.group.rewind_rounds import REASON
 from coordinator.group.settings import GroupSettings
 from coordinator.group.share_requests import RestartStates, StatesRestarted
 from coordinator.outcome import InTransaction, Marker
@@ -31,6 +31,7 @@ from tests.support.rewind_playbook import (
     COOPERATIVE,
     EAGER,
     END,
+    SILENT,
     TOPIC,
     Ledger,
     Reader,
@@ -39,7 +40,7 @@ from tests.support.rewind_playbook import (
 )
 from tests.support.share_group_playbook import ShareStage
 
-KINDS = (EAGER, COOPERATIVE, CONSUMER)
+KINDS = (EAGER, SILENT, COOPERATIVE, CONSUMER)
 A0, A1, A2, A3 = ((TOPIC, index) for index in range(4))
 
 
@@ -170,6 +171,34 @@ def test_the_same_rewind_asked_for_twice_is_done_once(scene: Scene) -> None:
     first = scene.until_answered(scene.stage.rewind_call({A1: 3}, rewind_id=b"1" * 16))
     assert scene.stage.rewind({A1: 3}, rewind_id=b"1" * 16) == first
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
+
+
+def test_a_rewind_that_was_given_up_is_not_begun_again_by_who_has_not_heard_of_it(
+    scene: Scene,
+) -> None:
+    """Its asker asks again, as long as it has no answer; somebody else has undone it meanwhile."""
+    first = {"rewind_id": b"1" * 16, "timeout_ms": 0}
+    call = scene.stage.rewind_call({A1: 3}, **first)  # type: ignore[arg-type]  # as it has them
+    scene.stage.tick(1)
+    assert call.response(Rewound).error_code is ErrorCode.REQUEST_TIMED_OUT
+    scene.stage.ask(RewindGroup(group_id="g", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW))
+    scene.stage.reload()
+    scene.settle()
+    assert [(move.previous, move.offset) for move in scene.rewind({A2: 4}).moves] == [(10, 4)]
+    again = scene.stage.rewind({A1: 3}, **first)
+    assert again.error_code is ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert scene.stage.fetch(*A1).committed_offset == 10
+
+
+def test_a_rewind_that_was_done_is_not_done_again_after_another_one() -> None:
+    stage = RewindStage()
+    stage.commit({A1: 10})
+    stage.rewind({A1: 3}, rewind_id=b"1" * 16)
+    stage.rewind({A1: 5}, rewind_id=b"2" * 16)
+    again = stage.rewind({A1: 3}, rewind_id=b"1" * 16)
+    assert again.error_code is ErrorCode.INVALID_REQUEST
+    assert "rewound or undone since" in (again.error_message or "")
+    assert stage.fetch(*A1).committed_offset == 5
 
 
 def test_a_rewind_under_way_can_be_withdrawn(scene: Scene) -> None:
@@ -567,6 +596,23 @@ def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene)
     assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
 
 
+def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
+    """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
+    scene = Scene(CONSUMER)
+    scene.stage.shard.settings = GroupSettings(
+        consumer_assignment_interval_ms=0, rewound_by_commit=frozenset({"g"})
+    )
+    call = scene.stage.commit_call({A1: 10 * END, A2: -5}, topic_id=id_of(TOPIC), version=10)
+    scene.settle()
+    assert not any(
+        partition.error_code
+        for topic in call.response(OffsetCommitResponse).topics
+        for partition in topic.partitions
+    )
+    assert scene.stage.fetch(*A1).committed_offset == 10 * END
+    assert scene.stage.fetch(*A2).committed_offset == 0
+
+
 # -- against a model -------------------------------------------------------------------------------
 
 
@@ -574,6 +620,7 @@ CROWDS = (
     *((kind, kind, kind) for kind in KINDS),
     # The group changes its protocol as members come and go (KIP-848, online migration).
     (EAGER, CONSUMER, EAGER),
+    (SILENT, CONSUMER, SILENT),
     (COOPERATIVE, CONSUMER, COOPERATIVE),
 )
 

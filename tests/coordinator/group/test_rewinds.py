@@ -56,7 +56,10 @@ def test_tombstones_leave_nothing() -> None:
     rewinds.replay(RewindStored("g", RewindState(pending=REWIND)))
     rewinds.replay(UndoPointStored("g", 1, UndoPoint(1, MOVES)))
     rewinds.replay(SnapshotStored("g", "s", Snapshot(1, MOVES)))
+    rewinds.replay(SnapshotStored("h", "s", Snapshot(1, MOVES)))
+    assert rewinds.group_ids() == {"g", "h"}
     for record in rewinds.tombstones("g"):
         rewinds.replay(record)
     assert rewinds.tombstones("g") == []
+    assert rewinds.group_ids() == {"h"}
     assert rewinds.pending("g") is None

@@ -19,6 +19,16 @@ def test_the_policy_says_which_way_a_group_may_go(policy: str, allows: tuple[boo
     assert (found.allows_upgrade, found.allows_downgrade) == allows
 
 
+def test_a_groups_own_assignment_interval_wins() -> None:
+    overrides = {
+        "own": ConsumerGroupOverrides(assignment_interval_ms=0),
+        "other": ConsumerGroupOverrides(heartbeat_interval_ms=6_000),
+    }
+    settings = GroupSettings(consumer_overrides=overrides, share_overrides=overrides)
+    for found in (settings.consumer_assignment_interval_of, settings.share_assignment_interval_of):
+        assert [found(name) for name in ("own", "other", "none")] == [0, 100, 100]
+
+
 def test_a_groups_own_session_wins() -> None:
     overrides = {
         "own": ConsumerGroupOverrides(session_timeout_ms=50_000),

@@ -3,7 +3,7 @@
 import pytest
 
 from coordinator.group.requests import CommitInTransaction
-from coordinator.group.settings import GroupSettings
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
 from coordinator.group.share_groups import STATES_AGAIN_MS
 from coordinator.group.share_requests import (
     DeleteStates,
@@ -140,8 +140,20 @@ def test_a_target_that_was_put_off_waits_for_a_catalog_that_lags_behind() -> Non
     assert {len(group.target(name)[A]) for name in ("m", "n")} == {1}
 
 
-def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone() -> None:
-    stage = ShareStage({"a": 2}, GroupSettings(share_assignment_interval_ms=100))
+@pytest.mark.parametrize(
+    "settings",
+    [
+        GroupSettings(share_assignment_interval_ms=100),
+        GroupSettings(
+            share_assignment_interval_ms=9_999,
+            share_overrides={"s": ConsumerGroupOverrides(assignment_interval_ms=100)},
+        ),
+    ],
+)
+def test_a_target_that_was_put_off_goes_on_without_a_topic_that_has_gone(
+    settings: GroupSettings,
+) -> None:
+    stage = ShareStage({"a": 2}, settings)
     stage.share("m")
     stage.keep_states()
     stage.topics({})

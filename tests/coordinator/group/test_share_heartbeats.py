@@ -20,6 +20,8 @@ def refused(stage: ShareStage, member_id: str, epoch: int, **given: object) -> i
         ("", 1, {}),
         ("m", 0, {"topics": ["a"], "group": ""}),
         ("m", 0, {"topics": ["a"], "rack": ""}),
+        ("m", 0, {"topics": ["a"], "group": " "}),
+        (" ", 0, {"topics": ["a"]}),
         ("m", 0, {"topics": []}),
         ("m", 0, {}),
         ("m", -2, {}),

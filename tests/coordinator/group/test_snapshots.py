@@ -9,9 +9,12 @@ from coordinator.group.requests import (
     Rewound,
     TakeSnapshot,
 )
+from coordinator.group.rewind_records import Move
 from coordinator.group.rewinds import SNAPSHOT_COUNT_MAX
 from protocol.errors import ErrorCode
+from tests.support.consumer_playbook import id_of
 from tests.support.rewind_playbook import TOPIC, RewindStage
+from tests.support.share_group_playbook import ShareStage
 
 A0 = (TOPIC, 0)
 
@@ -68,3 +71,24 @@ def test_there_must_be_a_group_and_offsets(stage: RewindStage) -> None:
     empty = RewindStage()
     empty.stable()
     assert "no committed offsets" in (take(empty).error_message or "")
+
+
+def test_a_snapshot_of_a_share_group_has_where_it_begins() -> None:
+    """It has no committed offsets: who asks has asked the share coordinator."""
+    stage = ShareStage({TOPIC: 2})
+    stage.share("m")
+    stage.keep_states()
+    assert "read nothing yet" in (
+        stage.ask(TakeSnapshot("s", "n")).response(Rewound).error_message or ""
+    )
+    starts = (Move(TOPIC, id_of(TOPIC), 1, 5),)
+    assert stage.ask(TakeSnapshot("s", "n", starts)).response(Rewound).moves == starts
+    stage.reload()
+    history = stage.ask(DescribeRewinds("s")).response(RewindHistory)
+    assert history.snapshots["n"].moves == starts
+
+
+def test_other_groups_are_where_they_have_committed(stage: RewindStage) -> None:
+    starts = (Move(TOPIC, id_of(TOPIC), 1, 5),)
+    taken = stage.ask(TakeSnapshot("g", "s", starts)).response(Rewound)
+    assert [(move.partition, move.offset) for move in taken.moves] == [(0, 7)]

@@ -218,7 +218,7 @@ def test_commits_in_transactions_are_fenced_likewise() -> None:
             generation_id_or_member_epoch=epoch,
             topics=[TxnOffsetCommitRequestTopic(name="in", partitions=[partition])],
         )
-        call = stage.ask(CommitInTransaction(request, is_verified=True), version=3)
+        call = stage.ask(CommitInTransaction(request, is_verified=True), version=6)
         return call.response(TxnOffsetCommitResponse).topics[0].partitions[0].error_code
 
     assert commit_in_transaction("a", a.epoch, kept) == ErrorCode.NONE

@@ -44,6 +44,7 @@ TASKS = [TaskIds(subtopology_id="0", partitions=[0])]
         joining(group_id=""),
         joining(instance_id=""),
         joining(rack_id=""),
+        joining(group_id=" "),
         joining(rebalance_timeout_ms=-1),
         joining(active_tasks=TASKS, standby_tasks=[], warmup_tasks=[]),
         joining(active_tasks=[], standby_tasks=TASKS, warmup_tasks=[]),

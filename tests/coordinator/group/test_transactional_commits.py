@@ -7,6 +7,7 @@ from coordinator.group.requests import (
     DeleteGroup,
     EndProducerTransaction,
     FetchOffsets,
+    Heartbeat,
     Unverified,
 )
 from coordinator.group.settings import GroupSettings
@@ -21,7 +22,13 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
 from protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -43,6 +50,8 @@ class Play(ShardPlaybook[GroupShard]):
 
     def begin(self, offset: int, *, guard: int | None = None, **fields: object) -> Call:
         """A commit that the coordinator has enlisted, or with a guard one that it must confirm."""
+        version = fields.pop("version", 3)
+        assert isinstance(version, int)
         partition = TxnOffsetCommitRequestPartition(
             partition_index=0,
             committed_offset=offset,
@@ -60,7 +69,7 @@ class Play(ShardPlaybook[GroupShard]):
         asked = CommitInTransaction(
             request, is_verified=guard is None, guard=-1 if guard is None else guard
         )
-        return self.ask(asked, version=3)
+        return self.ask(asked, version=version)
 
     def commit(self, offset: int, **fields: object) -> int:
         answer = self.begin(offset, guard=None, **fields).response(TxnOffsetCommitResponse)
@@ -151,6 +160,46 @@ def test_a_generation_of_a_group_that_is_not_there_is_refused() -> None:
     play = Play()
     refused = play.commit(1, member_id="m", generation_id_or_member_epoch=4)
     assert refused == ErrorCode.ILLEGAL_GENERATION
+
+
+def test_a_group_without_members_takes_the_commits_of_everybody() -> None:
+    """As it does outside of transactions."""
+    play = Play()
+    assert play.commit(1, member_id="m") == ErrorCode.NONE
+    play.plain_commit(3)
+    assert play.commit(1, group_instance_id="i") == ErrorCode.NONE
+    # It is there by now, so that it is the member that is missing.
+    refused = play.commit(1, member_id="m", generation_id_or_member_epoch=4)
+    assert refused == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_must_have_a_name() -> None:
+    assert Play().commit(1, group_id="") == ErrorCode.INVALID_GROUP_ID
+
+
+@pytest.mark.parametrize(
+    ("version", "code"),
+    [(3, ErrorCode.ILLEGAL_GENERATION), (5, ErrorCode.ILLEGAL_GENERATION), (6, 113)],
+)
+def test_old_producers_know_no_epochs_of_members(version: int, code: int) -> None:
+    play = Play()
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    joined = play.ask(Heartbeat(request)).response(ConsumerGroupHeartbeatResponse)
+    assert joined.error_code == ErrorCode.NONE
+
+    def commit(epoch: int) -> int:
+        return play.commit(1, version=version, member_id="m", generation_id_or_member_epoch=epoch)
+
+    assert commit(joined.member_epoch - 1) == code
+    assert commit(joined.member_epoch + 1) == code
+    assert commit(joined.member_epoch) == ErrorCode.NONE
 
 
 def test_metadata_has_a_limit() -> None:

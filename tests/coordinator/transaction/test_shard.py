@@ -177,8 +177,27 @@ def test_a_transaction_is_aborted_when_its_time_is_over(client_version: int) -> 
     assert not play.markers().is_commit
     play.write_markers()
     assert play.state() == "CompleteAbort"
-    for is_commit in (True, False):
-        assert play.end(owner, is_commit=is_commit)[0] is ErrorCode.PRODUCER_FENCED
+    assert play.add(owner) is ErrorCode.PRODUCER_FENCED
+    error, after = play.end(owner, is_commit=False)
+    if client_version == 1:
+        assert error is ErrorCode.PRODUCER_FENCED
+    else:
+        assert (error, after) == (ErrorCode.NONE, (owner[0], owner[1] + 1))
+    assert play.init(expected=owner) == (owner[0], owner[1] + 1)
+    assert play.add((owner[0], owner[1] + 1)) is ErrorCode.NONE
+
+
+def test_an_owner_that_begins_anew_while_its_transaction_is_open_is_not_fenced() -> None:
+    play = TransactionPlaybook()
+    owner = play.init()
+    play.add(owner, A0)
+    call = play.begin_init(expected=owner)
+    assert call.is_parked
+    assert not play.markers().is_commit
+    play.write_markers()
+    answer = call.response(InitProducerIdResponse)
+    assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, owner[1] + 1)
+    assert play.add((owner[0], owner[1] + 1)) is ErrorCode.NONE
 
 
 def test_the_timeout_runs_from_the_first_partition_on_also_across_a_reload() -> None:
@@ -450,8 +469,15 @@ def events(version: int) -> dict[str, tuple[object, int]]:
         return EndTransaction(request, version, -1)
 
     init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=TIMEOUT_MS)
+    again = InitProducerIdRequest(
+        transactional_id="t",
+        transaction_timeout_ms=TIMEOUT_MS,
+        producer_id=OWNER[0],
+        producer_epoch=OWNER[1],
+    )
     found: dict[str, tuple[object, int]] = {
         "InitProducerId": (InitProducer(init, 99), now_ms),
+        "InitProducerId of the owner": (InitProducer(again, 99), now_ms),
         "AddPartitions": (AddPartitions("t", *OWNER, frozenset({B1}), version), now_ms),
         "EndTxn commit": (end(OWNER[1], is_commit=True), now_ms),
         "EndTxn abort": (end(OWNER[1], is_commit=False), now_ms),

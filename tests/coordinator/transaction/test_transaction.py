@@ -198,15 +198,50 @@ def test_a_client_of_version_2_goes_on_with_a_new_producer_id_when_epochs_run_ou
     assert owner_after_end(done) == (99, 0)
 
 
-@pytest.mark.parametrize(("version", "epoch"), [(1, 8), (2, 9)])
-def test_an_abort_from_outside_fences_the_owner(version: int, epoch: int) -> None:
+@pytest.mark.parametrize(
+    ("version", "commit", "abort"),
+    [
+        (1, ErrorCode.PRODUCER_FENCED, ErrorCode.PRODUCER_FENCED),
+        (2, ErrorCode.INVALID_TXN_STATE, ErrorCode.NONE),
+    ],
+)
+def test_an_abort_from_outside_takes_the_epoch_from_the_owner(
+    version: int, commit: ErrorCode, abort: ErrorCode
+) -> None:
     aborted = fenced(known(TransactionState.ONGOING, version=version), now_ms=NOW_MS)
     assert aborted.state is TransactionState.PREPARE_ABORT
-    assert aborted.producer_epoch == epoch
+    assert aborted.producer_epoch == 8
     done = completed(aborted, now_ms=NOW_MS)
-    for is_commit in (True, False):
-        refused = end(done, 7, is_commit=is_commit, version=version)
-        assert refused is ErrorCode.PRODUCER_FENCED
+    assert owner_error(done, 10, 7) is ErrorCode.PRODUCER_FENCED
+    # In version 2 this is what the end of the client's own would have led to (KIP-890).
+    assert end(done, 7, is_commit=True, version=version) is commit
+    assert end(done, 7, is_commit=False, version=version) is abort
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_owner_whose_transaction_was_aborted_goes_on_in_the_epoch_after(version: int) -> None:
+    """KIP-588."""
+    aborted = fenced(known(TransactionState.ONGOING, version=version), now_ms=NOW_MS)
+    assert init(aborted, (10, 7)) is ErrorCode.CONCURRENT_TRANSACTIONS
+    done = completed(aborted, now_ms=NOW_MS)
+    resumed = init(done, (10, 7))
+    assert isinstance(resumed, Transaction)
+    assert (resumed.state, resumed.producer_epoch) == (TransactionState.EMPTY, 8)
+    assert init(resumed, (10, 7)) == resumed
+    followed = init(done)
+    assert isinstance(followed, Transaction)
+    assert followed.producer_epoch == 9
+    assert init(followed, (10, 7)) is ErrorCode.PRODUCER_FENCED
+
+
+def test_nobody_goes_on_in_the_very_last_epoch() -> None:
+    last = known(TransactionState.ONGOING, epoch=EPOCH_MAX - 1)
+    done = completed(fenced(last, now_ms=NOW_MS), now_ms=NOW_MS)
+    assert done.producer_epoch == EPOCH_MAX
+    assert init(done, (10, EPOCH_MAX - 2)) is ErrorCode.PRODUCER_FENCED
+    resumed = init(done, (10, EPOCH_MAX - 1))
+    assert isinstance(resumed, Transaction)
+    assert (resumed.producer_id, resumed.producer_epoch) == (99, 0)
 
 
 @pytest.mark.parametrize("state", STATES)

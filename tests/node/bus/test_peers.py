@@ -1,5 +1,6 @@
 """Node to node over real TCP: who belongs together is heard, everybody else hears nothing."""
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -190,6 +191,26 @@ def test_who_has_another_secret_is_not_heard_and_both_sides_say_so(
 
     wait_until(both_told, what="both sides say what is wrong")
     assert a.refused_count > 0
+
+
+def test_who_says_nothing_is_not_said_to_have_another_secret(
+    town: Town, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with a process that is stopped: the kernel takes its connections on."""
+    frozen = town.addresses[1]
+    with socket.create_server((frozen.host, frozen.port)):
+        a = town.node(0)
+
+        def is_told() -> bool:
+            a.look()
+            return "node 1" in caplog.text
+
+        wait_until(is_told, what="it is told that node 1 is silent")
+    (record,) = [record for record in caplog.records if "node 1" in record.getMessage()]
+    assert record.levelno == logging.WARNING
+    assert "has said nothing" in record.getMessage()
+    assert "secret" not in record.getMessage()
+    say(a, town.node(1), 1, ENTRY)
 
 
 @pytest.mark.parametrize("wrong", ["another secret of somebody else", ""], ids=["wrong", "none"])

@@ -22,7 +22,7 @@ def test_a_duration_is_a_sum_of_units(text: str, milliseconds: int) -> None:
     assert duration(text) == milliseconds
 
 
-@pytest.mark.parametrize("text", ["", "5", "m", "5x", "5m!", "-5m"])
+@pytest.mark.parametrize("text", ["", "5", "m", "5x", "5m!", "-5m", "9" * 400 + "w"])
 def test_what_is_no_duration_is_named_in_the_error(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is not a duration such as"):
         duration(text)
@@ -72,8 +72,13 @@ def test_a_selection_without_partitions_has_all_of_the_topic() -> None:
 def test_a_selection_with_partitions_has_only_those() -> None:
     selection = topic_selection("orders:0,2")
     assert [number for number in range(4) if selection.has("orders", number)] == [0, 2]
+
+
+@pytest.mark.parametrize("numbers", ["first", "-1", "", "0,", "0, 1", "9999999999"])
+def test_a_partition_is_a_number_from_zero_on(numbers: str) -> None:
+    """-1 would be all partitions on the wire."""
     with pytest.raises(click.BadParameter, match="is not TOPIC or TOPIC:0,1,2"):
-        topic_selection("orders:first")
+        topic_selection(f"orders:{numbers}")
 
 
 @pytest.mark.parametrize(

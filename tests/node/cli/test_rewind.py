@@ -42,6 +42,7 @@ def moved(kafka: Run, *arguments: str) -> list[tuple[int, int]]:
         (("--to", "99"), 5),
         (("--by", "-2"), 3),
         (("--to-datetime", "2500"), 2),
+        (("--to-datetime", "1969-12-31T23:59:59.999Z"), 0),
         (("--by-duration", "PT1H"), 5),
     ],
 )
@@ -103,6 +104,9 @@ def test_a_group_may_be_told_to_be_rewound_by_commits(kafka: Run, group: str) ->
         ("rewind", "g", "--to", "1"),
         ("rewind", "g", "-t", "t", "--to", "soon"),
         ("rewind", "g", "-t", "t", "--by-duration", "long"),
+        ("rewind", "g", "-t", "t", "--to", str(2**63)),
+        ("rewind", "g", "-t", "t", "--by", str(2**63)),
+        ("rewind", "g", "-t", "t:-1", "--to", "1"),
     ],
 )
 def test_wrong_usage_is_told_before_anybody_is_asked(

@@ -118,3 +118,14 @@ def test_after_hanging_up_questions_go_on_over_new_connections(three: StandInClu
         session.hang_up()
         session.ask(MetadataRequest(topics=[]), MetadataResponse)
     assert asked(three) == [0, 0]
+
+
+def test_what_no_request_can_carry_is_told_at_once(three: StandInCluster) -> None:
+    request = ListPartitionReassignmentsRequest(timeout_ms=2**40)
+    with Session(connection_to(three)) as session:
+        host, port = three.bootstrap.split(",")[0].split(":")
+        session.learn({0: (host, int(port))})
+        with pytest.raises(click.ClickException, match="cannot carry"):
+            session.ask(request, ListPartitionReassignmentsResponse)
+        with pytest.raises(click.ClickException, match="cannot carry"):
+            session.ask_node(0, request, ListPartitionReassignmentsResponse)

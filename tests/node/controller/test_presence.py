@@ -221,20 +221,38 @@ def test_a_node_that_nobody_answers_stops_when_that_has_lasted(tmp_path: Path) -
     assert life.presence.released_at == 0
 
 
+def image_with(broker: BrokerImage) -> MetadataImage:
+    empty = MetadataImage.empty()
+    return MetadataImage(
+        offset=3,
+        cluster_id="c",
+        brokers={broker.broker_id: broker},
+        topics_by_name={},
+        topics_by_id={},
+        configs=empty.configs,
+        features={},
+        next_producer_id=0,
+    )
+
+
 def test_only_this_starts_registration_counts(tmp_path: Path) -> None:
-    life = Life(tmp_path)
+    life = Life(tmp_path).registered()
     empty = MetadataImage.empty()
     assert life.presence.broker(empty) is None
     for incarnation, is_ours in ((b"j" * 16, False), (INCARNATION, True)):
         broker = BrokerImage(0, 3, incarnation)
-        image = MetadataImage(
-            offset=3,
-            cluster_id="c",
-            brokers={0: broker},
-            topics_by_name={},
-            topics_by_id={},
-            configs=empty.configs,
-            features={},
-            next_producer_id=0,
-        )
+        image = image_with(broker)
         assert (life.presence.broker(image) is broker) == is_ours
+
+
+def test_a_registration_that_is_merely_found_says_nothing_of_how_old_the_image_is(
+    tmp_path: Path,
+) -> None:
+    """The controller's process alone was started anew: it begins with what its snapshot says."""
+    life = Life(tmp_path)
+    broker = BrokerImage(0, 3, INCARNATION)
+    image = image_with(broker)
+    life.tick()
+    assert life.presence.broker(image) is None
+    life.answer(BrokerReply(3))
+    assert life.presence.broker(image) is broker

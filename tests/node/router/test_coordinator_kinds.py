@@ -126,3 +126,26 @@ def test_share_groups_have_settings_of_their_own(tmp_path: Path) -> None:
     assert (found.share_size_max, found.share_assignment_interval_ms) == (7, 9)
     assert (found.share_session_of("s"), found.share_session_of("t")) == (50_000, 45_000)
     assert found.consumer_session_of("s") == 45_000
+
+
+def test_every_kind_of_group_has_its_own_assignment_interval(tmp_path: Path) -> None:
+    with GroupRoom(tmp_path) as room:
+        room.controller.set_config(
+            ConfigResourceType.GROUP,
+            "g",
+            consumer_assignment_interval_ms="1",
+            share_assignment_interval_ms="2",
+            streams_assignment_interval_ms="3",
+        )
+        room.follow()
+        settings = group_settings(broker_settings(room.image, 0, {}), room.image)
+
+    def intervals(group_id: str) -> tuple[int, int, int]:
+        return (
+            settings.consumer_assignment_interval_of(group_id),
+            settings.share_assignment_interval_of(group_id),
+            settings.streams_of(group_id).assignment_interval_ms,
+        )
+
+    assert intervals("g") == (1, 2, 3)
+    assert intervals("h") == (100, 100, 100)

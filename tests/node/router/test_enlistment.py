@@ -52,6 +52,17 @@ def test_a_batch_into_the_open_transaction_needs_nobodys_word(room: TransactionR
     assert client.produce(0) == [ErrorCode.NONE]
 
 
+def test_what_the_coordinator_here_has_told_a_client_is_not_asked_again(
+    room: TransactionRoom,
+) -> None:
+    client = Client(room, version=1)
+    client.init()
+    assert client.add(0) == {0: ErrorCode.NONE}
+    room.transactions.close()
+    assert client.produce(0) == [ErrorCode.NONE]
+    assert client.produce(1) != [ErrorCode.NONE]
+
+
 def test_the_word_of_a_coordinator_does_not_outlive_its_transaction(room: TransactionRoom) -> None:
     """Older clients have one epoch for all of their transactions."""
     client = Client(room, version=1)
@@ -71,6 +82,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     client.init()
     client.add(0)
     enlistment = room.services.enlistment
+    enlistment.ended(client.producer_id)
     producer = Producer("tx", client.producer_id, client.producer_epoch)
     appended: list[int] = []
 

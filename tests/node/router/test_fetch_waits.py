@@ -1,9 +1,11 @@
 """Long polls: woken by notices and deadlines, nothing missed in between, nothing left behind."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
-from node.router.fetch_waits import FetchWaits
+from node.bus.reply import drive
+from node.router.fetch_waits import WAKES_PER_TURN, FetchWaits, Line
 
 
 def _run(scenario: Callable[[FetchWaits, list[tuple[int, int]]], Awaitable[None]]) -> None:
@@ -145,17 +147,161 @@ def test_new_metadata_wakes_everyone() -> None:
     _run(scenario)
 
 
-def test_signal_wakes_whoever_waits_for_it_and_nobody_else_at_the_partition() -> None:
+class Basket:
+    """Something that those who wait in a line take from, one each."""
+
+    def __init__(self, waits: FetchWaits, name: str = "basket", number: int = 1) -> None:
+        self._waits = waits
+        self.count = 0
+        self.line = Line(name, (0, number), lambda: self.count > 0)
+        self.takers: list[int] = []
+
+    def wait(self, who: int, *, needs: int = 1) -> None:
+        """As ShareFetch does: look, take or wait, and look again when woken."""
+        drive(self._fetch(who, needs), lambda _value, error: _fail(error))
+
+    async def _fetch(self, who: int, needs: int) -> None:
+        while self.count < needs:
+            if not await self._waits.park((), 60_000, _never, owner=who, lines=[self.line]):
+                return
+        self.count -= needs
+        self.takers.append(who)
+
+    def put(self, count: int) -> None:
+        self.count += count
+        self._waits.on_signal(self.line.key)
+
+
+def _fail(error: BaseException | None) -> None:
+    if error is not None:
+        raise error
+
+
+async def _turns(count: int = 3) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def test_as_many_as_there_is_something_for_are_woken_longest_first() -> None:
     async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
-        mine = waits.park([(0, 1)], 60_000, _never, signals=["a", "b"])
-        other = waits.park([(0, 1)], 60_000, _never, signals=["c"])
+        basket = Basket(waits)
+        for who in range(5):
+            basket.wait(who)
+        basket.put(2)
+        assert basket.takers == [0, 1]
+        basket.wait(0)
+        basket.put(1)
+        assert basket.takers == [0, 1, 2]
+        assert waits.parked_count == 3
+        basket.put(9)
+        assert basket.takers == [0, 1, 2, 3, 4, 0]
+        assert not waits._queues, "a line in which nobody waits is forgotten"
+        assert not waits._lines_at
+
+    _run(scenario)
+
+
+def test_whoever_cannot_use_what_is_there_does_not_keep_it_from_the_next() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        basket.wait(0, needs=3)
+        basket.wait(1, needs=3)
+        basket.wait(2)
+        basket.put(2)
+        assert (basket.takers, basket.count) == ([2], 1)
+        assert waits.parked_count == 2, "each has looked once"
+        basket.put(5)
+        assert (basket.takers, basket.count) == ([2, 0, 1], 0)
+
+    _run(scenario)
+
+
+def test_whoever_is_gone_is_passed_over() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        for who in range(3):
+            basket.wait(who)
+        waits.abandon(0)
+        basket.put(1)
+        assert basket.takers == [1]
+
+    _run(scenario)
+
+
+def test_a_notice_wakes_a_line_like_a_signal_and_the_partition_is_watched_on() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        basket, other = Basket(waits), Basket(waits, "other")
+        plain = waits.park([(0, 1)], 60_000, _never)
+        for who in range(3):
+            basket.wait(who)
+        other.wait(9)
+        assert flags == [(0, 1)]
+        basket.count = 1
+        waits.on_advanced(0, (1,))
+        assert plain.result() is True
+        assert (basket.takers, other.takers) == ([0], [])
+        assert flags == [(0, 1)] * 2, "two wait in the line still"
+        other.count = basket.count = 5
+        waits.on_advanced(0, (1,))
+        assert (basket.takers, other.takers) == ([0, 1, 2], [9])
+        waits.on_advanced(0, (1,))
+        assert flags == [(0, 1)] * 3, "nobody waits any more"
+
+    _run(scenario)
+
+
+def test_a_signal_is_for_one_line_and_for_nobody_else_at_the_partition() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        def line(key: str) -> Line:
+            return Line(key, (0, 1), lambda: True)
+
+        mine = waits.park((), 60_000, _never, lines=[line("a"), line("b")])
+        other = waits.park((), 60_000, _never, lines=[line("c")])
         plain = waits.park([(0, 1)], 60_000, _never)
         waits.on_signal("b")
+        waits.on_signal("nobody's")
         assert mine.result() is True
         assert not other.is_done
         assert not plain.is_done
-        waits.on_advanced(0, (1,))
-        assert other.result() is True
-        assert not waits._by_signal, "what nobody waits for is forgotten"
+
+    _run(scenario)
+
+
+def test_a_long_line_is_passed_in_turns_of_the_loop() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        basket = Basket(waits)
+        for who in range(3 * WAKES_PER_TURN):
+            basket.wait(who)
+        basket.put(3 * WAKES_PER_TURN - 1)
+        assert len(basket.takers) == WAKES_PER_TURN
+        await _turns(1)
+        assert len(basket.takers) == 2 * WAKES_PER_TURN
+        basket.put(1)
+        await _turns()
+        assert basket.takers == [*range(3 * WAKES_PER_TURN)]
+
+    _run(scenario)
+
+
+def test_whatever_happens_nobody_sleeps_beside_what_it_could_have() -> None:
+    async def scenario(waits: FetchWaits, flags: list[tuple[int, int]]) -> None:
+        dice = random.Random(7)
+        basket = Basket(waits)
+        for step in range(5_000):
+            match dice.randrange(6):
+                case 0 | 1:
+                    basket.wait(step)
+                case 2:
+                    waits.abandon(dice.randrange(step + 1))
+                case 3:
+                    basket.put(dice.choice((1, 1, 2, 40)))
+                case 4:
+                    basket.count += 1
+                    waits.on_advanced(0, (1,))
+                case _:
+                    await _turns(1)
+            if dice.randrange(20) == 0:
+                await _turns(step // WAKES_PER_TURN + 1)
+                assert not basket.count or not waits.parked_count, step
 
     _run(scenario)

@@ -22,6 +22,13 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from protocol.messages.fetch import FetchResponse
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
 from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
@@ -88,13 +95,19 @@ def is_served(broker: EmbeddedBroker, stack: ExitStack) -> bool:
     return True
 
 
-def parked_count(broker: EmbeddedBroker) -> int:
-    """Long polls now, as the node's metrics have it."""
+def metric(broker: EmbeddedBroker, name: str) -> dict[str, float]:
+    """What the node's metrics have under that name, by labels but for the process."""
     state = msgspec.json.decode((broker.data / STATE_NAME).read_bytes(), type=NodeState)
     with urllib.request.urlopen(f"http://{state.http}/metrics", timeout=10) as response:
         text = response.read().decode()
-    (line,) = (line for line in text.splitlines() if line.startswith("odradek_parked_fetches{"))
-    return int(float(line.rpartition(" ")[2]))
+    start = f'{name}{{process="router-0"'
+    lines = (line[len(start) :] for line in text.splitlines() if line.startswith(start))
+    return {labels: float(value) for labels, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def parked_count(broker: EmbeddedBroker) -> int:
+    """Long polls now."""
+    return int(metric(broker, "odradek_parked_fetches")["}"])
 
 
 # -- settings at run time --------------------------------------------------------------------------
@@ -235,3 +248,40 @@ def test_a_node_that_stops_answers_its_long_polls_and_does_not_wait_for_them(
         stopper.join()
         assert time.monotonic() - began < DRAIN_TIMEOUT_S
         assert "did not finish in time" not in broker.log()
+
+
+def test_the_metrics_tell_how_far_groups_are_behind(
+    broker: EmbeddedBroker, wire: WireClient, topic: str
+) -> None:
+    append(wire, topic, b"read", b"unread", b"unread")
+    group = unique("group")
+    request = OffsetCommitRequest(
+        group_id=group,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)],
+            )
+        ],
+    )
+
+    def is_committed() -> bool:
+        wire.ask(FindCoordinatorRequest(key=group), 3, FindCoordinatorResponse)
+        answer = wire.ask(request, 8, OffsetCommitResponse)
+        return answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    wait_until(is_committed, what="the group has committed")
+    line = f',group="{group}",topic="{topic}"}}'
+    wait_until(
+        lambda: metric(broker, "odradek_group_lag_records").get(line) == 2,
+        what="the lag is told",
+    )
+    assert line in metric(broker, "odradek_group_lag_seconds")
+    configure(wire, "group.lag.metrics", "partition")
+    by_partition = f',group="{group}",topic="{topic}",partition="0"}}'
+    wait_until(
+        lambda: metric(broker, "odradek_group_lag_records").get(by_partition) == 2,
+        what="it is told by partition",
+    )
+    assert metric(broker, "odradek_group_lag_untold") == {"}": 0}
+    configure(wire, "group.lag.metrics", None)

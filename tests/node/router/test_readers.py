@@ -11,9 +11,23 @@ def wanted(topic: str | bytes, partition: int, offset: int) -> SessionPartition:
 
 
 def fetch(
-    readers: Readers, *partitions: SessionPartition, connection: int = 1, now_ms: int = 0
+    readers: Readers,
+    *partitions: SessionPartition,
+    connection: int = 1,
+    now_ms: int = 0,
+    session: int = 0,
+    is_reduced: bool = False,
 ) -> None:
-    readers.note(connection, "client", "host", partitions, is_read_committed=False, now_ms=now_ms)
+    readers.note(
+        connection,
+        "client",
+        "host",
+        partitions,
+        session_id=session,
+        is_reduced=is_reduced,
+        is_read_committed=False,
+        now_ms=now_ms,
+    )
 
 
 def of(readers: Readers, partition: int = 0, now_ms: int = 0) -> list[Reading]:
@@ -58,5 +72,25 @@ def test_notes_of_a_connection_have_a_bound() -> None:
     readers = Readers()
     fetch(readers, *(wanted("t", index, 0) for index in range(PARTITIONS_MAX + 1)))
     fetch(readers, wanted("t", 0, 1))
+    fetch(readers, wanted("t", 0, 1))
     assert of(readers, PARTITIONS_MAX) == []
     assert of(readers, 0) != []
+
+
+def test_a_session_that_goes_on_fetches_all_of_its_partitions() -> None:
+    readers = Readers()
+
+    def seen(now_ms: int) -> list[tuple[int, int]]:
+        readings = [of(readers, index, now_ms)[0] for index in range(3)]
+        return [(reading.idle_ms, reading.offset) for reading in readings]
+
+    fetch(readers, wanted("t", 0, 5), wanted("t", 1, 5), session=3, is_reduced=True, now_ms=100)
+    first, second, third = wanted("t", 0, 6), wanted("t", 1, 5), wanted("t", 2, 0)
+    fetch(readers, first, second, third, session=3, now_ms=200)
+    assert seen(200) == [(0, 6), (0, 5), (0, 0)]
+    fetch(readers, wanted("t", 0, 7), third, session=3, is_reduced=True, now_ms=300)
+    fetch(readers, wanted("t", 0, 8), third, session=3, now_ms=400)
+    assert seen(400) == [(0, 8), (200, 5), (0, 0)]
+    # Another session of the same connection has partitions of its own.
+    fetch(readers, wanted("t", 1, 6), session=4, now_ms=500)
+    assert seen(500) == [(100, 8), (0, 6), (100, 0)]

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import wraps
-from typing import ParamSpec
+from functools import partial, wraps
+from typing import Any, ParamSpec
 
 import pytest
 
@@ -12,7 +12,15 @@ from coordinator.group.requests import FetchOffsets
 from coordinator.group.settings import GroupSettings
 from coordinator.group.shard import GroupShard
 from coordinator.outcome import Answer, Command, Refusal
-from coordinator.runtime import ShardRuntime, ShardState
+from coordinator.runtime import Shard, ShardRuntime, ShardState
+from coordinator.transaction.requests import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    MarkersWritten,
+)
+from coordinator.transaction.settings import TransactionSettings
+from coordinator.transaction.shard import TransactionShard
 from node.router.shard_host import ShardHost
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
@@ -24,6 +32,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponseGroup,
 )
 from protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
+from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.support.memory_log import MemoryLog
 
 P = ParamSpec("P")
@@ -48,7 +57,9 @@ def run(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
 class Stage:
     """A host, its log, and what it has answered."""
 
-    def __init__(self, log: MemoryLog, settings: GroupSettings, batch_bytes_max: int) -> None:
+    def __init__(
+        self, log: MemoryLog, new_shard: Callable[[], Shard[Any]], batch_bytes_max: int
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.log = log
         self.answers: dict[int, Answer] = {}
@@ -58,7 +69,7 @@ class Stage:
             name="shard",
             leader_epoch=0,
             shard_log=log,
-            new_runtime=lambda: ShardRuntime(GroupShard(settings), batch_bytes_max=batch_bytes_max),
+            new_runtime=lambda: ShardRuntime(new_shard(), batch_bytes_max=batch_bytes_max),
             loop=loop,
             now_ms=lambda: int(loop.time() * 1000),
             deliver=self.hear,
@@ -129,9 +140,11 @@ async def staged(
     settings: GroupSettings | None = None,
     *,
     batch_bytes_max: int = 1_000_000,
+    new_shard: Callable[[], Shard[Any]] | None = None,
 ) -> AsyncIterator[Stage]:
     settings = settings or GroupSettings(initial_rebalance_delay_ms=0)
-    stage = Stage(log or MemoryLog(), settings, batch_bytes_max)
+    new_shard = new_shard or partial(GroupShard, settings)
+    stage = Stage(log or MemoryLog(), new_shard, batch_bytes_max)
     stage.host.start()
     try:
         yield stage
@@ -146,6 +159,31 @@ async def test_commits_of_one_turn_are_one_batch() -> None:
         last = [stage.commit(offset, group=f"g{offset}") for offset in range(10)][-1]
         assert await stage.error_of_commit(last) == ErrorCode.NONE
         assert stage.log.batch_sizes == [10]
+
+
+@run
+async def test_the_end_of_a_transaction_is_written_along_with_the_beginning_of_the_next() -> None:
+    new_shard = partial(TransactionShard, TransactionSettings())
+    async with staged(new_shard=new_shard) as stage:
+        await stage.until_active()
+
+        async def done(request: object) -> None:
+            assert not isinstance(await stage.answer(stage.ask(request)), Refusal)
+
+        init = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=60_000)
+        await done(InitProducer(init, 7))
+        add = AddPartitions("t", 7, 0, frozenset((("a", 0),)), client_version=1)
+        end = EndTxnRequest(transactional_id="t", producer_id=7, producer_epoch=0, committed=True)
+        await done(add)
+        await done(EndTransaction(end, 1, -1))
+        assert stage.log.batch_sizes == [1, 1, 1]
+        told = stage.ask(MarkersWritten("t", 7, 0))
+        await done(add)
+        assert told in stage.answers
+        assert stage.log.batch_sizes == [1, 1, 1, 2]
+        await done(EndTransaction(end, 1, -1))
+        await done(MarkersWritten("t", 7, 0))
+        assert stage.log.batch_sizes == [1, 1, 1, 2, 1, 1]
 
 
 @run

@@ -352,8 +352,9 @@ def test_a_groups_keys_are_described_set_or_not(room: RouterRoom) -> None:
     room.follow()
     told = {config.name: config for config in describe(room, GROUP, "g", synonyms=True).configs}
     assert {name for name in told if name.startswith("consumer.")} == {
-        "consumer.session.timeout.ms",
+        "consumer.assignment.interval.ms",
         "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
     }
     own, default = told["consumer.session.timeout.ms"], told["consumer.heartbeat.interval.ms"]
     assert (own.value, own.config_source) == ("50000", 8)

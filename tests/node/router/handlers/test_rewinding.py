@@ -199,6 +199,29 @@ def test_what_is_not_there_is_named(room: GroupRoom) -> None:
         assert refused.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         (topic,) = refused.topics
         assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rewind(room, topic="x").error_message == "There is no topic x."
+    assert rewind(room, partition=2).error_message == "There is no t-2."
+
+
+def test_what_a_snapshot_does_not_have_is_told(room: GroupRoom) -> None:
+    snapshot(room)
+    room.have_topic("u", 2, partitions=1)
+    rewind(room, topic="u")
+    refused = to_snapshot(room, 7)
+    assert refused.error_message == "Snapshot s has none of these partitions."
+    room.drop_topic("t")
+    assert to_snapshot(room).error_message == "The topics of snapshot s are no more."
+
+
+def test_a_rewind_of_topics_that_are_no_more_does_not_stand_before_others(room: GroupRoom) -> None:
+    room.have_topic("u", 2, partitions=1)
+    rewind(room, topic="u")
+    rewind(room, position=3)
+    # A topic of that name is there again, and is another.
+    room.drop_topic("t")
+    room.have_topic("t", 3, partitions=2)
+    assert undo(room).topics == []
+    assert [topic.name for topic in undo(room).topics] == ["u"]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,9 @@ def room(tmp_path: Path) -> Iterator[ShareFetchRoom]:
         yield room
 
 
+NOTHING = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
+"""The limits of a request that only acknowledges."""
+
 # -- what is acquired ------------------------------------------------------------------------------
 
 
@@ -140,7 +143,7 @@ def test_a_group_may_begin_some_time_ago(room: ShareFetchRoom) -> None:
     room.initialise(0, group="recent")
     hour_ms = 3_600_000
     room.now_ms = NOW_MS + hour_ms
-    room.append(TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 10))
+    room.append(TOPIC, batch_of(2, timestamp=NOW_MS - 10), batch_of(2, timestamp=NOW_MS + 60_000))
     assert ranges(room.member(group="recent").fetch(0)[0]) == [(2, 3, 1)]
 
 
@@ -282,9 +285,32 @@ def test_a_renewal_fetches_nothing(room: ShareFetchRoom) -> None:
     room.append(TOPIC, batch_of(2), batch_of(2))
     member = room.member()
     member.fetch(0, max_records=1)
-    found = member.fetch(acknowledge={0: [batch(0, 1, RENEW)]}, is_renewal=True)[0]
+    found = member.fetch(acknowledge={0: [batch(0, 1, RENEW)]}, is_renewal=True, **NOTHING)[0]
     assert found.acknowledge_error_code == ErrorCode.NONE
     assert ranges(found) == []
+
+
+@pytest.mark.parametrize("limit", ["max_wait_ms", "min_bytes", "max_bytes", "max_records"])
+def test_a_renewal_that_wants_records_is_refused_and_leaves_the_session_alone(
+    room: ShareFetchRoom, limit: str
+) -> None:
+    """KIP-1222."""
+    member = room.member()
+    member.respond(0)
+    refused = member.respond(epoch=1, is_renewal=True, **{**NOTHING, limit: 1})
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert member.respond(epoch=1).error_code == ErrorCode.NONE
+
+
+def test_an_acquire_mode_that_there_is_not_is_refused(room: ShareFetchRoom) -> None:
+    assert room.member().respond(0, mode=2).error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_who_takes_no_bytes_gets_no_records(room: ShareFetchRoom) -> None:
+    room.append(TOPIC, batch_of(2))
+    member = room.member()
+    assert member.fetch(0, max_bytes=0) == {}
+    assert ranges(member.fetch()[0]) == [(0, 1, 1)]
 
 
 # -- sessions --------------------------------------------------------------------------------------

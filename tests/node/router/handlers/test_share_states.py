@@ -8,6 +8,7 @@ import pytest
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.handlers import share_states
 from node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
+from node.router.pacing import ITEMS_PER_TURN
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import share_state as messages
 from protocol.messages.groups import Coordinator, FindCoordinatorRequest
@@ -179,6 +180,41 @@ def find(room: ShareRoom, key: str, version: int = 6) -> Coordinator:
     request = FindCoordinatorRequest(key_type=KEY_TYPE_SHARE, coordinator_keys=[key])
     [found] = room.call(handle_find_coordinator, request, version).coordinators
     return found
+
+
+def _no_uuid(index: int) -> bytes:
+    return index.to_bytes(16)
+
+
+def test_very_many_partitions_are_asked_for_in_turns(room: ShareRoom) -> None:
+    count = 2 * ITEMS_PER_TURN
+    many = [
+        messages.DeleteStateData(
+            topic_id=_no_uuid(index),
+            partitions=[messages.DeleteShareGroupStatePartitionData(partition=0)],
+        )
+        for index in range(count)
+    ]
+    request = messages.DeleteShareGroupStateRequest(group_id=GROUP, topics=many)
+    answer = room.call_in_turns(share_states.handle_delete_share_group_state, request, room.loop)
+    assert [topic.topic_id for topic in answer.results] == [topic.topic_id for topic in many]
+    assert all(len(topic.partitions) == 1 for topic in answer.results)
+    summaries = messages.ReadShareGroupStateSummaryRequest(
+        group_id=GROUP,
+        topics=[
+            messages.ReadStateSummaryData(
+                topic_id=room.topic_id,
+                partitions=[
+                    messages.ReadShareGroupStateSummaryPartitionData(partition=index)
+                    for index in range(count)
+                ],
+            )
+        ],
+    )
+    told = room.call_in_turns(
+        share_states.handle_read_share_group_state_summary, summaries, room.loop
+    )
+    assert [each.partition for each in told.results[0].partitions] == list(range(count))
 
 
 def test_its_coordinator_is_found_by_group_topic_and_partition(room: ShareRoom) -> None:

@@ -209,6 +209,30 @@ def test_another_broker_adds_and_verifies_several_transactions(whole: Transactio
     assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+def test_what_is_not_there_takes_part_in_no_transaction_of_another_broker_either(
+    whole: TransactionRoom,
+) -> None:
+    client = Client(whole, version=2)
+    client.init()
+    request = AddPartitionsToTxnRequest(
+        transactions=[
+            AddPartitionsToTxnTransaction(
+                transactional_id="tx",
+                producer_id=client.producer_id,
+                producer_epoch=client.producer_epoch,
+                topics=[AddPartitionsToTxnTopic(name="t", partitions=[0, 99])],
+            )
+        ]
+    )
+    answer = whole.call(handle_add_partitions_to_txn, request)
+    found = answer.results_by_transaction[0].topic_results[0].results_by_partition
+    assert {result.partition_index: result.partition_error_code for result in found} == {
+        0: ErrorCode.OPERATION_NOT_ATTEMPTED,
+        99: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert whole.state() == "Empty"
+
+
 def test_an_end_can_be_said_again(whole: TransactionRoom) -> None:
     client = Client(whole, version=1)
     client.init()
