@@ -43,7 +43,7 @@ class PendingOffsets:
 
     def is_unstable(self, key: Key) -> bool:
         """Whether a transaction may still change the offset: one is open, or its end could still be
-        taken back. So may all of it be, where a coordinator has loaded what is not committed yet and
+        taken back. So may all of it, where a coordinator has loaded what is not committed yet and
         has written the marker behind it."""
         return key in self._producers_of or not self._producers_of.is_settled(key)
 

@@ -16,8 +16,8 @@ from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
 from tests.simulation.trouble import GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
 
-_DEFAULT_RUNS = 162
-_GROUP = 18
+_DEFAULT_RUNS = 12 * len(PROFILES)
+_GROUP = len(PROFILES)
 
 
 def seeds() -> range:
