@@ -100,6 +100,10 @@ class TimelineTable(Generic[K, V]):
         value = previous[0]
         return None if isinstance(value, _Absent) else value
 
+    def is_settled(self, key: K) -> bool:
+        """Whether no change of the key can be taken back any more."""
+        return key not in self._previous
+
     def committed_items(self) -> Iterator[tuple[K, V]]:
         """All keys with their values at the committed position, in no particular order."""
         for key, value in self._live.items():

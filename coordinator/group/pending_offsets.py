@@ -43,8 +43,9 @@ class PendingOffsets:
 
     def is_unstable(self, key: Key) -> bool:
         """Whether a transaction may still change the offset: one is open, or its end could still be
-        taken back."""
-        return key in self._producers_of or self._producers_of.committed(key) is not None
+        taken back. So may all of it, where a coordinator has loaded what is not committed yet and
+        has written the marker behind it."""
+        return key in self._producers_of or not self._producers_of.is_settled(key)
 
     def has_any(self, group_id: str) -> bool:
         """Whether anything of the group is pending."""

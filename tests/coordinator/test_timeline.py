@@ -85,6 +85,20 @@ def test_changes_while_loading_are_final() -> None:
     assert table.committed("a") == 1
 
 
+def test_a_key_is_settled_when_nothing_of_it_can_be_taken_back() -> None:
+    timeline = Timeline()
+    table: TimelineTable[str, int] = TimelineTable(timeline)
+    timeline.advance()
+    table.put("a", 1)
+    timeline.advance()
+    table.remove("a")
+    assert (table.is_settled("a"), table.is_settled("b")) == (False, True)
+    timeline.commit(1)
+    assert not table.is_settled("a")
+    timeline.commit(2)
+    assert table.is_settled("a")
+
+
 def test_two_changes_of_one_record_go_together() -> None:
     timeline = Timeline()
     table: TimelineTable[str, int] = TimelineTable(timeline)

@@ -37,6 +37,7 @@ from node.worker.proposals import Proposals
 from node.worker.replication import ReplicaNetwork, Replication
 from node.worker.turns import Request, RouterState, Turns
 from protocol.errors import ApiError, ErrorCode
+from protocol.messages.streams import StreamsGroupHeartbeatRequest
 from protocol.records import TRANSACTIONAL, read_header
 from storage.reader import StoreReader
 from storage.settings import StoreOptions
@@ -389,7 +390,7 @@ class SimulatedRouter:
                 reply.resolve(Refusal(0, error.code))
 
         called.on_done(done)
-        if type(request) is Heartbeat:
+        if isinstance(request, Heartbeat | StreamsGroupHeartbeatRequest):
             self._tell_what_was_missed(group_id)
         return reply
 

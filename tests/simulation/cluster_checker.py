@@ -8,7 +8,6 @@ later committed, read, led or cut is held against it.
 from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from coordinator.group.consumer_records import CurrentStored, MemberStored
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
 from coordinator.outcome import Marker
 from coordinator.runtime import TransactionalEntry
@@ -19,7 +18,7 @@ from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.ownership import Ownership
+from tests.simulation.ownership import Ownership, Stored
 from tests.simulation.share_checker import ShareChecker
 from tests.simulation.share_host import SHARE_TOPIC, Acknowledgement
 from tests.simulation.simulation import Simulation, Violation
@@ -172,7 +171,7 @@ class ClusterChecker:
                 for member in record.metadata.members:
                     generation = record.group_id, record.metadata.generation_id
                     self._assigned.add((*generation, member.member_id, member.assignment))
-            elif isinstance(record, MemberStored | CurrentStored):
+            elif isinstance(record, Stored):
                 self.ownership.stored(record)
 
     def _commit(self, node_id: int, log: DiskLog, batch: StoredBatch) -> None:

@@ -10,6 +10,7 @@ nothing that was below a high watermark is ever missing.
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from cluster.controller.commands import (
     AlterPartitionReassignments,
@@ -30,8 +31,17 @@ from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.consumers import GROUP, ConsumerMember
+from tests.simulation.consumers import (
+    CHANGELOG,
+    CONSUMERS,
+    STREAMS,
+    SUBTOPOLOGY,
+    ConsumerDialect,
+    ConsumerMember,
+    StreamsDialect,
+)
 from tests.simulation.ledger import Ledger
+from tests.simulation.ownership import Place
 from tests.simulation.payers import Auditor, Payer
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
@@ -40,13 +50,13 @@ from tests.simulation.share_host import GROUP as SHARE_GROUP
 from tests.simulation.share_host import SHARE_TOPIC
 from tests.simulation.share_members import ShareMember
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation
-from tests.simulation.store import Identity
 from tests.simulation.trouble import Trouble
 from tests.simulation.wires import Wires
 
 TOPIC_ID = bytes(15) + b"\x01"
 GROUP_TOPIC_ID = bytes(15) + b"\x02"
 TRANSACTION_TOPIC_ID = bytes(15) + b"\x04"
+CHANGELOG_ID = bytes(15) + b"\x05"
 SHARE_TOPIC_ID = bytes(7) + b"\x01" + bytes(7) + b"\x03"
 _BEGINNING_MS = 10_000
 _HEALING_MS = 20_000
@@ -110,14 +120,19 @@ class ClusterScenario:
                 trouble.partition_count,
                 coordinators=((TRANSACTION_TOPIC_ID, 0), (GROUP_TOPIC_ID, 0)),
                 version=1 + number % 2,
+                restart_share=trouble.payer_restart_share,
             )
             for number in range(trouble.payer_count)
         ]
         self.auditors = [Auditor(self, self.ledger, place) for place in places if self.payers]
         self.rewinder = Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
         self.consumer_members = [
-            ConsumerMember(self, number, TOPIC_ID, GROUP_TOPIC_ID)
+            ConsumerMember(self, number, ConsumerDialect(TOPIC_ID), GROUP_TOPIC_ID)
             for number in range(trouble.consumer_member_count)
+        ]
+        self.consumer_members += [
+            ConsumerMember(self, number, StreamsDialect(number, self._random), GROUP_TOPIC_ID)
+            for number in range(trouble.streams_member_count)
         ]
         self.share_members = [
             ShareMember(self, number, place)
@@ -128,6 +143,8 @@ class ClusterScenario:
             (TOPIC, TOPIC_ID, trouble.partition_count),
             (GROUP_TOPIC, GROUP_TOPIC_ID, 1),
         ]
+        if trouble.streams_member_count:
+            self._topics.append((CHANGELOG, CHANGELOG_ID, trouble.partition_count))
         if self.share_members:
             self._topics.append((SHARE_TOPIC, SHARE_TOPIC_ID, 1))
         if self.payers:
@@ -167,6 +184,7 @@ class ClusterScenario:
             (trouble.reassign_interval_ms, self._reassign),
             (trouble.elect_interval_ms, self._elect),
             (trouble.depose_interval_ms, self._depose),
+            (trouble.waver_interval_ms, self._waver),
             (trouble.leave_interval_ms, self._leave),
             (trouble.rewind_interval_ms, self.rewinder.act),
         ):
@@ -242,18 +260,49 @@ class ClusterScenario:
         self._submit(ElectLeaders(0, None))
 
     def _depose(self) -> None:
-        """Another one is to lead; the router of who does hears nothing for a while."""
-        state = self.checker.image.partition(TOPIC_ID, 0)
+        """Another one is to lead; the router of who does hears nothing for a while. Where there are
+        transactions it is their coordinator, and if it hears of it, its markers come late."""
+        topic, topic_id = TOPIC, TOPIC_ID
+        if self.payers:
+            topic, topic_id = TRANSACTION_TOPIC, TRANSACTION_TOPIC_ID
+        state = self.checker.image.partition(topic_id, 0)
         if state is None or state.leader == NO_LEADER or len(state.replicas) != 3:
             return
         leader = state.leader
         if self.simulation.is_running(leader):
-            self.nodes[leader].to_router.hold_up(self._random.randrange(200, 1_200))
+            node, for_ms = self.nodes[leader], self._random.randrange(200, 1_200)
+            if self.payers and self._random.random() < 0.5:
+                node.router.ends.hold_up_markers(for_ms)
+            else:
+                node.to_router.hold_up(for_ms)
         others = [replica for replica in state.replicas if replica != leader]
         self._random.shuffle(others)
-        self.simulation.note(f"{leader} shall not lead any more")
-        self._submit(AlterPartitionReassignments((Reassignment(TOPIC, 0, (*others, leader)),)))
-        self.simulation.after(60, self._elect)
+        self.simulation.note(f"{leader} shall not lead {topic}-0 any more")
+        self._lead(topic, (*others, leader), 60)
+
+    def _waver(self) -> None:
+        """A follower does not hear the leader for a while; then they change places, and change them
+        again as soon as they hear each other."""
+        topic, topic_id, _ = self._random.choice(self._topics)
+        state = self.checker.image.partition(topic_id, 0)
+        if state is None or state.leader == NO_LEADER or len(state.in_sync_replicas) != 3:
+            return
+        leader = state.leader
+        follower, other = (replica for replica in state.replicas if replica != leader)
+        network = self.simulation.network
+        network.split([leader], [follower])
+        at_ms = self._random.randrange(100, 500)
+        for order in ((follower, leader, other), (leader, follower, other)):
+            self.simulation.after(at_ms, partial(self._lead, topic, order, 5))
+            at_ms += self._random.randrange(20, 80)
+        self.simulation.after(at_ms, network.heal)
+        at_ms += self._random.randrange(20, 80)
+        self.simulation.after(at_ms, partial(self._lead, topic, (follower, leader, other), 5))
+
+    def _lead(self, topic: str, replicas: tuple[int, ...], after_ms: int) -> None:
+        """The first of a partition's replicas is to lead it."""
+        self._submit(AlterPartitionReassignments((Reassignment(topic, 0, replicas),)))
+        self.simulation.after(after_ms, self._elect)
 
     def _leave(self) -> None:
         if self.share_members and self._random.random() < 0.5:
@@ -437,12 +486,15 @@ class ClusterScenario:
     def _everybody(self) -> list[Member | ConsumerMember]:
         return [*self.members, *self.consumer_members]
 
-    def _unread(self) -> set[Identity]:
-        """What the group of the consumer protocol shall read and does not."""
-        if not self.consumer_members:
-            return set()
-        places = [(TOPIC_ID, at) for at in range(self.trouble.partition_count)]
-        return self.checker.ownership.unread(GROUP, places)
+    def _unread(self) -> set[Place]:
+        """What the groups with heartbeats shall read and do not."""
+        unread, indexes = self.checker.ownership.unread, range(self.trouble.partition_count)
+        found: set[Place] = set()
+        if self.trouble.consumer_member_count:
+            found |= unread(CONSUMERS, [Place(TOPIC_ID, at) for at in indexes])
+        if self.trouble.streams_member_count:
+            found |= unread(STREAMS, [Place(SUBTOPOLOGY, at) for at in indexes])
+        return found
 
     def _settle_payments(self) -> None:
         """Payers begin nothing more; what they have begun ends, and nothing is held back."""

@@ -1,14 +1,17 @@
-"""Members of the consumer protocol (KIP-848), as client libraries have them.
+"""Members of the protocols with heartbeats (KIP-848, KIP-1071), as client libraries have them.
 
 A member sends heartbeats, and says in each what it owns; after one without an answer it says
-everything, for which it is told its whole assignment. Told of an assignment, it
-first gives up what is not in it, which takes a while in which it reads on, and only then takes what
-is new.
+everything, for which it is told its whole assignment. Told of an assignment, it first gives up what
+is not in it, which takes a while in which it goes on, and only then takes what is new. What differs
+between consumers and threads of Kafka Streams is a `Dialect`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
+from random import Random
+from typing import NamedTuple, Protocol
 
-from coordinator.group.requests import Heartbeat
+from coordinator.group.requests import Heartbeat, StreamsAnswer
 from coordinator.outcome import Refusal
 from coordinator.ownership import shard_of
 from node.bus.reply import Reply
@@ -18,28 +21,172 @@ from protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
+from protocol.messages.streams import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+    StreamsGroupHeartbeatSubtopology,
+    StreamsGroupHeartbeatTopology,
+    TaskIds,
+    TaskOffset,
+    TopicInfo,
+)
 from tests.simulation.clients import TOPIC, Client, Cluster
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ownership import Place
 
-GROUP = "consumers"
+CONSUMERS = "consumers"
+STREAMS = "streams"
+CHANGELOG = "changelog"
+SUBTOPOLOGY = "0"
 REBALANCE_TIMEOUT_MS = 1_200
 _REVOCATION_MS_MAX = 250
+_JOIN = 0
 _LEAVE = -1
 _VERSION = 1
+_PROCESS_COUNT = 2
+_TELLING_SHARE = 0.3
+_FAR_BEHIND = 50_000
+
+
+class Told(NamedTuple):
+    """What an answer says; `assigned` is None if it says nothing of that."""
+
+    error_code: int
+    epoch: int
+    assigned: frozenset[Place] | None
+
+
+class Dialect(Protocol):
+    """How members of a kind of group speak."""
+
+    group_id: str
+
+    def heartbeat(
+        self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
+    ) -> object: ...
+
+    def told(self, response: object) -> Told: ...
+
+
+class ConsumerDialect:
+    """KIP-848."""
+
+    def __init__(self, topic_id: bytes) -> None:
+        self.group_id = CONSUMERS
+        self._topic_id = topic_id
+
+    def heartbeat(
+        self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
+    ) -> Heartbeat:
+        """A heartbeat as the handler gives it to the coordinator."""
+        indexes = sorted(place.number for place in owned)
+        mine = ConsumerGroupHeartbeatTopicPartitions(topic_id=self._topic_id, partitions=indexes)
+        return Heartbeat(
+            ConsumerGroupHeartbeatRequest(
+                group_id=self.group_id,
+                member_id=member_id,
+                member_epoch=epoch,
+                rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
+                subscribed_topic_names=[TOPIC] if is_full else None,
+                topic_partitions=[mine] if indexes else [],
+            )
+        )
+
+    def told(self, response: object) -> Told:
+        """What the coordinator's answer says."""
+        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        assigned = None
+        if response.assignment is not None:
+            assigned = frozenset(
+                Place(topic.topic_id, index)
+                for topic in response.assignment.topic_partitions
+                for index in topic.partitions
+            )
+        return Told(response.error_code, response.member_epoch, assigned)
+
+
+class StreamsDialect:
+    """KIP-1071: a thread of one of two processes. The application keeps state, and its threads tell
+    now and then that some of it is far behind, so that tasks warm up before they move."""
+
+    def __init__(self, number: int, random: Random) -> None:
+        self.group_id = STREAMS
+        self._process_id = f"process-{number % _PROCESS_COUNT}"
+        self._random = random
+
+    def heartbeat(
+        self, member_id: str, epoch: int, owned: frozenset[Place], *, is_full: bool
+    ) -> StreamsGroupHeartbeatRequest:
+        """A heartbeat as the handler gives it to the coordinator."""
+        tasks: tuple[defaultdict[str, list[int]], ...] = tuple(defaultdict(list) for _ in range(3))
+        for place in sorted(owned, key=str):
+            assert isinstance(place.part, str)
+            tasks[place.role][place.part].append(place.number)
+        active, standby, warmup = (
+            [TaskIds(subtopology_id=part, partitions=indexes) for part, indexes in role.items()]
+            for role in tasks
+        )
+        request = StreamsGroupHeartbeatRequest(
+            group_id=self.group_id,
+            member_id=member_id,
+            member_epoch=epoch,
+            process_id=self._process_id,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            active_tasks=active,
+            standby_tasks=standby,
+            warmup_tasks=warmup,
+        )
+        if epoch == _JOIN:
+            request.topology = _topology()
+        if self._random.random() < _TELLING_SHARE:
+            request.task_offsets, request.task_end_offsets = [], []
+            for place in sorted(owned, key=str):
+                lag = self._random.choice((0, _FAR_BEHIND))
+                request.task_offsets.append(_offset(place.number, _FAR_BEHIND - lag))
+                request.task_end_offsets.append(_offset(place.number, _FAR_BEHIND))
+        return request
+
+    def told(self, response: object) -> Told:
+        """What the coordinator's answer says."""
+        assert isinstance(response, StreamsAnswer)
+        answer: StreamsGroupHeartbeatResponse = response.response
+        roles = (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks)
+        assigned = None
+        if answer.active_tasks is not None:
+            assigned = frozenset(
+                Place(tasks.subtopology_id, index, role)
+                for role, told in enumerate(roles)
+                for tasks in told or ()
+                for index in tasks.partitions
+            )
+        return Told(answer.error_code, answer.member_epoch, assigned)
+
+
+def _offset(partition: int, offset: int) -> TaskOffset:
+    return TaskOffset(subtopology_id=SUBTOPOLOGY, partition=partition, offset=offset)
+
+
+def _topology() -> StreamsGroupHeartbeatTopology:
+    part = StreamsGroupHeartbeatSubtopology(
+        subtopology_id=SUBTOPOLOGY,
+        source_topics=[TOPIC],
+        state_changelog_topics=[TopicInfo(name=CHANGELOG)],
+    )
+    return StreamsGroupHeartbeatTopology(epoch=0, subtopologies=[part])
 
 
 class ConsumerMember(Client):
     """See the module's docstring. When it has left it comes back under another id."""
 
-    def __init__(self, cluster: Cluster, number: int, topic_id: bytes, group_topic: bytes) -> None:
+    def __init__(self, cluster: Cluster, number: int, dialect: Dialect, group_topic: bytes) -> None:
         super().__init__(cluster)
         self.number = number
         self.owned: frozenset[Place] = frozenset()
         self.epoch = 0
         self.silent_until_ms = 0
         self.beat_count = 0
-        self._topic_id = topic_id
+        self._dialect = dialect
+        self._group_id = dialect.group_id
         self._group_topic = group_topic
         self._coordinator: int | None = None
         self._lives = 0
@@ -48,7 +195,7 @@ class ConsumerMember(Client):
 
     @property
     def member_id(self) -> str:
-        return f"consumer-{self.number}-{self._lives}"
+        return f"{self._group_id}-{self.number}-{self._lives}"
 
     @property
     def is_stable(self) -> bool:
@@ -60,7 +207,7 @@ class ConsumerMember(Client):
         if self.is_waiting or self.simulation.now_ms < self.silent_until_ms:
             return
         if self._coordinator is None:
-            self._coordinator = self.leader((self._group_topic, shard_of(GROUP, 1)))
+            self._coordinator = self.leader((self._group_topic, shard_of(self._group_id, 1)))
             if self._coordinator is None:
                 return
         self._call(self._heartbeat(self.epoch), self._answered)
@@ -72,26 +219,17 @@ class ConsumerMember(Client):
         self._call(self._heartbeat(_LEAVE), lambda _response: None)
         self._give_up(self.owned)
         self._lives += 1
-        self.epoch, self._is_revoking = 0, False
+        self.epoch, self._is_revoking = _JOIN, False
 
-    def _heartbeat(self, epoch: int) -> ConsumerGroupHeartbeatRequest:
-        indexes = sorted(index for _, index in self.owned)
-        owned = ConsumerGroupHeartbeatTopicPartitions(topic_id=self._topic_id, partitions=indexes)
-        is_full = epoch == 0 or self._has_missed_an_answer
-        return ConsumerGroupHeartbeatRequest(
-            group_id=GROUP,
-            member_id=self.member_id,
-            member_epoch=epoch,
-            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS if is_full else -1,
-            subscribed_topic_names=[TOPIC] if is_full else None,
-            topic_partitions=[owned] if indexes else [],
-        )
+    def _heartbeat(self, epoch: int) -> object:
+        is_full = epoch == _JOIN or self._has_missed_an_answer
+        return self._dialect.heartbeat(self.member_id, epoch, self.owned, is_full=is_full)
 
-    def _call(self, request: ConsumerGroupHeartbeatRequest, then: Callable[[object], None]) -> None:
+    def _call(self, request: object, then: Callable[[object], None]) -> None:
         assert self._coordinator is not None
 
         def what(node: ClusterNode, answer: Callable[[object], None]) -> None:
-            reply: Reply[object] = node.router.coordinate(GROUP, Heartbeat(request), _VERSION)
+            reply: Reply[object] = node.router.coordinate(self._group_id, request, _VERSION)
             reply.on_done(lambda: answer(reply.result()))
 
         def answered(response: object) -> None:
@@ -104,27 +242,20 @@ class ConsumerMember(Client):
         self.ask(self._coordinator, what, answered)
 
     def _answered(self, response: object) -> None:
-        assert isinstance(response, ConsumerGroupHeartbeatResponse)
+        error_code, epoch, assigned = self._dialect.told(response)
         ownership = self.cluster.checker.ownership
-        if response.error_code in (
+        if error_code in (
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.FENCED_MEMBER_EPOCH,
             ErrorCode.GROUP_ID_NOT_FOUND,
         ):
-            ownership.refused(GROUP, self.member_id, response.error_code)
-            self.owned, self.epoch, self._is_revoking = frozenset(), 0, False
+            ownership.refused(self._group_id, self.member_id, error_code)
+            self.owned, self.epoch, self._is_revoking = frozenset(), _JOIN, False
             return
-        assert not response.error_code, response
+        assert not error_code, response
         self.beat_count += 1
-        self.epoch = response.member_epoch
-        assigned = None
-        if response.assignment is not None:
-            assigned = frozenset(
-                (topic.topic_id, index)
-                for topic in response.assignment.topic_partitions
-                for index in topic.partitions
-            )
-        ownership.told(GROUP, self.member_id, self.epoch, assigned)
+        self.epoch = epoch
+        ownership.told(self._group_id, self.member_id, epoch, assigned)
         if assigned is None:
             return
         if self.owned <= assigned:
@@ -142,11 +273,11 @@ class ConsumerMember(Client):
             self.simulation.after(delay_ms, revoke)
 
     def _give_up(self, places: frozenset[Place]) -> None:
-        self.cluster.checker.ownership.gives_up(GROUP, self.member_id, places)
+        self.cluster.checker.ownership.gives_up(self._group_id, self.member_id, places)
         self.owned -= places
 
     def _take(self, assigned: frozenset[Place]) -> None:
         self._is_revoking = False
         new = assigned - self.owned
         self.owned = assigned
-        self.cluster.checker.ownership.takes(GROUP, self.member_id, new)
+        self.cluster.checker.ownership.takes(self._group_id, self.member_id, new)

@@ -1,34 +1,63 @@
-"""Who owns what in groups of the consumer protocol (KIP-848), by the log and by the members.
+"""Who owns what in groups whose members send heartbeats, by the log and by the members.
 
+Owned are the partitions of a consumer group (KIP-848) and the tasks of a streams group (KIP-1071).
 Held against each other after every committed batch of the groups' topic, and whenever a member is
 told something:
 
 - by the log a partition belongs to one member at a time, one that has still to give it up included;
-- what a member is told, epoch and partitions, stands in the committed log;
-- nobody takes a partition that another member of the group still reads, whatever the log says;
+  so does an active task, and no process has a task twice, in whatever roles;
+- what a member is told, epoch and places, stands in the committed log;
+- nobody takes what another member of the group still has, whatever the log says;
+- the epoch of a member never goes back, in the log and in what it is told;
 - a member is told that it is not known only if the log has removed it since it was let in.
 """
 
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from coordinator.group.consumer_records import (
-    ConsumerGroupRecord,
-    CurrentStored,
-    MemberStored,
-    PartitionEpochs,
+from coordinator.group.consumer_records import CurrentStored, MemberStored, PartitionEpochs
+from coordinator.group.streams import tasks_by_role
+from coordinator.group.streams_records import (
+    HeldTasks,
+    StreamsCurrentStored,
+    StreamsMember,
+    StreamsMemberStored,
+    TaskSets,
 )
 from protocol.errors import ErrorCode
 from protocol.types import Uuid
 from tests.simulation.simulation import Violation
 
-Place: TypeAlias = tuple[Uuid, int]
+ACTIVE: Final = 0
+_ROLES: Final = ("", "standby ", "warm-up ")
 _Who: TypeAlias = tuple[str, str]
 
 
-def places_of(topics: PartitionEpochs) -> frozenset[Place]:
-    """Partitions as pairs."""
-    return frozenset((topic_id, index) for topic_id, epochs in topics.items() for index in epochs)
+class Place(NamedTuple):
+    """A partition of a topic, or a task, which is one of a subtopology, in a role."""
+
+    part: Uuid | str
+    number: int
+    role: int = ACTIVE
+
+    def __str__(self) -> str:
+        part = self.part if isinstance(self.part, str) else self.part[-1]
+        return f"{_ROLES[self.role]}{part}-{self.number}"
+
+
+def partitions_of(topics: PartitionEpochs) -> frozenset[Place]:
+    """Partitions as places."""
+    return frozenset(
+        Place(topic_id, index) for topic_id, epochs in topics.items() for index in epochs
+    )
+
+
+def tasks_of(held: HeldTasks | TaskSets) -> frozenset[Place]:
+    """Tasks as places."""
+    return frozenset(Place(part, index, role) for role, part, index in tasks_by_role(held))
+
+
+Stored: TypeAlias = MemberStored | CurrentStored | StreamsMemberStored | StreamsCurrentStored
 
 
 class Ownership:
@@ -38,54 +67,87 @@ class Ownership:
         self.taken_count = 0
         self.given_up_count = 0
         self.removed_count = 0
-        self._members: set[_Who] = set()
-        """By the committed log."""
+        self.standby_count = 0
+        self._members: dict[_Who, str] = {}
+        """By the committed log, with the process that each is a part of, if that counts."""
         self._removed: set[_Who] = set()
-        self._let_in: set[_Who] = set()
+        self._let_in: dict[_Who, int] = {}
         """Who was told an epoch, and has not been told since that it is not known."""
         self._owned: dict[_Who, frozenset[Place]] = {}
+        self._newest: dict[_Who, int] = {}
         self._said: set[tuple[_Who, int, frozenset[Place]]] = set()
         self._epochs: set[tuple[_Who, int]] = set()
-        self._reads: dict[_Who, set[Place]] = {}
+        self._has: dict[_Who, set[Place]] = {}
 
     # -- the log -----------------------------------------------------------------------------------
 
-    def stored(self, record: ConsumerGroupRecord) -> None:
+    def stored(self, record: Stored) -> None:
         """A record has been committed."""
-        if isinstance(record, MemberStored):
-            who = record.group_id, record.member_id
+        who = record.group_id, record.member_id
+        if isinstance(record, MemberStored | StreamsMemberStored):
             if record.member is None:
                 self.removed_count += 1
-                self._members.discard(who)
+                self._members.pop(who, None)
                 self._removed.add(who)
             else:
-                self._members.add(who)
+                member = record.member
+                self._members[who] = member.process_id if isinstance(member, StreamsMember) else ""
+        elif record.current is None:
+            self._owned.pop(who, None)
+            self._newest.pop(who, None)
         elif isinstance(record, CurrentStored):
-            who = record.group_id, record.member_id
-            current = record.current
-            if current is None:
-                self._owned.pop(who, None)
-                return
-            assigned = places_of(current.assigned)
-            self._said.add((who, current.member_epoch, assigned))
-            self._epochs.add((who, current.member_epoch))
-            self._owned[who] = assigned | places_of(current.pending_revocation)
-            for other, owned in self._owned.items():
-                both = owned & self._owned[who]
-                if other != who and other[0] == who[0] and both:
-                    raise Violation(
-                        f"by the log {_named(both)} of {who[0]} belongs to {who[1]} and {other[1]}"
-                    )
+            assigned = partitions_of(record.current.assigned)
+            pending = partitions_of(record.current.pending_revocation)
+            self._own(who, record.current.member_epoch, assigned, pending)
+        else:
+            assigned, pending = (
+                tasks_of(record.current.assigned),
+                tasks_of(record.current.pending_revocation),
+            )
+            self._own(who, record.current.member_epoch, assigned, pending)
+
+    def _own(
+        self, who: _Who, epoch: int, assigned: frozenset[Place], pending: frozenset[Place]
+    ) -> None:
+        """By the log these places belong to a member, the latter until it has given them up."""
+        if epoch < self._newest.get(who, epoch):
+            raise Violation(f"the epoch of {who[1]} goes back to {epoch}")
+        self._newest[who] = epoch
+        self._said.add((who, epoch, assigned))
+        self._epochs.add((who, epoch))
+        owned = self._owned[who] = assigned | pending
+        if len({(place.part, place.number) for place in owned}) < len(owned):
+            raise Violation(f"by the log {who[1]} has a task twice: {_named(owned)}")
+        for other, theirs in self._owned.items():
+            both = self._clash(who, owned, other, theirs)
+            if both:
+                raise Violation(
+                    f"by the log {_named(both)} of {who[0]} belongs to {who[1]} and {other[1]}"
+                )
+
+    def _clash(
+        self, who: _Who, owned: Iterable[Place], other: _Who, theirs: Iterable[Place]
+    ) -> list[Place]:
+        """What of the one member's places the other one must not have beside it."""
+        if other == who or other[0] != who[0]:
+            return []
+        process = self._members.get(who)
+        if process and process == self._members.get(other):
+            taken = {(place.part, place.number) for place in theirs}
+            return [place for place in owned if (place.part, place.number) in taken]
+        active = {place for place in theirs if place.role == ACTIVE}
+        return [place for place in owned if place in active]
 
     # -- what members are told, and do -------------------------------------------------------------
 
     def told(
         self, group_id: str, member_id: str, epoch: int, assigned: frozenset[Place] | None
     ) -> None:
-        """A heartbeat was answered with this epoch and, if not None, these partitions."""
+        """A heartbeat was answered with this epoch and, if not None, these places."""
         who = group_id, member_id
-        if who not in self._let_in:
-            self._let_in.add(who)
+        if epoch < self._let_in.get(who, epoch):
+            raise Violation(f"{member_id} is told epoch {epoch} after {self._let_in[who]}")
+        self._let_in[who] = epoch
         is_said = (
             (who, epoch) in self._epochs
             if assigned is None
@@ -97,44 +159,41 @@ class Ownership:
                 f"{member_id} is told epoch {epoch} of {group_id}{what} before that is committed"
             )
 
-    def takes(self, group_id: str, member_id: str, places: Iterable[Place]) -> None:
-        """A member begins to read partitions."""
+    def takes(self, group_id: str, member_id: str, places: frozenset[Place]) -> None:
+        """A member begins with places."""
         who = group_id, member_id
-        reads = self._reads.setdefault(who, set())
-        for place in places:
-            self.taken_count += 1
-            reads.add(place)
-            # Whoever was removed may not know it yet, and is not heard any more.
-            if who not in self._members:
-                continue
-            for other, theirs in self._reads.items():
-                is_other = other != who and other[0] == group_id and other in self._members
-                if is_other and place in theirs:
-                    raise Violation(
-                        f"{member_id} takes {_named((place,))} of {group_id}, which {other[1]}"
-                        " still reads"
-                    )
+        self.taken_count += len(places)
+        self.standby_count += sum(place.role != ACTIVE for place in places)
+        self._has.setdefault(who, set()).update(places)
+        # Whoever was removed may not know it yet, and is not heard any more.
+        if who not in self._members:
+            return
+        for other, theirs in self._has.items():
+            both = self._clash(who, places, other, theirs) if other in self._members else ()
+            if both:
+                raise Violation(
+                    f"{member_id} takes {_named(both)} of {group_id}, which {other[1]} still reads"
+                )
 
-    def gives_up(self, group_id: str, member_id: str, places: Iterable[Place]) -> None:
-        """A member has ceased to read partitions."""
-        for place in places:
-            self.given_up_count += 1
-            self._reads[group_id, member_id].discard(place)
+    def gives_up(self, group_id: str, member_id: str, places: frozenset[Place]) -> None:
+        """A member has ceased with places."""
+        self.given_up_count += len(places)
+        self._has.setdefault((group_id, member_id), set()).difference_update(places)
 
     def refused(self, group_id: str, member_id: str, code: int) -> None:
-        """A member must begin anew, and reads nothing any more."""
+        """A member must begin anew, and has nothing any more."""
         who = group_id, member_id
-        self._reads.pop(who, None)
+        self._has.pop(who, None)
         if code == ErrorCode.UNKNOWN_MEMBER_ID and who in self._let_in:
             if who not in self._removed:
                 raise Violation(f"{member_id} is not known any more, and was never removed")
-            self._let_in.discard(who)
+            del self._let_in[who]
 
     def unread(self, group_id: str, places: Iterable[Place]) -> set[Place]:
-        """What nobody of the group reads."""
+        """What nobody of the group has."""
         read = {
             place
-            for who, theirs in self._reads.items()
+            for who, theirs in self._has.items()
             if who[0] == group_id and who in self._members
             for place in theirs
         }
@@ -142,4 +201,4 @@ class Ownership:
 
 
 def _named(places: Iterable[Place]) -> str:
-    return ", ".join(f"{topic_id[-1]}-{index}" for topic_id, index in sorted(places)) or "nothing"
+    return ", ".join(sorted(map(str, places))) or "nothing"

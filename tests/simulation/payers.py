@@ -2,7 +2,8 @@
 
 A payer writes to some partitions and commits an offset of a group of its own, in one transaction,
 and ends it one way or the other. It asks again for as long as it takes; where a real client would
-give up, it begins anew, which fences what it has left open. What it was told goes to the ledger.
+give up, and now and then when it does not hear how a transaction has ended, it begins anew, which
+fences what it has left open. What it was told goes to the ledger.
 """
 
 from collections.abc import Callable
@@ -92,6 +93,7 @@ class Payer(Client):
         *,
         coordinators: tuple[Identity, Identity],
         version: int,
+        restart_share: float,
     ) -> None:
         super().__init__(cluster)
         self.ledger = ledger
@@ -100,6 +102,7 @@ class Payer(Client):
         self.is_stopping = False
         self.ended_count = 0
         self.step = _Step.INIT
+        self._restart_share = restart_share
         self._topic_id = topic_id
         self._count = count
         self._transactions, self._groups = coordinators
@@ -361,6 +364,8 @@ class Payer(Client):
         def answered(response: object) -> None:
             if response is not None:
                 done(response)
+            elif self.step is _Step.END and self.random.random() < self._restart_share:
+                self._fail()
 
         self.ask(leader, what, answered, patience_ms=_PATIENCE_MS)
 

@@ -32,33 +32,41 @@ from coordinator.transaction.shard import TransactionShard
 from coordinator.transaction.transaction import Partition
 from node.controller.decisions import Decisions, NotNowError
 from node.router.markers import MarkerWriter
+from protocol.control_records import EndTransactionMarker
 from protocol.errors import ErrorCode
 from storage.leader_epochs import LeaderEpochs
+from storage.partition_log import PartitionLog
+from storage.producers import NO_EPOCH
 from storage.status import Role
+from storage.validation import Fields, check_coordinator_batch
+from tests.simulation import store
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.store import SimulatedStore
 from tests.simulation.trouble import (
     CUTS,
+    DEPOSED,
     GROUPS,
     KILLS,
-    LAGS,
+    LAGGARDS,
+    LATE_MARKERS,
     MOVES,
     POWER,
+    RESTARTS,
     TRANSACTIONS,
+    UNSTEADY,
+    WAVERING,
     Trouble,
 )
 
 
 class PlantedBug(NamedTuple):
-    """`wrong` in place of what `owner` calls `name`. It is looked for from `first_seed` on, so that
-    what shows in one of a hundred runs need not be looked for in a hundred."""
+    """`wrong` in place of what `owner` calls `name`, and the trouble in which it shows soonest."""
 
     owner: object
     name: str
     wrong: object
     trouble: Trouble
     finding: str
-    first_seed: int = 0
 
 
 # -- the controller --------------------------------------------------------------------------------
@@ -213,7 +221,18 @@ def _rewinds_before_members_agree_anew(
     self._finish(group_id, rewind, step)
 
 
-_COMMITTED_ANOTHER = "commits another batch|leads .* without|which .* does not have|differ at"
+def _takes_markers_of_any_coordinator(
+    log: PartitionLog, batch: memoryview, fields: Fields
+) -> EndTransactionMarker | None:
+    entry = log.producers.get(fields[9])
+    if entry is not None:
+        log.producers[fields[9]] = entry._replace(coordinator_epoch=NO_EPOCH)
+    return check_coordinator_batch(log, batch, fields)
+
+
+_COMMITTED_ANOTHER = (
+    "commits another batch|leads .* without|which .* does not have|differ at|which only"
+)
 
 _TORN = "torn|was committed|was aborted|never committed|is read in|the offset of|do not end"
 
@@ -255,7 +274,7 @@ PLANTED: dict[str, PlantedBug] = {
         "may be elected|without|only",
     ),
     "who lags may join": PlantedBug(
-        LeaderPartition, "_may_join", _lets_anybody_join, LAGS, "without|none of|in sync are", 40
+        LeaderPartition, "_may_join", _lets_anybody_join, LAGGARDS, "without|none of|in sync are"
     ),
     "min.insync.replicas does not hold back": PlantedBug(
         PartitionReplica, "has_enough_in_sync", property(lambda _: True), KILLS, "which only"
@@ -267,7 +286,11 @@ PLANTED: dict[str, PlantedBug] = {
         SimulatedStore, "end_offset_for_epoch", _knows_of_no_divergence, CUTS, _COMMITTED_ANOTHER
     ),
     "logs are cut to the high watermark (KIP-101)": PlantedBug(
-        SimulatedStore, "set_leader_epoch", _cuts_to_its_high_watermark, KILLS, "committed"
+        SimulatedStore,
+        "set_leader_epoch",
+        _cuts_to_its_high_watermark,
+        RESTARTS,
+        "committed|in sync are",
     ),
     "coordinators answer before the commit": PlantedBug(
         ShardRuntime, "_apply", answers_before_the_commit, GROUPS, "offset|belongs to|owns"
@@ -278,17 +301,16 @@ PLANTED: dict[str, PlantedBug] = {
         _rewinds_before_members_agree_anew,
         replace(GROUPS, rewind_interval_ms=150),
         "was acknowledged before",
-        2,
     ),
     # Ours, found by the simulation.
     "coordinators take their logs for committed": PlantedBug(
-        ShardRuntime, "load", _takes_its_log_for_committed, GROUPS, "offset|belongs to|owns", 80
+        ShardRuntime, "load", _takes_its_log_for_committed, UNSTEADY, "offset|belongs to|owns"
     ),
     "a reign without records covers others' records": PlantedBug(
-        LeaderEpochs, "drop_if_empty", lambda *_: None, CUTS, "cuts .* committed", 0
+        LeaderEpochs, "drop_if_empty", lambda *_: None, WAVERING, "cuts .* committed|not whole"
     ),
     "markers are written before the decision is committed": PlantedBug(
-        ShardRuntime, "_apply", _sends_before_the_commit, TRANSACTIONS, _TORN, 6
+        ShardRuntime, "_apply", _sends_before_the_commit, DEPOSED, _TORN
     ),
     "open transactions are forgotten by who loads them": PlantedBug(
         TransactionShard,
@@ -296,9 +318,11 @@ PLANTED: dict[str, PlantedBug] = {
         _forgets_what_is_open,
         TRANSACTIONS,
         "do not end|not whole",
-        1,
+    ),
+    "markers of a deposed coordinator are taken": PlantedBug(
+        store, "check_coordinator_batch", _takes_markers_of_any_coordinator, LATE_MARKERS, _TORN
     ),
     "one marker is taken for all": PlantedBug(
-        MarkerWriter, "_try", _takes_one_marker_for_all, TRANSACTIONS, _TORN, 1
+        MarkerWriter, "_try", _takes_one_marker_for_all, TRANSACTIONS, _TORN
     ),
 }

@@ -1,17 +1,30 @@
-"""Coordinators of the consumer protocol (KIP-848) that are wrong, each in one thing."""
+"""Coordinators of consumer and streams groups (KIP-848, 1071) that are wrong, each in one thing."""
+
+from dataclasses import replace
 
 import msgspec
 
-from coordinator.group import consumer_records, heartbeats, reconciliation
+from coordinator.group import (
+    consumer_records,
+    heartbeats,
+    reconciliation,
+    streams_heartbeats,
+    streams_reconciliation,
+    streams_records,
+)
 from coordinator.group.assigning import ConsumerStep
 from coordinator.group.consumer import ConsumerGroup
 from coordinator.group.consumer_records import ConsumerMember, CurrentAssignment, Partitions
+from coordinator.group.streams import StreamsGroup
+from coordinator.group.streams_reconciliation import IsFree, reconcile
+from coordinator.group.streams_records import NOTHING_HELD, StreamsCurrent, TaskSets
 from coordinator.runtime import Batch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug
-from tests.simulation.trouble import CONSUMERS
+from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS
 
 _advance = heartbeats.advance
 _encode_current = consumer_records._encode_current
+_encode_streams_current = streams_records._encode_current
 _take_batches = ShardRuntime.take_batches
 
 
@@ -33,6 +46,29 @@ def _keeps_epochs_to_itself(
 
 def _forgets_what_is_to_be_given_up(current: CurrentAssignment) -> bytes:
     return _encode_current(msgspec.structs.replace(current, pending_revocation={}))
+
+
+def _forgets_which_tasks_are_to_be_given_up(current: StreamsCurrent) -> bytes:
+    return _encode_streams_current(
+        msgspec.structs.replace(current, pending_revocation=NOTHING_HELD)
+    )
+
+
+def _goes_back_to_the_epoch_before(
+    current: StreamsCurrent,
+    *,
+    target_epoch: int,
+    target: TaskSets,
+    owned: TaskSets | None,
+    is_free: IsFree,
+) -> StreamsCurrent:
+    """Takes a member that has missed an answer for one that has still to hear of its epoch."""
+    following = reconcile(
+        current, target_epoch=target_epoch, target=target, owned=owned, is_free=is_free
+    )
+    if following.member_epoch == current.member_epoch and following is not current:
+        return msgspec.structs.replace(following, member_epoch=current.previous_member_epoch)
+    return following
 
 
 def _writes_behind_what_was_refused(self: ShardRuntime[object]) -> list[Batch[object]]:
@@ -59,13 +95,35 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         CONSUMERS,
         "belongs to|still reads",
     ),
+    "a task is given before its owner has given it up": PlantedBug(
+        StreamsGroup, "runner", lambda *_: None, STREAMS, "belongs to|still reads"
+    ),
+    "a process gets a task in two roles": PlantedBug(
+        StreamsGroup, "held_count", lambda *_: 0, STREAMS, "belongs to|still reads"
+    ),
+    "nobody has to give up tasks": PlantedBug(
+        streams_reconciliation, "_has_any", lambda *_: False, STREAMS, "belongs to|still reads"
+    ),
+    "what a thread has to give up is not written": PlantedBug(
+        streams_records,
+        "_encode_current",
+        _forgets_which_tasks_are_to_be_given_up,
+        replace(STREAMS, kill_interval_ms=500, worker_interval_ms=700, leave_interval_ms=200),
+        "belongs to|still reads",
+    ),
+    "the epoch of a thread goes back": PlantedBug(
+        streams_heartbeats,
+        "reconcile",
+        _goes_back_to_the_epoch_before,
+        STREAMS,
+        "goes back|is told epoch",
+    ),
     # Ours, found by the simulation.
     "a batch is written though the one before it was refused": PlantedBug(
         ShardRuntime,
         "take_batches",
         _writes_behind_what_was_refused,
-        CONSUMERS,
+        STALLED,
         "belongs to|not whole|still reads",
-        80,
     ),
 }

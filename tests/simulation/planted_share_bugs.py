@@ -112,16 +112,14 @@ PLANTED: dict[str, PlantedBug] = {
         ShardRuntime, "_apply", _answers_before_the_commit, SHARES, _AGAIN
     ),
     "a new leader fences nobody": PlantedBug(
-        ShareStateShard, "_read", _fences_nobody, SHARES, _AGAIN, 33
+        ShareStateShard, "_read", _fences_nobody, SHARES, _AGAIN
     ),
     "a log is dropped and not written anew": PlantedBug(
-        ShareStateShard, "_checkpoint", _writes_nothing_anew, SHARES, ".", 22
+        ShareStateShard, "_checkpoint", _writes_nothing_anew, SHARES, "."
     ),
     "the log of share states is compacted": PlantedBug(
         SimulatedShardLog, "read", _compacts_its_log, SHARES, _AGAIN
     ),
-    "the last word counts": PlantedBug(
-        share_batches, "_lay", _takes_the_last_word, SHARES, _AGAIN, 73
-    ),
+    "the last word counts": PlantedBug(share_batches, "_lay", _takes_the_last_word, SHARES, _AGAIN),
     "the start offset goes back": PlantedBug(share_shard, "updated", _goes_back, SHARES, _AGAIN),
 }

@@ -41,8 +41,8 @@ SETTINGS = ShareStateSettings(updates_per_snapshot=5, log_records_max=12)
 RECORDS_MAX = 6
 ASK_TIMEOUT_S = 0.6
 """Instead of three seconds: simulated nodes are away for a second at most."""
-LATE_SHARE = 0.15
-LATE_MS_MAX = 600
+LATE_SHARE = 0.4
+LATE_MS_MAX = 800
 """Some of what is asked arrives once more, and late."""
 
 _HANDLERS: dict[type, tuple[ApiKey, Handler]] = {

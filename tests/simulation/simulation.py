@@ -138,11 +138,14 @@ class Simulation:
 
     def send(self, sender: int, to: int, message: object) -> None:
         """Put a message on the network, which may do with it what networks do."""
-        seat = self._seats.get(to)
-        if seat is None:
-            return
-        for delay_ms in self.network.delays_ms(sender, to):
-            self.after_on(to, delay_ms, lambda: seat.host.receive(message))
+        if to in self._seats:
+            for delay_ms in self.network.delays_ms(sender, to):
+                self.deliver(to, delay_ms, message)
+
+    def deliver(self, to: int, delay_ms: int, message: object) -> None:
+        """Let a message arrive, unless whom it is for crashes before."""
+        host = self._seats[to].host
+        self.after_on(to, delay_ms, lambda: host.receive(message))
 
     def run(self, for_ms: int) -> None:
         """Let time pass."""

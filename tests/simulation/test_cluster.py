@@ -16,8 +16,8 @@ from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
 from tests.simulation.trouble import GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
 
-_DEFAULT_RUNS = 162
-_GROUP = 18
+_DEFAULT_RUNS = 12 * len(PROFILES)
+_GROUP = len(PROFILES)
 
 
 def seeds() -> range:
@@ -54,6 +54,7 @@ def test_trouble_is_had_and_work_is_done() -> None:
     assert all(checker.commit_count or checker.ownership.taken_count for checker in checkers)
     assert sum(checker.ownership.given_up_count for checker in checkers) >= 4
     assert sum(checker.ownership.removed_count for checker in checkers) >= 4
+    assert sum(checker.ownership.standby_count for checker in checkers) >= 4
     assert sum(checker.acknowledged_count for checker in checkers) >= 1_000
     assert sum(checker.read_count for checker in checkers) >= 1_000
     assert sum(checker.commit_count for checker in checkers) >= 200

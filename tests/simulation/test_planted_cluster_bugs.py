@@ -29,5 +29,5 @@ def test_a_planted_bug_is_found(monkeypatch: pytest.MonkeyPatch, bug: PlantedBug
 
 def run_many(bug: PlantedBug) -> None:
     """Seed after seed, until one fails."""
-    for seed in range(bug.first_seed, bug.first_seed + _SEEDS_MAX):
+    for seed in range(_SEEDS_MAX):
         ClusterScenario(seed, bug.trouble).run()

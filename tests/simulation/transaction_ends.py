@@ -2,6 +2,9 @@
 and the real handlers, and neighbours that ask each other over the simulated network.
 
 What is asked of another node may be lost, come twice or late; who asks gives up after a second.
+Markers go over a connection: they come in the order in which they were sent, late, or not at all.
+Those that are on their way when their coordinator is deposed arrive all the same, perhaps when the
+producer's next transaction has begun.
 """
 
 from collections.abc import Callable, Coroutine
@@ -184,6 +187,8 @@ class TransactionEnds:
         self._transactions = transactions
         self._pending: dict[int, Reply[object]] = {}
         self._next_number = 0
+        self._markers_due_ms: dict[int, int] = {}
+        self._held_up_until_ms = 0
         services = _Services(router, groups, transactions)
         self.services = cast("Services", services)
         self.enlistment = services.enlistment = Enlistment(
@@ -221,9 +226,11 @@ class TransactionEnds:
         reply: Reply[object] = Reply()
         self._next_number = number = self._next_number + 1
         self._pending[number] = reply
-        node.simulation.send(
-            node.own_id, node_id, Asked(node.own_id, node.incarnation, number, request)
-        )
+        asked = Asked(node.own_id, node.incarnation, number, request)
+        if isinstance(request, WriteTxnMarkersRequest):
+            self._send_markers(node_id, asked)
+        else:
+            node.simulation.send(node.own_id, node_id, asked)
         self._loop.call_later(ASK_TIMEOUT_S, self._give_up, number)
         return reply
 
@@ -250,6 +257,23 @@ class TransactionEnds:
             node.simulation.send(node.own_id, message.sender, told)
 
         handled.on_done(tell)
+
+    def hold_up_markers(self, for_ms: int) -> None:
+        """What is sent from now on does not arrive for a while."""
+        self._held_up_until_ms = self._router.node.simulation.now_ms + for_ms
+
+    def _send_markers(self, node_id: int, asked: Asked) -> None:
+        node = self._router.node
+        simulation, network = node.simulation, node.simulation.network
+        if network.is_cut(node.own_id, node_id) or simulation.random.random() < network.drop_share:
+            return
+        due_ms = max(
+            simulation.now_ms + network.delay_of_a_stream_ms(),
+            self._markers_due_ms.get(node_id, 0),
+            self._held_up_until_ms,
+        )
+        self._markers_due_ms[node_id] = due_ms
+        simulation.deliver(node_id, due_ms - simulation.now_ms, asked)
 
     def _give_up(self, number: int) -> None:
         reply = self._pending.pop(number, None)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cluster.raft.settings import RaftSettings
-from coordinator.group.settings import GroupSettings
+from coordinator.group.settings import GroupSettings, StreamsSettings
 from tests.simulation.node_parts import NodeSettings
 
 SETTINGS: Final = NodeSettings(
@@ -21,6 +21,12 @@ SETTINGS: Final = NodeSettings(
         new_member_join_timeout_ms=2_000,
         consumer_session_timeout_ms=800,
         consumer_assignment_interval_ms=50,
+        streams=StreamsSettings(
+            session_timeout_ms=800,
+            initial_rebalance_delay_ms=100,
+            assignment_interval_ms=50,
+            standby_count=1,
+        ),
     ),
     # More than a fetch may wait for news (500 ms), or an idle follower would lag.
     lag_max_ms=700,
@@ -39,6 +45,8 @@ class Trouble:
     member_count: int = 2
     consumer_member_count: int = 0
     """Of a group of the consumer protocol."""
+    streams_member_count: int = 0
+    """Threads of a Kafka Streams application."""
     member_interval_ms: int = 90
     share_member_count: int = 0
     """Of each partition; without any there are no share groups."""
@@ -57,7 +65,10 @@ class Trouble:
     reassign_interval_ms: int = 0
     elect_interval_ms: int = 4_000
     depose_interval_ms: int = 0
-    """How often a leader is deposed and hears late of it."""
+    """How often a leader is deposed and hears late of it, or a transaction coordinator is and its
+    markers come late."""
+    waver_interval_ms: int = 0
+    """How often a leader and a follower that has not heard of it for a while change places."""
     leave_interval_ms: int = 3_000
     rewind_interval_ms: int = 0
     leader_share: float = 0.5
@@ -72,6 +83,8 @@ class Trouble:
     """How often a process of a node is late to hear of another."""
     payer_count: int = 0
     payer_interval_ms: int = 8
+    payer_restart_share: float = 0.3
+    """How often a payer that does not hear how a transaction has ended begins anew."""
     settings: NodeSettings = SETTINGS
 
 
@@ -123,6 +136,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         leave_interval_ms=500,
         kill_interval_ms=900,
         cut_interval_ms=400,
+        waver_interval_ms=2_000,
         leader_share=0.8,
         slow_share=0.01,
     ),
@@ -133,6 +147,21 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         consume_interval_ms=600,
         member_count=0,
         consumer_member_count=4,
+        member_interval_ms=40,
+        leave_interval_ms=350,
+        kill_interval_ms=1_400,
+        worker_interval_ms=2_000,
+        cut_interval_ms=1_100,
+        leader_share=0.8,
+        slow_share=0.01,
+    ),
+    # The same for threads of Kafka Streams, of two processes, with standby tasks.
+    Trouble(
+        partition_count=3,
+        produce_interval_ms=400,
+        consume_interval_ms=600,
+        member_count=0,
+        streams_member_count=4,
         member_interval_ms=40,
         leave_interval_ms=350,
         kill_interval_ms=1_400,
@@ -154,6 +183,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         delay_ms_max=20,
         slow_share=0.01,
         payer_count=3,
+        depose_interval_ms=900,
     ),
     # Records are shared while who leads them moves, and who keeps what is known of them.
     Trouble(
@@ -174,4 +204,49 @@ PROFILES: Final[tuple[Trouble, ...]] = (
     ),
 )
 """Seed n has the trouble of profile n modulo their number."""
-KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS, TRANSACTIONS, SHARES = PROFILES
+KILLS, POWER, WORKERS, MOVES, CUTS, LAGS, GROUPS, CONSUMERS, STREAMS, TRANSACTIONS, SHARES = (
+    PROFILES
+)
+
+# -- aimed at single bugs --------------------------------------------------------------------------
+
+LAGGARDS: Final = replace(LAGS, partition_count=4, stop_interval_ms=300, elect_interval_ms=300)
+RESTARTS: Final = replace(KILLS, kill_interval_ms=700, elect_interval_ms=500)
+WAVERING: Final = replace(
+    CUTS,
+    partition_count=1,
+    produce_interval_ms=120,
+    kill_interval_ms=0,
+    cut_interval_ms=0,
+    stop_interval_ms=0,
+    waver_interval_ms=150,
+    delay_ms_max=5,
+)
+UNSTEADY: Final = replace(
+    GROUPS, kill_interval_ms=0, cut_interval_ms=0, stop_interval_ms=0, waver_interval_ms=400
+)
+"""Coordinators change, and know what others do not."""
+STALLED: Final = replace(
+    CONSUMERS,
+    cut_interval_ms=0,
+    stop_interval_ms=350,
+    stop_ms_max=1_800,
+    leader_share=0.3,
+    delay_ms_max=40,
+    double_share=0.3,
+    slow_share=0.02,
+    settings=LAGS.settings,
+)
+"""Members of the consumer protocol; now and then a leader is alone in its ISR and refuses."""
+DEPOSED: Final = replace(
+    TRANSACTIONS,
+    kill_interval_ms=0,
+    worker_interval_ms=0,
+    cut_interval_ms=0,
+    stop_interval_ms=0,
+    depose_interval_ms=300,
+    payer_count=5,
+)
+"""Nothing but other transaction coordinators."""
+LATE_MARKERS: Final = replace(DEPOSED, partition_count=1, payer_count=6, consume_interval_ms=150)
+"""All transactions are in one partition: a marker that comes late meets the next one."""

@@ -88,6 +88,22 @@ def test_each_end_is_counted_for_its_producer(offsets: PendingOffsets) -> None:
     assert (offsets.ended_count(1), offsets.ended_count(2)) == (2, 0)
 
 
+def test_a_whole_transaction_that_can_be_taken_back_leaves_them_unstable() -> None:
+    """A coordinator has moved: what its predecessor has written is not committed yet, and the
+    transaction has ended. Who asks for stable offsets is not told the one before."""
+    timeline = Timeline()
+    offsets = PendingOffsets(timeline)
+    timeline.advance()
+    offsets.add(pending(1, 5))
+    timeline.advance()
+    assert offsets.end(end(1)) == [offset(5)]
+    assert offsets.is_unstable(KEY)
+    timeline.commit(1)
+    assert offsets.is_unstable(KEY)
+    timeline.commit(2)
+    assert not offsets.is_unstable(KEY)
+
+
 def test_an_end_that_can_be_taken_back_leaves_them_unstable() -> None:
     timeline = Timeline()
     offsets = PendingOffsets(timeline)
