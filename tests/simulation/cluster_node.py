@@ -6,7 +6,8 @@ both the real ones. This module is process.py's part: what follows from an event
 presence among the brokers. Worker and router are in `broker`; the three say things to each other in
 order and a little later, now and then much later.
 
-The node has a clock of its own, which may go faster or slower than the others'.
+The node has a clock of its own, which may go faster or slower than the others', and leap ahead, as
+when a virtual machine was suspended.
 """
 
 from collections.abc import Callable
@@ -107,6 +108,7 @@ class ClusterNode(RaftHost):
         self.watcher = watcher
         self.store_disk = StoreDisk(simulation.random)
         self.clock_rate = 1.0
+        self.clock_lead_ms = 0
         self.slow_share = 0.0
         self.incarnation = 0
         self.previous_broker_epoch: int | None = None
@@ -174,7 +176,7 @@ class ClusterNode(RaftHost):
         return self.store_disk.lose_power(self.clock_ms())
 
     def clock_ms(self) -> int:
-        return int(self.simulation.now_ms * self.clock_rate)
+        return int(self.simulation.now_ms * self.clock_rate) + self.clock_lead_ms
 
     def next_deadline_ms(self) -> int:
         due = [self.node.next_deadline_ms(), self.worker.next_ms()]
@@ -188,7 +190,9 @@ class ClusterNode(RaftHost):
             if decision_ms is not None:
                 due.append(decision_ms)
         first = min(due)
-        return _NEVER if first >= _NEVER else int(first / self.clock_rate) + 1
+        if first >= _NEVER:
+            return _NEVER
+        return int((first - self.clock_lead_ms) / self.clock_rate) + 1
 
     def receive(self, message: object) -> None:
         if isinstance(message, Asked | Told):

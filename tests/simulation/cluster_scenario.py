@@ -180,6 +180,7 @@ class ClusterScenario:
             (trouble.cut_interval_ms, self._cut),
             (trouble.stop_interval_ms, self._stop),
             (trouble.slow_disk_interval_ms, self._slow_disk),
+            (trouble.leap_interval_ms, self._leap),
             (trouble.snapshot_interval_ms, self._snapshot),
             (trouble.reassign_interval_ms, self._reassign),
             (trouble.elect_interval_ms, self._elect),
@@ -414,6 +415,19 @@ class ClusterScenario:
         own_id = self._victim()
         if self.simulation.is_running(own_id):
             self.simulation.stop(own_id, self._random.randrange(1, self.trouble.stop_ms_max))
+
+    def _leap(self) -> None:
+        """A node's clock leaps ahead."""
+        own_id = self._victim()
+        if not self.simulation.is_running(own_id):
+            return
+        node, by_ms = self.nodes[own_id], self._random.choice((300, 1_000, 4_000))
+
+        def leap() -> None:
+            self.simulation.note(f"the clock of {own_id} leaps by {by_ms} ms")
+            node.clock_lead_ms += by_ms
+
+        self.simulation.after_on(own_id, 0, leap)
 
     def _slow_disk(self) -> None:
         node = self.nodes[self._random.choice(list(self.nodes))]

@@ -234,7 +234,9 @@ _COMMITTED_ANOTHER = (
     "commits another batch|leads .* without|which .* does not have|differ at|which only"
 )
 
-_TORN = "torn|was committed|was aborted|never committed|is read in|the offset of|do not end"
+_TORN = (
+    "not whole|torn|was committed|was aborted|never committed|is read in|the offset of|do not end"
+)
 
 PLANTED: dict[str, PlantedBug] = {
     "an ISR is changed whatever the epochs": PlantedBug(

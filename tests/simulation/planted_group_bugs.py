@@ -1,7 +1,5 @@
 """Coordinators of consumer and streams groups (KIP-848, 1071) that are wrong, each in one thing."""
 
-from dataclasses import replace
-
 import msgspec
 
 from coordinator.group import (
@@ -20,7 +18,7 @@ from coordinator.group.streams_reconciliation import IsFree, reconcile
 from coordinator.group.streams_records import NOTHING_HELD, StreamsCurrent, TaskSets
 from coordinator.runtime import Batch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug
-from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS
+from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS, UNSTEADY_STREAMS
 
 _advance = heartbeats.advance
 _encode_current = consumer_records._encode_current
@@ -108,7 +106,7 @@ PLANTED_IN_GROUPS: dict[str, PlantedBug] = {
         streams_records,
         "_encode_current",
         _forgets_which_tasks_are_to_be_given_up,
-        replace(STREAMS, kill_interval_ms=500, worker_interval_ms=700, leave_interval_ms=200),
+        UNSTEADY_STREAMS,
         "belongs to|still reads",
     ),
     "the epoch of a thread goes back": PlantedBug(

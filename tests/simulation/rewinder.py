@@ -1,6 +1,7 @@
 """Somebody who rewinds a group while its members commit and the cluster is in trouble.
 
-Each rewind leaps further than members ever get by committing. So whoever is told a smaller offset
+Each rewind is of some of the partitions, and leaps further than members ever get by committing. So
+whoever is told a leap of another partition is told too much, and whoever is told a smaller offset
 than that of a rewind which was answered is told one that was committed before it: the checker's
 promise that an acknowledged offset is never lost holds exactly as long as old commits never win.
 """
@@ -33,6 +34,7 @@ class Rewinder(Client):
         self.group_topic_id = topic_id
         self.partitions = range(count)
         self.rewind_count = 0
+        self._named: list[int] = []
         self._number = 0
         self._is_asking = False
         self._lost_at_ms = -_LAG_MS
@@ -49,7 +51,9 @@ class Rewinder(Client):
         if not self._is_asking:
             self._is_asking = True
             self._number += 1
-            for partition in self.partitions:
+            count = self.random.randint(1, len(self.partitions))
+            self._named = self.random.sample(self.partitions, count)
+            for partition in self._named:
                 self.cluster.checker.attempts_offset(self.group_id, partition, self._offset)
         request = RewindGroup(
             group_id=self.group_id,
@@ -63,7 +67,7 @@ class Rewinder(Client):
                     end_offset=2**60,
                     offset=self._offset,
                 )
-                for partition in self.partitions
+                for partition in self._named
             ),
             timeout_ms=_TIMEOUT_MS,
         )
@@ -90,5 +94,5 @@ class Rewinder(Client):
             return
         self._is_asking = False
         self.rewind_count += 1
-        for partition in self.partitions:
+        for partition in self._named:
             self.cluster.checker.offset_committed(self.group_id, partition, self._offset)

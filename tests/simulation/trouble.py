@@ -61,6 +61,7 @@ class Trouble:
     stop_interval_ms: int = 3_000
     stop_ms_max: int = 900
     slow_disk_interval_ms: int = 3_000
+    leap_interval_ms: int = 2_500
     snapshot_interval_ms: int = 2_500
     reassign_interval_ms: int = 0
     elect_interval_ms: int = 4_000
@@ -226,10 +227,21 @@ UNSTEADY: Final = replace(
     GROUPS, kill_interval_ms=0, cut_interval_ms=0, stop_interval_ms=0, waver_interval_ms=400
 )
 """Coordinators change, and know what others do not."""
+UNSTEADY_STREAMS: Final = replace(
+    STREAMS,
+    kill_interval_ms=0,
+    worker_interval_ms=0,
+    cut_interval_ms=0,
+    stop_interval_ms=0,
+    waver_interval_ms=250,
+    leave_interval_ms=150,
+)
+"""And threads have still to give up what their next coordinator must remember."""
 STALLED: Final = replace(
     CONSUMERS,
     cut_interval_ms=0,
-    stop_interval_ms=350,
+    stop_interval_ms=250,
+    leave_interval_ms=200,
     stop_ms_max=1_800,
     leader_share=0.3,
     delay_ms_max=40,
