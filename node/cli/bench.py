@@ -11,7 +11,8 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import uuid4
 
 import click
@@ -42,8 +43,31 @@ COLUMNS = [
 ]
 
 
+class Load(NamedTuple):
+    """What every benchmark is told. Without a topic there is a new one for its time."""
+
+    topic: str | None
+    partitions: int
+    size: int
+    acks: str
+    compression: str
+
+    @property
+    def properties(self) -> dict[str, str | int | float]:
+        """A producer's."""
+        return {"acks": self.acks, "compression.type": self.compression}
+
+
 def with_load(command: Callable[..., R]) -> Callable[..., R]:
-    """The options that every benchmark takes."""
+    """The options that every benchmark takes, as its `load`."""
+
+    @wraps(command)
+    def loaded(**options: object) -> R:
+        values = [options.pop(name) for name in Load._fields]
+        load = Load(*values)  # type: ignore[arg-type]  # click has made them what they are
+        return command(load=load, **options)
+
+    whole = loaded
     for option in (
         click.option("--topic", help="Default: a new one, deleted afterwards."),
         click.option(
@@ -63,8 +87,8 @@ def with_load(command: Callable[..., R]) -> Callable[..., R]:
             show_default=True,
         ),
     ):
-        command = option(command)
-    return with_connection(with_output(command))
+        whole = option(whole)
+    return with_connection(with_output(whole))
 
 
 @click.group()
@@ -81,23 +105,14 @@ def bench_produce(
     records: int,
     batch_size: int,
     linger_ms: float,
-    topic: str | None,
-    partitions: int,
-    size: int,
-    acks: str,
-    compression: str,
+    load: Load,
     connection: Connection,
     output: Output,
 ) -> None:
     """Produce as fast as possible."""
-    properties: dict[str, str | int | float] = {
-        "acks": acks,
-        "compression.type": compression,
-        "batch.size": batch_size,
-        "linger.ms": linger_ms,
-    }
-    with _topic(connection, topic, partitions) as name:
-        row = _measure_produce(connection, name, records, size, properties, output)
+    properties = {**load.properties, "batch.size": batch_size, "linger.ms": linger_ms}
+    with _topic(connection, load) as name:
+        row = _measure_produce(connection, name, records, load.size, properties, output)
     output.rows([row], COLUMNS)
 
 
@@ -106,24 +121,15 @@ def bench_produce(
 @with_load
 def bench_consume(
     records: int,
-    topic: str | None,
-    partitions: int,
-    size: int,
-    acks: str,
-    compression: str,
+    load: Load,
     connection: Connection,
     output: Output,
 ) -> None:
     """Consume as fast as possible; a new topic is filled first."""
-    properties: dict[str, str | int | float] = {
-        "acks": acks,
-        "compression.type": compression,
-        "batch.size": 256 << 10,
-        "linger.ms": 5.0,
-    }
-    with _topic(connection, topic, partitions) as name:
-        if topic is None:
-            _measure_produce(connection, name, records, size, properties, output)
+    properties = {**load.properties, "batch.size": 256 << 10, "linger.ms": 5.0}
+    with _topic(connection, load) as name:
+        if load.topic is None:
+            _measure_produce(connection, name, records, load.size, properties, output)
         row = _measure_consume(connection, name, records, output)
     output.rows([row], COLUMNS)
 
@@ -133,36 +139,28 @@ def bench_consume(
 @with_load
 def bench_end_to_end(
     records: int,
-    topic: str | None,
-    partitions: int,
-    size: int,
-    acks: str,
-    compression: str,
+    load: Load,
     connection: Connection,
     output: Output,
 ) -> None:
     """Time from produce to consume, one record at a time."""
-    properties: dict[str, str | int | float] = {
-        "acks": acks,
-        "compression.type": compression,
-        "linger.ms": 0.0,
-    }
-    with _topic(connection, topic, partitions) as name:
-        row = _measure_end_to_end(connection, name, records, size, properties, output)
+    properties = {**load.properties, "linger.ms": 0.0}
+    with _topic(connection, load) as name:
+        row = _measure_end_to_end(connection, name, records, load.size, properties, output)
     output.rows([row], COLUMNS)
 
 
 @contextmanager
-def _topic(connection: Connection, given: str | None, partitions: int) -> Iterator[str]:
+def _topic(connection: Connection, load: Load) -> Iterator[str]:
     """The topic to load: the one given, or a new one for the time of the test."""
     from confluent_kafka.admin import NewTopic
 
     admin = connection.admin()
-    if given is not None:
-        yield given
+    if load.topic is not None:
+        yield load.topic
         return
     name = f"odradek-bench-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, partitions)], operation_timeout=connection.timeout_s)[
+    admin.create_topics([NewTopic(name, load.partitions)], operation_timeout=connection.timeout_s)[
         name
     ].result()
     try:

@@ -19,6 +19,9 @@ from tests.simulation.raft_scenario import (
 from tests.simulation.simulation import SimulationFailure
 
 _SEEDS_MAX = 200
+_SUCCESSION = dataclasses.replace(
+    FIGURE_8, crash_interval_ms=200, cut_interval_ms=80, delay_ms_max=60
+)
 _HASTE = dataclasses.replace(GROWTH, membership_interval_ms=100, cut_interval_ms=300)
 
 
@@ -28,7 +31,7 @@ _HASTE = dataclasses.replace(GROWTH, membership_interval_ms=100, cut_interval_ms
         (planted.VotesBeforeTheDisk, Trouble(), "votes in term .* before it is on its disk"),
         (planted.AcknowledgesBeforeTheDisk, Trouble(), "acknowledges .* and has .* on its disk"),
         (planted.ForgetsItsVote, RESTARTS, "votes twice in term"),
-        (planted.CommitsOldTerms, FIGURE_8, "without entry .* which was committed"),
+        (planted.CommitsOldTerms, _SUCCESSION, "without entry .* which was committed"),
         (planted.CountsStaleVotes, FIGURE_8, "without a rehearsal|both lead"),
         (planted.VotesForAnyLog, FIGURE_8, "without entry .* which was committed"),
         (planted.TruncatesOnLateRequests, Trouble(), "acknowledges .* and has .* on its disk"),

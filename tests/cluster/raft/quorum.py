@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from cluster.raft.configuration import Configuration, configuration_of
-from cluster.raft.messages import EVERYBODY, Entry, Message, SnapshotChunk, SnapshotMark
+from cluster.raft.messages import (
+    EVERYBODY,
+    AppendRequest,
+    Entry,
+    Message,
+    SnapshotChunk,
+    SnapshotMark,
+    VoteResponse,
+)
 from cluster.raft.node import RaftNode
 from cluster.raft.reads import ReadState
 from cluster.raft.ready import HardState, Proposal, Ready, Restored, Role
@@ -304,3 +312,41 @@ def _filled(message: SnapshotChunk, sender: Member) -> SnapshotChunk:
 def only(kind: type[M], messages: Iterable[Message]) -> list[M]:
     """The messages of one kind."""
     return [message for message in messages if isinstance(message, kind)]
+
+
+# -- single members ------------------------------------------------------------------------------
+
+THREE = configuration_of([1, 2, 3])
+
+
+def entries_of(*terms: int) -> list[Entry]:
+    return [Entry(index, term, b"x") for index, term in enumerate(terms, start=1)]
+
+
+def follower(*terms: int, term: int = 0, vote: int | None = None) -> Member:
+    """Member 2 of three, with entries of these terms on its disk."""
+    entries = entries_of(*terms)
+    hard_state = HardState(max(term, *terms, 0), vote)
+    return Member(2, bootstrap=THREE, hard_state=hard_state, entries=entries)
+
+
+def candidate(*terms: int) -> Member:
+    """Member 2 of three, after a rehearsal that it has won."""
+    member = follower(*terms)
+    member.elapse(ELECTION_MS + 2)
+    next_term = member.node.term + 1
+    member.hear(VoteResponse(1, 2, next_term, True, is_pre_vote=True))
+    assert member.role is Role.CANDIDATE
+    return member
+
+
+def leader(*terms: int) -> Member:
+    """Member 2 of three, elected by member 1; its no-op is not committed yet."""
+    member = candidate(*terms)
+    member.hear(VoteResponse(1, 2, member.node.term, True))
+    assert member.role is Role.LEADER
+    return member
+
+
+def heartbeat(term: int, *, sender: int = 1, commit_index: int = 0) -> AppendRequest:
+    return AppendRequest(sender, 2, term, 0, 0, (), commit_index)

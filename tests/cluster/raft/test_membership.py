@@ -1,10 +1,11 @@
-"""When a step of the configuration may be taken, and who may stand meanwhile."""
+"""When a step of the configuration may be taken, who may stand meanwhile, what becomes of it."""
 
 from cluster.raft.configuration import (
     AddVoter,
     Configuration,
     Refusal,
     RemoveVoter,
+    UpdateVoter,
     Voter,
     configuration_of,
     encode_configuration,
@@ -12,8 +13,16 @@ from cluster.raft.configuration import (
 from cluster.raft.leadership import Leadership
 from cluster.raft.log import RaftLog
 from cluster.raft.membership import may_stand, next_configuration
-from cluster.raft.messages import AppendAccepted, Entry
+from cluster.raft.messages import (
+    EVERYBODY,
+    AppendAccepted,
+    Entry,
+    FollowRequest,
+    LeaderHint,
+)
+from cluster.raft.ready import Proposal, Role
 from cluster.raft.settings import RaftSettings
+from tests.cluster.raft.quorum import ELECTION_MS, HEARTBEAT_MS, Member, Quorum, follower, heartbeat
 
 TERM = 3
 SETTINGS = RaftSettings()
@@ -82,3 +91,123 @@ def test_who_has_lost_its_vote_may_stand_until_that_is_committed() -> None:
     log.commit_to(2)
     assert not may_stand(log, 1)
     assert may_stand(log, 2)
+
+
+# -- thesis 4: membership --------------------------------------------------------------------------
+
+
+def test_an_observer_catches_up_is_made_a_voter_and_counts() -> None:
+    quorum = Quorum(3)
+    one = quorum.elect(1)
+    one.propose(b"before")
+    four = quorum.join(4)
+    change = AddVoter(Voter(4, b"there"))
+    assert one.node.propose_membership_change(change, one.now_ms) is Refusal.NOT_CAUGHT_UP
+    quorum.elapse(3 * HEARTBEAT_MS)
+    assert four.commands == [b"before"]
+    assert not four.node.configuration.is_voter(4)
+    assert isinstance(one.node.propose_membership_change(change, one.now_ms), Proposal)
+    again = one.node.propose_membership_change(RemoveVoter(2), one.now_ms)
+    assert again is Refusal.CHANGE_IN_PROGRESS
+    one.settle()
+    quorum.deliver()
+    assert {member.node.configuration.voter_ids for member in quorum.members.values()} == {
+        (1, 2, 3, 4)
+    }
+    quorum.cut([1, 4], [2, 3])
+    one.propose(b"two of four are not enough")
+    quorum.deliver()
+    assert four.commands == [b"before"]
+
+
+def test_an_observer_never_stands_and_is_told_who_leads() -> None:
+    quorum = Quorum(3)
+    quorum.elect(1)
+    four = quorum.join(4)
+    quorum.cut([4], [1])
+    quorum.elapse(3 * ELECTION_MS)
+    assert (four.role, four.node.term) == (Role.FOLLOWER, 0)
+    member = follower()
+    member.hear(heartbeat(1))
+    assert member.hear(FollowRequest(4, EVERYBODY, 0, 0)) == [LeaderHint(2, 4, 1, 1)]
+
+
+def test_a_hint_is_followed_once() -> None:
+    newcomer = Member(4, bootstrap=configuration_of([]))
+    asked = newcomer.elapse(2 * HEARTBEAT_MS)
+    assert asked == [FollowRequest(4, EVERYBODY, 0, 0)]
+    assert newcomer.hear(LeaderHint(2, 4, 1, 1)) == [FollowRequest(4, 1, 0, 0)]
+    assert newcomer.hear(LeaderHint(3, 4, 1, 2)) == []
+
+
+def test_a_leader_removes_itself_and_leads_until_that_is_committed() -> None:
+    """Thesis 4.2.2: "a leader that is removed from the configuration steps down once the C_new
+    entry is committed".
+    """
+    quorum = Quorum(3)
+    one = quorum.elect(1)
+    assert isinstance(one.node.propose_membership_change(RemoveVoter(1), one.now_ms), Proposal)
+    assert quorum.leaders == [1]
+    one.settle()
+    quorum.deliver()
+    assert one.role is Role.FOLLOWER
+    assert len(quorum.leaders) == 1, "it has asked a successor, nobody had to wait for a timeout"
+    quorum.elapse(10 * ELECTION_MS)
+    assert 1 not in quorum.leaders
+    assert one.node.configuration.voter_ids == (2, 3)
+
+
+def test_a_leader_that_removes_itself_does_not_count_itself() -> None:
+    quorum = Quorum(3)
+    one = quorum.elect(1)
+    quorum.cut([1, 2], [3])
+    one.node.propose_membership_change(RemoveVoter(1), one.now_ms)
+    one.settle()
+    quorum.deliver()
+    assert one.role is Role.LEADER, "of 2 and 3 only one has it"
+    assert one.node.log.committed_index < one.node.log.last_index
+
+
+def test_no_change_before_an_entry_of_the_term_is_committed() -> None:
+    quorum = Quorum(3)
+    quorum.elect(1)
+    quorum.isolate(1)
+    quorum.drops = lambda message: isinstance(message, AppendAccepted)
+    quorum.elapse(ELECTION_MS + HEARTBEAT_MS)
+    two = quorum[2].node
+    assert two.role is Role.LEADER
+    change = RemoveVoter(3)
+    assert two.propose_membership_change(change, quorum.now_ms) is Refusal.TERM_NOT_COMMITTED
+    quorum.drops = lambda message: False
+    quorum.elapse(2 * HEARTBEAT_MS)
+    assert isinstance(two.propose_membership_change(change, quorum.now_ms), Proposal)
+
+
+def test_who_was_removed_while_it_was_away_finds_out() -> None:
+    quorum = Quorum(3)
+    one = quorum.elect(1)
+    quorum.isolate(3)
+    one.node.propose_membership_change(RemoveVoter(3), one.now_ms)
+    one.settle()
+    quorum.elapse(12 * ELECTION_MS)
+    assert quorum[3].node.configuration.is_voter(3)
+    quorum.heal()
+    quorum.elapse(3 * ELECTION_MS)
+    assert not quorum[3].node.configuration.is_voter(3)
+    assert quorum.leaders == [1]
+
+
+def test_a_voters_context_can_be_changed() -> None:
+    quorum = Quorum(3)
+    one = quorum.elect(1)
+    one.node.propose_membership_change(UpdateVoter(Voter(2, b"moved")), one.now_ms)
+    one.settle()
+    quorum.deliver()
+    assert quorum[3].node.configuration.find(2) == Voter(2, b"moved")
+
+
+def test_only_a_leader_says_how_far_the_replicas_are() -> None:
+    quorum = Quorum(3)
+    one = quorum.elect(1)
+    assert [replica.match_index for replica in one.node.replicas()] == [1, 1, 1]
+    assert quorum[2].node.replicas() == []

@@ -1,8 +1,15 @@
-"""What cannot be true is told from the message alone."""
+"""What cannot be true is told from the message alone, and no member is moved by it."""
+
+from random import Random
 
 import pytest
 
-from cluster.raft.configuration import Configuration, Voter, configuration_of, encode_configuration
+from cluster.raft.configuration import (
+    Configuration,
+    Voter,
+    configuration_of,
+    encode_configuration,
+)
 from cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
@@ -19,7 +26,14 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
+from cluster.raft.ready import Role
 from cluster.raft.validation import NUMBER_MAX, is_plausible
+from tests.cluster.raft.quorum import (
+    candidate,
+    follower,
+    heartbeat,
+    leader,
+)
 
 MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1, 2, 3]))
 EMPTY = SnapshotMark(9, 2, 0, 0, MARK.configuration)
@@ -88,3 +102,78 @@ def test_what_may_be_true_passes(message: Message) -> None:
 )
 def test_what_cannot_be_true_is_told(message: Message) -> None:
     assert not is_plausible(message)
+
+
+# -- what comes from the network -------------------------------------------------------------------
+
+
+def test_what_is_meant_for_somebody_else_or_comes_from_ourselves_is_dropped() -> None:
+    member = follower()
+    assert member.hear(VoteRequest(1, 3, 4, 0, 0), VoteRequest(2, 2, 4, 0, 0)) == []
+    assert (member.node.dropped_count, member.node.term) == (2, 0)
+
+
+def test_a_stranger_cannot_depose_a_leader_or_acknowledge_anything() -> None:
+    member = leader()
+    member.hear(AppendRejected(9, 2, 99, 0, 0, 0), AppendAccepted(9, 2, 1, 1))
+    assert (member.role, member.node.term) == (Role.LEADER, 1)
+    assert member.node.log.committed_index == 0
+    assert member.node.dropped_count == 2
+
+
+def test_an_index_beyond_the_log_acknowledges_nothing() -> None:
+    member = leader()
+    member.hear(AppendAccepted(1, 2, 1, 1_000))
+    assert member.node.log.committed_index == 0
+
+
+def test_a_second_leader_in_one_term_is_not_followed() -> None:
+    member = follower()
+    member.hear(heartbeat(1))
+    assert member.hear(heartbeat(1, sender=3)) == []
+    assert member.node.leader_id == 1
+    itself = leader()
+    assert itself.hear(heartbeat(1)) == []
+    assert itself.role is Role.LEADER
+
+
+def test_no_message_whatsoever_raises() -> None:
+    """A thousand nonsensical messages for members in every role, some of them plausible."""
+    random = Random(7)
+    numbers = (-1, 0, 1, 1, 2, 2, 3, 3, 4, 9, 2**62, 2**63)
+
+    def number() -> int:
+        return random.choice(numbers)
+
+    def message(to: int) -> Message:
+        sender, term = random.choice((1, 2, 3, 9)), number()
+        entries = tuple(
+            Entry(
+                number(), number(), random.choice((b"", b"x", b"\xc1", b"\xc1\x91\x92\x01\xc4\x00"))
+            )
+            for _ in range(random.randrange(3))
+        )
+        voters = configuration_of(random.sample(range(5), random.randrange(4)))
+        mark = SnapshotMark(number(), number(), number(), number(), voters)
+        flag = random.random() < 0.5
+        return random.choice(
+            (
+                VoteRequest(sender, to, term, number(), number(), flag, random.random() < 0.5),
+                VoteResponse(sender, to, term, flag, random.random() < 0.5),
+                AppendRequest(sender, to, term, number(), number(), entries, number(), number()),
+                AppendAccepted(sender, to, term, number(), number()),
+                AppendRejected(sender, to, term, number(), number(), number(), number()),
+                SnapshotChunk(sender, to, term, mark, number(), 1, b"x"),
+                SnapshotReceived(sender, to, term, number(), number(), number()),
+                TimeoutNow(sender, to, term),
+                FollowRequest(sender, random.choice((to, EVERYBODY)), term, number()),
+                LeaderHint(sender, to, term, number()),
+            )
+        )
+
+    for _ in range(100):
+        for member in (follower(1, 1, 2), candidate(1, 1), leader(1, 2)):
+            for _ in range(10):
+                member.hear(message(2))
+                if random.random() < 0.2:
+                    member.elapse(random.randrange(600))
