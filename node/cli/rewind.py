@@ -210,7 +210,8 @@ def create_snapshot(group_name: str, name: str, connection: Connection, output: 
         answer = _ask(session, group_name, request, AlterSnapshotResponse, connection)
     count = sum(len(topic.partitions) for topic in answer.topics)
     output.done(
-        f"Snapshot {name} of {group_name}: {count} offsets", {"group": group_name, "snapshot": name}
+        f"Snapshot {name} of {group_name}: {count} offsets",
+        {"group": group_name, "snapshot": name, "offsets": count},
     )
 
 

@@ -67,8 +67,9 @@ NEW_POSITION = 20
 RECORDS_BEFORE = 100
 PAUSE_S = 0.01
 """Between two records of a partition."""
-COMMIT_MS = 1
-"""How often members commit by themselves: all the time, so that some commits race the rewind."""
+COMMIT_MS = 50
+"""How often members commit by themselves: all the time, so that some commits race the rewind, but
+not more often: librdkafka looks up no offset while a commit is under way."""
 FAST: Mapping[str, str | int] = {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 200}
 LIBRDKAFKA: Mapping[str, Mapping[str, str | int]] = {
     "range": {"partition.assignment.strategy": "range", **FAST},

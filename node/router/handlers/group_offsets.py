@@ -230,15 +230,17 @@ async def _fetch_group(
     refused: dict[int, OffsetFetchResponseTopics] = {}
     if topics is not None:
         wanted, refused = _admit(topics, context, services)
-    if wanted is None or wanted:
-        admitted = msgspec.structs.replace(fetch, topics=wanted)
-        try:
-            response = await services.coordinators.call(group_id, admitted, context)
-        except ApiError as error:
-            answer.error_code = error.code
-            return answer
-        assert isinstance(response, OffsetFetchResponseGroup)
-        answer = response
+    # Also if no topic is left: whether the asker may ask is the shard's to say.
+    admitted = msgspec.structs.replace(fetch, topics=wanted)
+    try:
+        response = await services.coordinators.call(group_id, admitted, context)
+    except ApiError as error:
+        answer.error_code = error.code
+        return answer
+    assert isinstance(response, OffsetFetchResponseGroup)
+    if response.error_code != ErrorCode.NONE:
+        return response
+    answer = response
     if topics is None:
         answer.topics = [
             topic for topic in answer.topics if _may_be_shown(topic, context, services)

@@ -56,7 +56,8 @@ def test_a_group_goes_where_it_is_told(
 def test_rewinds_are_tried_undone_and_remembered(kafka: Run, topic: str, group: str) -> None:
     rewind = ("rewind", group, "-t", f"{topic}:0", "--to", "1")
     assert moved(kafka, *rewind, "--dry-run") == [(5, 1)]
-    assert kafka("group", "snapshot", "create", group, "end").exit_code == 0
+    taken = kafka("group", "snapshot", "create", group, "end", "-o", "json").json()
+    assert taken == {"group": group, "snapshot": "end", "offsets": 1}
     assert moved(kafka, *rewind) == [(5, 1)]
     assert moved(kafka, "rewind", group, "--to-snapshot", "end") == [(1, 5)]
     listed = kafka("group", "snapshot", "list", group, "-o", "json").json()

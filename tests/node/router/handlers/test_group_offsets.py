@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from node.router.authorizer import Operation, ResourceType
+from node.router.handlers.consumer_groups import handle_consumer_group_heartbeat
 from node.router.handlers.group_offsets import (
     handle_offset_commit,
     handle_offset_delete,
@@ -25,7 +26,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.groups import FindCoordinatorRequest
+from protocol.messages.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
 from protocol.types import ZERO_UUID, Uuid
 from tests.support.group_room import GroupRoom
 
@@ -162,6 +163,42 @@ def test_ids_that_do_not_exist_are_refused_in_place(room: GroupRoom) -> None:
     codes = [topic.partitions[0].error_code for topic in group.topics]
     assert codes == [0, ErrorCode.UNKNOWN_TOPIC_ID, 0]
     assert [topic.topic_id for topic in group.topics] == [topic.topic_id for topic in wanted]
+
+
+@pytest.mark.parametrize(
+    "topics", [[], [OffsetFetchRequestTopics(topic_id=UNKNOWN_ID, partition_indexes=[0])]]
+)
+@pytest.mark.parametrize(
+    ("member_id", "epoch", "code"),
+    [
+        ("m", 1, ErrorCode.NONE),
+        ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
+        ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_whoever_asks_for_nothing_that_exists_must_be_a_member_too(
+    room: GroupRoom,
+    topics: list[OffsetFetchRequestTopics],
+    member_id: str,
+    epoch: int,
+    code: ErrorCode,
+) -> None:
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=60_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    joined = room.call(handle_consumer_group_heartbeat, joining, 1)
+    assert (joined.error_code, joined.member_epoch) == (ErrorCode.NONE, 1)
+    asked = OffsetFetchRequestGroup(
+        group_id="g", member_id=member_id, member_epoch=epoch, topics=topics
+    )
+    [group] = room.call(handle_offset_fetch, OffsetFetchRequest(groups=[asked]), 10).groups
+    assert group.error_code == code
+    assert len(group.topics) == (0 if code else len(topics))
 
 
 def test_a_commit_of_nothing_that_exists_does_not_trouble_the_group(room: GroupRoom) -> None:
