@@ -62,6 +62,7 @@ class Trouble:
     stop_ms_max: int = 900
     slow_disk_interval_ms: int = 3_000
     leap_interval_ms: int = 2_500
+    """How often a node's clock leaps ahead."""
     snapshot_interval_ms: int = 2_500
     reassign_interval_ms: int = 0
     elect_interval_ms: int = 4_000
@@ -90,7 +91,7 @@ class Trouble:
 
 
 PROFILES: Final[tuple[Trouble, ...]] = (
-    Trouble(),
+    Trouble(leap_interval_ms=0),
     Trouble(
         kill_interval_ms=2_500, power_interval_ms=900, shutdown_interval_ms=2_500, clock_drift=0.05
     ),
@@ -106,6 +107,7 @@ PROFILES: Final[tuple[Trouble, ...]] = (
         kill_interval_ms=2_500,
         cut_interval_ms=350,
         cut_ms_max=900,
+        leap_interval_ms=0,
         stop_interval_ms=900,
         delay_ms_max=40,
         drop_share=0.06,
