@@ -16,7 +16,7 @@ from coordinator.share.shard import ShareStateShard
 from coordinator.share.state import ShareState, ShareUpdate
 from tests.simulation.planted_cluster_bugs import PlantedBug, answers_before_the_commit
 from tests.simulation.shards import SimulatedShardLog
-from tests.simulation.trouble import SHARES
+from tests.simulation.trouble import SHARES, SUCCESSORS
 
 _AGAIN = "is given to|accepted in epoch|nobody knows|has forgotten"
 
@@ -112,7 +112,7 @@ PLANTED: dict[str, PlantedBug] = {
         ShardRuntime, "_apply", _answers_before_the_commit, SHARES, _AGAIN
     ),
     "a new leader fences nobody": PlantedBug(
-        ShareStateShard, "_read", _fences_nobody, SHARES, _AGAIN
+        ShareStateShard, "_read", _fences_nobody, SUCCESSORS, _AGAIN
     ),
     "a log is dropped and not written anew": PlantedBug(
         ShareStateShard, "_checkpoint", _writes_nothing_anew, SHARES, "."

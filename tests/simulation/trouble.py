@@ -264,3 +264,7 @@ DEPOSED: Final = replace(
 """Nothing but other transaction coordinators."""
 LATE_MARKERS: Final = replace(DEPOSED, partition_count=1, payer_count=6, consume_interval_ms=150)
 """All transactions are in one partition: a marker that comes late meets the next one."""
+SUCCESSORS: Final = replace(
+    SHARES, kill_interval_ms=0, cut_interval_ms=0, leap_interval_ms=0, depose_interval_ms=350
+)
+"""Leaders of share-partitions follow one another, and hear of it late."""
