@@ -218,7 +218,7 @@ RESTARTS: Final = replace(KILLS, kill_interval_ms=700, elect_interval_ms=500)
 WAVERING: Final = replace(
     CUTS,
     partition_count=1,
-    produce_interval_ms=120,
+    produce_interval_ms=200,
     kill_interval_ms=0,
     cut_interval_ms=0,
     stop_interval_ms=0,
