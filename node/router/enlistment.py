@@ -10,6 +10,10 @@ as the partition is led here, markers and batches go to it through this one rout
 which it sends them; so a batch that was vouched for is there before the marker that ends its
 transaction. What was asked before a marker and answered behind it counts for nothing, and neither
 does what was said in another leader epoch.
+
+A batch that an older client shall send again, because its coordinator could not be asked, comes
+before those behind it: they are refused until it is there. Otherwise the first of them could
+become the first that the partition knows of its producer, and leave no place for the one before.
 """
 
 import asyncio
@@ -34,6 +38,7 @@ from protocol.messages.transactions import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from storage.producers import SEQUENCE_MAX
 
 REMEMBERED_COUNT_MAX: Final = 10_000
 """Transactions whose partitions are remembered; of others the coordinator is asked once more."""
@@ -62,6 +67,7 @@ class _Waiting(NamedTuple):
     append: Append
     reply: Reply[Answer]
     version: int
+    sequence: int
 
 
 @dataclass(slots=True)
@@ -124,6 +130,8 @@ class Enlistment:
         self._enlisting: dict[tuple[Producer, Partition], list[_Waiting]] = {}
         self._verifying: dict[tuple[Producer, Partition], _Verification] = {}
         self._known: OrderedDict[int, _Known] = OrderedDict()
+        # The base sequence of the first batch that is to be sent again.
+        self._missing: OrderedDict[tuple[Producer, Partition], int] = OrderedDict()
 
     def is_known(self, producer: Producer, partition: Partition) -> bool:
         """Whether its coordinator has vouched for it, and its transaction has not ended since."""
@@ -137,6 +145,8 @@ class Enlistment:
     def ended(self, producer_id: int) -> None:
         """A marker of the producer is about to be sent to a partition."""
         self._known.pop(producer_id, None)
+        for key in [key for key in self._missing if key[0].producer_id == producer_id]:
+            del self._missing[key]
         for (producer, _), verification in self._verifying.items():
             if producer.producer_id == producer_id:
                 verification.is_void = True
@@ -171,15 +181,28 @@ class Enlistment:
         return codes[partition]
 
     def append(
-        self, producer: Producer, partition: Partition, append: Append, version: int
+        self,
+        producer: Producer,
+        partition: Partition,
+        append: Append,
+        version: int,
+        sequence: int,
     ) -> Reply[Answer]:
         """Append a transactional batch of Produce `version` once its transaction's coordinator
-        knows of the partition. Batches for one partition are appended in the order of the calls."""
+        knows of the partition. Batches for one partition are appended in the order of the calls.
+        `sequence` is the batch's first."""
+        if self._missing and self._is_too_early(producer, partition, sequence):
+            refused: Reply[Answer] = Reply()
+            refused.resolve(Failed(0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER))
+            return refused
         if self.is_known(producer, partition):
             return append(self._leader_epoch(partition))
+        entry = _Waiting(append, Reply(), version, sequence)
         if version >= ENLISTS_SINCE:
-            return self._append_enlisted(producer, partition, append, version)
-        return self._append_verified(producer, partition, append, version)
+            self._append_enlisted(producer, partition, entry)
+        else:
+            self._append_verified(producer, partition, entry)
+        return entry.reply
 
     def _leader_epoch(self, partition: Partition) -> int:
         name, index = partition
@@ -202,19 +225,15 @@ class Enlistment:
 
     # -- clients of version 2: enlist --------------------------------------------------------------
 
-    def _append_enlisted(
-        self, producer: Producer, partition: Partition, append: Append, version: int
-    ) -> Reply[Answer]:
-        entry = _Waiting(append, Reply(), version)
+    def _append_enlisted(self, producer: Producer, partition: Partition, entry: _Waiting) -> None:
         under_way = self._enlisting.get((producer, partition))
         if under_way is not None:
             under_way.append(entry)
-            return entry.reply
+            return
         if not self._to_enlist:
             # What comes in the same turn is asked for together.
             self._loop.call_soon(self._enlist_all)
         self._to_enlist.setdefault(producer, {}).setdefault(partition, []).append(entry)
-        return entry.reply
 
     def _enlist_all(self) -> None:
         to_enlist, self._to_enlist = self._to_enlist, {}
@@ -237,18 +256,24 @@ class Enlistment:
 
     # -- older clients: verify ---------------------------------------------------------------------
 
-    def _append_verified(
-        self, producer: Producer, partition: Partition, append: Append, version: int
-    ) -> Reply[Answer]:
-        entry = _Waiting(append, Reply(), version)
+    def _append_verified(self, producer: Producer, partition: Partition, entry: _Waiting) -> None:
         key = producer, partition
         under_way = self._verifying.get(key)
         if under_way is not None:
             under_way.entries.append(entry)
-            return entry.reply
+            return
         self._verifying[key] = _Verification([entry], self._leader_epoch(partition))
         drive(self.verify(producer, partition), partial(self._on_verified, key))
-        return entry.reply
+
+    def _is_too_early(self, producer: Producer, partition: Partition, sequence: int) -> bool:
+        """Whether a batch before it is to be sent again first; that one is waited for no longer."""
+        missing = self._missing.get((producer, partition))
+        if missing is None:
+            return False
+        if 0 < (sequence - missing) & SEQUENCE_MAX <= SEQUENCE_MAX // 2:
+            return True
+        del self._missing[producer, partition]
+        return False
 
     def _on_verified(
         self,
@@ -264,6 +289,10 @@ class Enlistment:
         elif told is ErrorCode.NONE:
             producer, partition = key
             self._remember(producer, {partition: verification.leader_epoch})
+        if told in _TRY_AGAIN and not verification.is_void:
+            self._missing[key] = verification.entries[0].sequence
+            while len(self._missing) > REMEMBERED_COUNT_MAX:
+                self._missing.popitem(last=False)
         _go_on(verification.entries, verification.leader_epoch, told)
 
     # -- asking ------------------------------------------------------------------------------------

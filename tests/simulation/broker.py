@@ -349,7 +349,8 @@ class SimulatedRouter:
             producer = Producer(request.transactional_id, header.producer_id, header.producer_epoch)
             partition = self.image.topics_by_id[topic_id].name, index
             enlistment = self.ends.enlistment
-            reply = enlistment.append(producer, partition, append, request.version)
+            sequence = header.base_sequence
+            reply = enlistment.append(producer, partition, append, request.version, sequence)
         else:
             reply = append(ANY_EPOCH)
 

@@ -319,14 +319,14 @@ class RouterRoom:
         assert place is not None
         return place
 
-    def lead(self, name: str, epoch: int, leader: int = NODE_ID) -> None:
-        """Partition 0 of the topic has been elected a leader in that epoch."""
+    def lead(self, name: str, epoch: int, leader: int = NODE_ID, partition: int = 0) -> None:
+        """A partition of the topic has been elected a leader in that epoch."""
         topic = self.image.topics_by_name[name]
-        before = topic.partitions[0]
+        before = topic.partitions[partition]
         after = msgspec.structs.replace(
             before, leader=leader, leader_epoch=epoch, partition_epoch=before.partition_epoch + 1
         )
-        self.controller.write(PartitionChanged(topic.topic_id, 0, after))
+        self.controller.write(PartitionChanged(topic.topic_id, partition, after))
         self.follow()
 
     def append(

@@ -39,7 +39,7 @@ from protocol.records import HEADER_BYTES, TRANSACTIONAL
 _MAGIC_AT = 16
 _TRANSACTIONAL_AT = 22
 _PRODUCER_AT = 43
-_PRODUCER = Struct(">qh")
+_PRODUCER = Struct(">qhi")
 _BATCH_BYTES_MIN = 17
 _ADMINISTRATORS_CLIENT_ID = "__admin_client"
 """As in Kafka, the one client that may write to the coordinators' topics, to repair them."""
@@ -213,8 +213,10 @@ def _append(
 
     if version < ENLISTS_SINCE and not _is_verified(services):
         return append(ANY_EPOCH)
-    producer = Producer(request.transactional_id, *_PRODUCER.unpack_from(records, _PRODUCER_AT))
-    return services.enlistment.append(producer, (topic.name, data.index), append, version)
+    producer_id, producer_epoch, sequence = _PRODUCER.unpack_from(records, _PRODUCER_AT)
+    producer = Producer(request.transactional_id, producer_id, producer_epoch)
+    partition = topic.name, data.index
+    return services.enlistment.append(producer, partition, append, version, sequence)
 
 
 def _is_verified(services: Services) -> bool:

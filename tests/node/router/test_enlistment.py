@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.transaction.requests import AddPartitions
 from node.bus.reply import Reply
 from node.router.enlistment import Producer, produce_error
@@ -94,10 +95,10 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     room.bus.is_away = True
     adding = AddPartitions(*producer, frozenset({("t", 1)}), client_version=1)
     room.transactions.call("tx", adding, NOBODY)
-    answers = [enlistment.append(producer, ("t", 0), append, 9)]
+    answers = [enlistment.append(producer, ("t", 0), append, 9, 0)]
     assert not answers[0].is_done
     enlistment.ended(client.producer_id)
-    answers.append(enlistment.append(producer, ("t", 0), append, 9))
+    answers.append(enlistment.append(producer, ("t", 0), append, 9, 1))
     room.bus.come_back()
 
     def is_there() -> bool:
@@ -107,6 +108,38 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     wait_until(is_there, what="there is an answer")
     assert [a.result().error_code for a in answers] == [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
     assert appended == []
+
+
+def produce_without_a_coordinator(client: Client) -> None:
+    """The transaction's coordinator is elsewhere when a batch comes, and returns."""
+    room = client.room
+    room.services.enlistment.ended(client.producer_id)
+    shard = room.transactions.shard_of("tx")
+    room.lead(TRANSACTION_STATE, epoch=5, leader=9, partition=shard)
+    assert client.produce(0) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    room.lead(TRANSACTION_STATE, epoch=6, partition=shard)
+
+    def is_back() -> bool:
+        room.turn_loop(0.001)
+        return client.add(0) == {0: ErrorCode.NONE}
+
+    wait_until(is_back, what="the coordinator is back")
+
+
+def test_a_batch_that_is_to_be_sent_again_comes_before_those_behind_it(
+    room: TransactionRoom,
+) -> None:
+    """Appended first, they would leave no place for it in a partition new to the producer."""
+    client = Client(room, version=1)
+    client.init()
+    client.add(0)
+    produce_without_a_coordinator(client)
+    client.sequences[0] = 1
+    assert client.produce(0) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    client.sequences[0] = 0
+    assert client.produce(0) == [ErrorCode.NONE]
+    assert client.produce(0) == [ErrorCode.NONE]
+    assert room.end_offset() == 2
 
 
 def test_what_was_said_in_another_leader_epoch_is_asked_for_again(room: TransactionRoom) -> None:
