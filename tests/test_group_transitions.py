@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from coordinator.group.classic import GroupState
+from coordinator.group.classic.group import GroupState
 from coordinator.group.settings import GroupSettings
 from tests.support.classic_cases import Classic, classic_scenes
 from tests.support.consumer_cases import SLOW, Consumers, consumer_scenes

@@ -26,7 +26,7 @@ from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
 from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
-_COORDINATOR: Final = "coordinator.group.heartbeats"
+_COORDINATOR: Final = "coordinator.group.consumer.heartbeats"
 
 
 def _duration(name: str, default: int, documentation: str, enforced_by: str) -> ConfigDefinition:
@@ -48,7 +48,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         100,
         "How long after a target assignment the next one is made at the earliest: what changes"
         " in between is assigned together.",
-        enforced_by="coordinator.group.assigning",
+        enforced_by="coordinator.group.consumer.assigning",
         limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
@@ -57,7 +57,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         ConfigType.LIST,
         ",".join(ASSIGNORS),
         "The assignors that members of consumer groups may ask for; the first one is the default.",
-        enforced_by="coordinator.group.assigning",
+        enforced_by="coordinator.group.consumer.assigning",
         limit=list_of(*ASSIGNORS),
         scope=ConfigScope.CLUSTER,
     ),
@@ -104,7 +104,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         "bidirectional",
         "Whether a group that has members may change from the classic protocol to the consumer"
         " protocol (upgrade), back (downgrade), both or neither.",
-        enforced_by="coordinator.group.migration",
+        enforced_by="coordinator.group.consumer.migration",
         limit=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
         scope=ConfigScope.CLUSTER,
     ),
@@ -146,7 +146,7 @@ GROUP_CONFIGS: Final[Definitions] = table(
             ConfigType.INT,
             100,
             "How long after a target assignment the group's next one is made at the earliest.",
-            enforced_by="coordinator.group.assigning",
+            enforced_by="coordinator.group.consumer.assigning",
             limit=at_least(0),
             synonyms=("group.consumer.assignment.interval.ms",),
         ),

@@ -84,7 +84,7 @@ RULE_GROUP_CONFIGS: Final[Definitions] = table(
             "false",
             "Whether offsets that somebody commits who is no member of the group, as tools do that"
             " reset offsets, rewind the group while it has members. Kafka refuses such commits.",
-            enforced_by="coordinator.group.rewinding_commits",
+            enforced_by="coordinator.group.rewind.commits",
         ),
         define(
             "group.ttl.ms",

@@ -15,7 +15,7 @@ from cluster.metadata.config_definitions import (
     define,
 )
 
-_COORDINATOR: Final = "coordinator.group.share_heartbeats"
+_COORDINATOR: Final = "coordinator.group.share.heartbeats"
 _CHECKS: Final = "cluster.controller.config_checks"
 
 
@@ -38,7 +38,7 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         100,
         "How long after a target assignment of a share group the next one is made at the earliest:"
         " what changes in between is assigned together.",
-        enforced_by="coordinator.group.share_assigning",
+        enforced_by="coordinator.group.share.assigning",
         limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
@@ -116,7 +116,7 @@ SHARE_GROUP_CONFIGS: Final = (
         ConfigType.INT,
         100,
         "How long after a target assignment the share group's next one is made at the earliest.",
-        enforced_by="coordinator.group.share_assigning",
+        enforced_by="coordinator.group.share.assigning",
         limit=at_least(0),
         synonyms=("group.share.assignment.interval.ms",),
     ),

@@ -17,9 +17,9 @@ from cluster.metadata.config_definitions import (
 )
 
 _CHECKS: Final = "cluster.controller.config_checks"
-_HEARTBEATS: Final = "coordinator.group.streams_heartbeats"
-_ASSIGNING: Final = "coordinator.group.streams_assigning"
-_GROUPS: Final = "coordinator.group.streams_groups"
+_HEARTBEATS: Final = "coordinator.group.streams.heartbeats"
+_ASSIGNING: Final = "coordinator.group.streams.assigning"
+_GROUPS: Final = "coordinator.group.streams.groups"
 
 
 def _number(

@@ -8,7 +8,7 @@ classic members that is the next rebalance. Called by `shard`, before anything e
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from coordinator.group.classic import join_error
+from coordinator.group.classic.group import join_error
 from coordinator.group.requests import Heartbeat, StreamsAnswer
 from coordinator.group.rules import Rules
 from coordinator.outcome import Command

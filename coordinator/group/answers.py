@@ -5,7 +5,7 @@ Called by `shard`.
 
 from typing import Final
 
-from coordinator.group.classic import ClassicGroup, GroupState
+from coordinator.group.classic.group import ClassicGroup, GroupState
 from coordinator.group.offsets import Expiry
 from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
 from coordinator.outcome import Command, Outcome, Reply

@@ -5,13 +5,13 @@ when they are deleted. Called by `shard`.
 from typing import Final
 
 from coordinator.group.answers import expiry_of
-from coordinator.group.classic import Step
-from coordinator.group.classic_groups import ClassicGroups
+from coordinator.group.classic.group import Step
+from coordinator.group.classic.groups import ClassicGroups
 from coordinator.group.directory import Directory
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.records import OffsetCommitted
-from coordinator.group.rewinds import Rewinds
+from coordinator.group.rewind.points import Rewinds
 from coordinator.outcome import TimerKey
 
 EXPIRY_KEY: Final[TimerKey] = ("expiry",)

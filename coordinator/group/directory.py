@@ -7,10 +7,10 @@ tables are the shard's; nothing is changed here. Called by `shard`.
 from collections.abc import Iterator
 
 from coordinator.group.answers import described, described_unknown, no_consumer_group
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import GroupState
-from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer_groups import ConsumerGroups
+from coordinator.group.classic.group import GroupState
+from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.consumer.groups import ConsumerGroups
 from coordinator.group.family import Family
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets

@@ -23,13 +23,13 @@ from typing import Final
 
 import msgspec
 
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic_groups import ClassicGroups
+from coordinator.group.classic.groups import ClassicGroups
+from coordinator.group.consumer.assigning import ConsumerStep
 from coordinator.group.departures import Departures
 from coordinator.group.family import Family
 from coordinator.group.records import GroupRecord
 from coordinator.group.rules import Rules
-from coordinator.group.share_groups import STATES_AGAIN_MS, ShareGroups
+from coordinator.group.share.groups import STATES_AGAIN_MS, ShareGroups
 from coordinator.outcome import InTransaction, Marker, Outcome, Timer, TimerKey
 
 LOOK: Final = "ephemeral-look"

@@ -9,18 +9,18 @@ classic nor consumer groups only what all families tell is told. Called by `shar
 from collections.abc import Iterator
 from typing import Final
 
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import ClassicGroup, GroupState
-from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer import LEFT_FOR_A_WHILE, ConsumerGroup
-from coordinator.group.consumer_groups import ConsumerGroups
-from coordinator.group.consumer_records import MemberState, PartitionEpochs
+from coordinator.group.classic.group import ClassicGroup, GroupState
+from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.classic.roster import Member
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
+from coordinator.group.consumer.groups import ConsumerGroups
+from coordinator.group.consumer.records import MemberState, PartitionEpochs
 from coordinator.group.events import GroupEvent
 from coordinator.group.family import Family
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.requests import ExplainGroup
-from coordinator.group.roster import Member
 from coordinator.group.topics import TopicCatalog
 from protocol.embedded import decode_assignment
 from protocol.errors import ErrorCode, ProtocolError

@@ -1,15 +1,15 @@
 """What a shard of groups asks of the groups of one newer kind: KIP-848's and its descendants.
 
 A family stands wholly in the log: its tables change in `replay`, and loading is replaying. Classic
-groups are no family, since more of them lives in memory than in the log (`classic_groups`). A group
+groups are no family, since more of them lives in memory than in the log (`classic.groups`). A group
 id belongs to one kind at a time; which one is the shard's to know, and a family asks it through
-`Occupant`. Implemented by `consumer_groups`; called by `shard` and `directory`.
+`Occupant`. Implemented by `consumer.groups`; called by `shard` and `directory`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from coordinator.group.assigning import ConsumerStep
+from coordinator.group.consumer.assigning import ConsumerStep
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import FollowTopics
 from coordinator.outcome import Command, TimerKey

@@ -1,7 +1,7 @@
 """The groups of one newer kind in a shard: made by their records, dropped when their end is final.
 
 What every family (`family.Family`) keeps of its groups in the same way; what a kind does with its
-groups is the family's own. Called by `consumer_groups`, `share_groups` and `streams_groups`.
+groups is the family's own. Called by `consumer.groups`, `share.groups` and `streams.groups`.
 """
 
 from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from typing import TypeAlias
 
 from coordinator.group import transactional_commits as transactional
 from coordinator.group.answers import answer, read, refused_commit
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic_groups import ClassicGroups
+from coordinator.group.classic.groups import ClassicGroups
+from coordinator.group.consumer.assigning import ConsumerStep
 from coordinator.group.directory import Directory
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
@@ -21,9 +21,9 @@ from coordinator.group.requests import (
     FetchOffsets,
     ForgetTopics,
 )
-from coordinator.group.rewinding import Rewinding
-from coordinator.group.rewinding_commits import is_rewind, partitions_of
-from coordinator.group.share_groups import ShareGroups
+from coordinator.group.rewind.commits import is_rewind, partitions_of
+from coordinator.group.rewind.rewinding import Rewinding
+from coordinator.group.share.groups import ShareGroups
 from coordinator.outcome import Command, Outcome, Reply, Timer
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (

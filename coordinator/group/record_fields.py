@@ -2,7 +2,7 @@
 
 Kafka's types in their two forms: fixed lengths before a structure is flexible, variable ones and
 tagged fields (KIP-482) from then on. A reader is never led past the end of its bytes. Called by
-`records`, `consumer_records` and `share_records`.
+`records`, `consumer.records` and `share.records`.
 """
 
 import struct

@@ -15,9 +15,9 @@ compacted).
              assignment BYTES
 
 Written are what Kafka 4.3 writes: offset values v4, or v1 if the commit named its own retention,
-and group values v3. All versions are read. Types of consumer groups are in `consumer_records`, of
-share groups in `share_records`, of streams groups in `streams_records`, Odradek's own in
-`rewind_records`; those of newer kinds decode to None. Called by `shard`.
+and group values v3. All versions are read. Types of consumer groups are in `consumer.records`, of
+share groups in `share.records`, of streams groups in `streams.records`, Odradek's own in
+`rewind.records`; those of newer kinds decode to None. Called by `shard`.
 """
 
 import struct
@@ -26,7 +26,7 @@ from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
 
-from coordinator.group.consumer_records import (
+from coordinator.group.consumer.records import (
     CONSUMER_RECORD_KINDS,
     ConsumerGroupRecord,
     decode_consumer_record,
@@ -40,19 +40,19 @@ from coordinator.group.record_fields import (
     string,
     uvarint,
 )
-from coordinator.group.rewind_records import (
+from coordinator.group.rewind.records import (
     REWIND_RECORD_KINDS,
     RewindRecord,
     decode_rewind_record,
     encode_rewind_record,
 )
-from coordinator.group.share_records import (
+from coordinator.group.share.records import (
     SHARE_RECORD_KINDS,
     ShareGroupRecord,
     decode_share_record,
     encode_share_record,
 )
-from coordinator.group.streams_records import (
+from coordinator.group.streams.records import (
     STREAMS_RECORD_KINDS,
     StreamsGroupRecord,
     decode_streams_record,

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from coordinator.group.rewind_records import Move, Rewind, Snapshot, UndoPoint
-from coordinator.group.streams_records import InternalTopic
+from coordinator.group.rewind.records import Move, Rewind, Snapshot, UndoPoint
+from coordinator.group.streams.records import InternalTopic
 from coordinator.outcome import Marker
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import OffsetFetchRequestTopics

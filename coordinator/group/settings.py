@@ -9,7 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
-from coordinator.group.assignors import RANGE, UNIFORM
+from coordinator.group.consumer.assignors import RANGE, UNIFORM
 from coordinator.group.rules import NO_RULES, Rules
 
 

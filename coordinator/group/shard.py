@@ -1,6 +1,6 @@
 """All groups of one shard: finds the kind of group a request means and lets it decide.
 
-A group id belongs to a classic group (`classic_groups`) or to one of the families of newer kinds
+A group id belongs to a classic group (`classic.groups`) or to one of the families of newer kinds
 (`family`), and a classic one that has nothing but offsets needs neither. Offsets belong to no kind:
 they outlive the group they were committed by. What the log holds lives in tables, and only `replay`
 changes them. Called by coordinator.runtime, with one shard per partition of `__consumer_offsets`.
@@ -17,16 +17,16 @@ from coordinator.group.answers import (
     is_wanted,
     read,
 )
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.classic import ClassicGroup, join_error
-from coordinator.group.classic_groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer_groups import ConsumerGroups
+from coordinator.group.classic.group import ClassicGroup, join_error
+from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.consumer.groups import ConsumerGroups
+from coordinator.group.consumer.heartbeats import check
 from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
 from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
 from coordinator.group.explaining import Explainer
 from coordinator.group.family import Family, FamilyHandler
-from coordinator.group.heartbeats import check
 from coordinator.group.offset_commands import OffsetCommands
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
@@ -46,11 +46,11 @@ from coordinator.group.requests import (
     FollowTopics,
     Heartbeat,
 )
-from coordinator.group.rewinding import Rewinding
-from coordinator.group.rewinds import Rewinds
+from coordinator.group.rewind.points import Rewinds
+from coordinator.group.rewind.rewinding import Rewinding
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share_groups import ShareGroups
-from coordinator.group.streams_groups import StreamsGroups
+from coordinator.group.share.groups import ShareGroups
+from coordinator.group.streams.groups import StreamsGroups
 from coordinator.group.topics import NO_TOPICS, TopicCatalog
 from coordinator.outcome import (
     Command,

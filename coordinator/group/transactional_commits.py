@@ -9,7 +9,7 @@ Called by `shard`.
 
 from typing import Final
 
-from coordinator.group.classic import ClassicGroup
+from coordinator.group.classic.group import ClassicGroup
 from coordinator.group.family import Family
 from coordinator.group.offsets import is_too_long
 from coordinator.group.records import (

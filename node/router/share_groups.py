@@ -1,6 +1,6 @@
 """Has share states made and deleted for the coordinators of groups, and tells them what came of it.
 
-A group's shard sends an instruction (coordinator/group/share_requests.py); the share coordinator,
+A group's shard sends an instruction (coordinator/group/share/requests.py); the share coordinator,
 wherever its shards are, is asked partition by partition. The report goes back until the group's
 shard has taken it or has moved: its new host asks again for what was not reported.
 """
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from coordinator.group.share_requests import (
+from coordinator.group.share.requests import (
     DeleteStates,
     InitializeStates,
     RestartStates,

@@ -15,9 +15,9 @@ told something:
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from coordinator.group.consumer_records import CurrentStored, MemberStored, PartitionEpochs
-from coordinator.group.streams import tasks_by_role
-from coordinator.group.streams_records import (
+from coordinator.group.consumer.records import CurrentStored, MemberStored, PartitionEpochs
+from coordinator.group.streams.group import tasks_by_role
+from coordinator.group.streams.records import (
     HeldTasks,
     StreamsCurrentStored,
     StreamsMember,

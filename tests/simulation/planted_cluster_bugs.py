@@ -21,9 +21,9 @@ from cluster.raft.messages import Entry
 from cluster.replication.follower import Conversation, Followed
 from cluster.replication.leader import LeaderPartition
 from cluster.replication.partition import PartitionReplica
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.rewind_records import Rewind
-from coordinator.group.rewinding import Rewinding, Waiter
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.rewind.records import Rewind
+from coordinator.group.rewind.rewinding import Rewinding, Waiter
 from coordinator.outcome import Outcome, Reply
 from coordinator.runtime import ShardRuntime
 from coordinator.transaction.records import TransactionStored

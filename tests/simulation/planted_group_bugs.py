@@ -2,20 +2,17 @@
 
 import msgspec
 
-from coordinator.group import (
-    consumer_records,
-    heartbeats,
-    reconciliation,
-    streams_heartbeats,
-    streams_reconciliation,
-    streams_records,
-)
-from coordinator.group.assigning import ConsumerStep
-from coordinator.group.consumer import ConsumerGroup
-from coordinator.group.consumer_records import ConsumerMember, CurrentAssignment, Partitions
-from coordinator.group.streams import StreamsGroup
-from coordinator.group.streams_reconciliation import IsFree, reconcile
-from coordinator.group.streams_records import NOTHING_HELD, StreamsCurrent, TaskSets
+from coordinator.group.consumer import heartbeats, reconciliation
+from coordinator.group.consumer import records as consumer_records
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.records import ConsumerMember, CurrentAssignment, Partitions
+from coordinator.group.streams import heartbeats as streams_heartbeats
+from coordinator.group.streams import reconciliation as streams_reconciliation
+from coordinator.group.streams import records as streams_records
+from coordinator.group.streams.group import StreamsGroup
+from coordinator.group.streams.reconciliation import IsFree, reconcile
+from coordinator.group.streams.records import NOTHING_HELD, StreamsCurrent, TaskSets
 from coordinator.runtime import Batch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug
 from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS, UNSTEADY_STREAMS

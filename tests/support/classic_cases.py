@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from coordinator.group.roster import Member
+from coordinator.group.classic.roster import Member
 from coordinator.group.settings import GroupSettings
 from protocol.errors import ErrorCode
 from tests.support.group_cases import (

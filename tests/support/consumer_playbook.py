@@ -7,7 +7,7 @@ given, and says what it owns; a test may lose its answers or send its requests t
 from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from coordinator.group.consumer import ConsumerGroup
+from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.requests import DescribeConsumerGroup, FollowTopics, Heartbeat
 from coordinator.group.settings import GroupSettings
 from coordinator.group.topics import TopicCatalog, changed_names

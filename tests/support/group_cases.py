@@ -7,7 +7,7 @@ against the tables.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from coordinator.group.consumer_records import (
+from coordinator.group.consumer.records import (
     CurrentStored,
     GroupEpochStored,
     MemberStored,
@@ -17,7 +17,7 @@ from coordinator.group.consumer_records import (
 )
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
 from coordinator.group.requests import StreamsAnswer
-from coordinator.group.share_records import (
+from coordinator.group.share.records import (
     PartitionStatesStored,
     ShareCurrentStored,
     ShareEpochStored,
@@ -25,7 +25,7 @@ from coordinator.group.share_records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.group.streams_records import (
+from coordinator.group.streams.records import (
     StreamsCurrentStored,
     StreamsEpochStored,
     StreamsMemberStored,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share import ShareGroup
-from coordinator.group.share_requests import InitializeStates
+from coordinator.group.share.group import ShareGroup
+from coordinator.group.share.requests import InitializeStates
 from protocol.errors import ErrorCode
 from protocol.messages.share import ShareGroupHeartbeatResponse
 from tests.support.consumer_playbook import id_of

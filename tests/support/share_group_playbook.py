@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from coordinator.group.requests import DeleteGroup, FollowTopics
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share import ShareGroup
-from coordinator.group.share_requests import (
+from coordinator.group.share.group import ShareGroup
+from coordinator.group.share.requests import (
     DeleteStates,
     DescribeShareGroup,
     InitializeStates,

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from coordinator.group.share_groups import STATES_AGAIN_MS
-from coordinator.group.share_requests import InitializeStates
+from coordinator.group.share.groups import STATES_AGAIN_MS
+from coordinator.group.share.requests import InitializeStates
 from coordinator.share.batches import ACKNOWLEDGED, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import ForgetTopicStates

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
 from coordinator.group.settings import GroupSettings, StreamsSettings
-from coordinator.group.streams import StreamsGroup
-from coordinator.group.streams_records import TaskSets
+from coordinator.group.streams.group import StreamsGroup
+from coordinator.group.streams.records import TaskSets
 from protocol.errors import ErrorCode
 from protocol.messages.streams import (
     CopartitionGroup,

@@ -1,7 +1,7 @@
 """Our own RewindGroup (20001), DescribeRewinds (20005), AlterSnapshot (20006) and ReloadShareState
 (20007), each version 0.
 
-Groups go on elsewhere while they consume (protocol/messages/odradek.py, coordinator.group.rewinding
+Groups go on elsewhere while they consume (protocol/messages/odradek.py, coordinator/group/rewind
 says how). The group's coordinator is asked; it finds out by itself how far the partitions reach,
 from whoever leads them, so that what it answers is what it has set.
 """
@@ -22,10 +22,10 @@ from coordinator.group.requests import (
     Rewound,
     TakeSnapshot,
 )
-from coordinator.group.rewind_records import NO_OFFSET, Move
-from coordinator.group.rewinds import MOVE_COUNT_MAX
-from coordinator.group.share_groups import GROUP_TYPE_SHARE
-from coordinator.group.share_requests import FindShareStates
+from coordinator.group.rewind.points import MOVE_COUNT_MAX
+from coordinator.group.rewind.records import NO_OFFSET, Move
+from coordinator.group.share.groups import GROUP_TYPE_SHARE
+from coordinator.group.share.requests import FindShareStates
 from coordinator.share.requests import Summary
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services

@@ -8,8 +8,8 @@ which partitions a group has, and whether it may be changed, the group's shard k
 from collections.abc import Mapping
 from typing import TypeVar
 
-from coordinator.group.share_records import NamedPartitions
-from coordinator.group.share_requests import FindShareStates
+from coordinator.group.share.records import NamedPartitions
+from coordinator.group.share.requests import FindShareStates
 from coordinator.share.requests import Summary
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services

@@ -5,7 +5,7 @@ What a group does is decided in coordinator.group; here stand who may ask and se
 """
 
 from cluster.metadata.features import SHARE_VERSION
-from coordinator.group.share_requests import DescribeShareGroup
+from coordinator.group.share.requests import DescribeShareGroup
 from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services

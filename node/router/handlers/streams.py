@@ -17,8 +17,8 @@ from typing import Final
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
 from cluster.metadata.features import STREAMS_VERSION
 from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
-from coordinator.group.streams_records import InternalTopic
-from coordinator.group.streams_topology import StatusCode
+from coordinator.group.streams.records import InternalTopic
+from coordinator.group.streams.topology import StatusCode
 from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services

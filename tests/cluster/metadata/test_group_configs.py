@@ -4,7 +4,7 @@ from cluster.metadata.broker_configs import BROKER_CONFIGS
 from cluster.metadata.config_definitions import ConfigScope
 from cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
 from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
-from coordinator.group.assignors import ASSIGNORS as MADE
+from coordinator.group.consumer.assignors import ASSIGNORS as MADE
 
 MEMBERS_KEYS = {
     name: definition

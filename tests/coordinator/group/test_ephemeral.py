@@ -6,7 +6,7 @@ from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share_requests import DeleteStates
+from coordinator.group.share.requests import DeleteStates
 from protocol.errors import ErrorCode
 from protocol.messages.groups import MemberIdentity
 from tests.support.consumer_playbook import Stage

@@ -1,9 +1,9 @@
 """What every family keeps of its groups, tried with share groups."""
 
-from coordinator.group.consumer_records import GroupEpoch
+from coordinator.group.consumer.records import GroupEpoch
 from coordinator.group.group_table import GroupTable
-from coordinator.group.share import ShareGroup
-from coordinator.group.share_records import ShareEpochStored, ShareGroupRecord
+from coordinator.group.share.group import ShareGroup
+from coordinator.group.share.records import ShareEpochStored, ShareGroupRecord
 from coordinator.timeline import Timeline
 
 

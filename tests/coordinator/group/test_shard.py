@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from coordinator.group.classic import ClassicGroup, GroupState
+from coordinator.group.classic.group import ClassicGroup, GroupState
 from coordinator.group.records import GroupStored
 from coordinator.group.requests import DeleteGroup
 from coordinator.group.settings import GroupSettings

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from coordinator.group.share_requests import (
+from coordinator.group.share.requests import (
     DeleteStates,
     InitializeStates,
     RestartStates,

@@ -7,8 +7,8 @@ import pytest
 
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.records import FeatureLevelChanged
-from coordinator.group.streams_answers import DescriptionStatus
-from coordinator.group.streams_topology import StatusCode
+from coordinator.group.streams.answers import DescriptionStatus
+from coordinator.group.streams.topology import StatusCode
 from node.router.authorizer import NOT_ASKED, Operation, ResourceType
 from node.router.handlers.groups import handle_find_coordinator, handle_list_groups
 from node.router.handlers.streams import (

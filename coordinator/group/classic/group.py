@@ -1,0 +1,580 @@
+"""A classic group: members join, a leader assigns, all sync; again when somebody comes or goes.
+
+The machine below is Kafka's, with KIP-134 (initial delay), KIP-345 (static members), KIP-394 (a
+member learns its id before it may join), KIP-559 (protocol type and name on the wire), KIP-800
+(reasons) and KIP-814 (a restarted static leader does not assign again). States against events;
+ERRORS are answers, "restart" is the transition to PreparingRebalance, "complete?" ends the join
+phase if nobody is missing:
+
+| Event | Empty | PreparingRebalance | CompletingRebalance | Stable |
+|---|---|---|---|---|
+| join, new member | restart | park; complete? | park; restart | park; restart |
+| join, known, as before | UNKNOWN_MEMBER_ID | park; complete? | answer | answer (leader: restart) |
+| join, known, changed | UNKNOWN_MEMBER_ID | park; complete? | park; restart | park; restart |
+| join, static restarted | - | replace; complete? | replace; restart | store, answer (1) |
+| sync | UNKNOWN_MEMBER_ID | REBALANCE_IN_PROGRESS | park (2) | answer |
+| heartbeat | UNKNOWN_MEMBER_ID | REBALANCE_IN_PROGRESS | NONE | NONE |
+| leave, session over | - | remove; complete? | remove; restart | remove; restart |
+| pending member gone | forget | forget; complete? | forget | forget |
+| commit without member | accept | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID | UNKNOWN_MEMBER_ID |
+| commit by member | UNKNOWN_MEMBER_ID | accept | REBALANCE_IN_PROGRESS | accept |
+| join timer | - | complete without the missing (3) | - | - |
+| sync timer | - | - | remove the late; restart | remove the late; restart |
+| append failed | store again, later | - | - | drop assignments; restart |
+
+(1) If the group's protocol would change with it, replace and restart. (2) The leader's sync stores
+the assignments, answers everybody and makes the group Stable. (3) Static members stay, missing or
+not. The initial delay of an Empty group's restart puts every "complete?" off until the delay is
+over.
+
+Completing a join phase starts generation + 1: with members it is CompletingRebalance, without any
+it is Empty. Only two transitions write: the leader's sync (and the replacement of a static member
+in Stable) and becoming Empty. All else is soft: members who waited join again after the
+coordinator has moved, also those whom the log does not know (`unstored_members`). JoinGroup's
+decisions are in `joining`, LeaveGroup's in `leaving`.
+
+Invariants: the generation never goes back while the group lives here; every parked request is
+answered by a transition or a timer; in Stable the log's newest record says what this object says.
+Called by `shard`.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from coordinator.group.classic.roster import Member, Roster
+from coordinator.group.events import EventKind, EventRing
+from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord, GroupStored
+from coordinator.group.settings import GroupSettings
+from coordinator.outcome import Command, Draft, TimerKey
+from protocol.embedded import CONSUMER_PROTOCOL_TYPE, decode_subscription
+from protocol.errors import ErrorCode, ProtocolError
+from protocol.messages.groups import (
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+NO_GENERATION: Final = -1
+_STORE_AGAIN_MS: Final = 1_000
+"""Long enough for a disk that is full or replicas that are away, short against any session."""
+
+
+class GroupState(StrEnum):
+    """Kafka's names, as DescribeGroups and ListGroups spell them."""
+
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+
+
+class Step(Draft[GroupRecord]):
+    """The outcome of one transition in the making, with the time and settings it happens under."""
+
+    __slots__ = ("now_ms", "settings")
+
+    def __init__(self, now_ms: int, settings: GroupSettings) -> None:
+        super().__init__()
+        self.now_ms = now_ms
+        self.settings = settings
+
+
+def session_key(group_id: str, member_id: str) -> TimerKey:
+    """The timer of a member's session, a pending member's absence, or a new member's wait."""
+    return ("session", group_id, member_id)
+
+
+def join_key(group_id: str) -> TimerKey:
+    """The timer that ends the initial delay or the join phase."""
+    return ("join", group_id)
+
+
+def store_key(group_id: str) -> TimerKey:
+    """The timer of another try to store that a group is Empty."""
+    return ("store", group_id)
+
+
+def sync_key(group_id: str) -> TimerKey:
+    """The timer that ends the wait for members that joined but do not sync."""
+    return ("sync", group_id)
+
+
+def join_error(command: Command, error_code: ErrorCode, member_id: str) -> JoinGroupResponse:
+    """A refused JoinGroup. The protocol name is null from v7 on and empty before (KIP-559)."""
+    return JoinGroupResponse(
+        error_code=error_code,
+        member_id=member_id,
+        protocol_name=None if command.api_version >= 7 else "",
+    )
+
+
+class ClassicGroup:
+    """One classic group. Methods change it and write what follows into the step they are given."""
+
+    __slots__ = (
+        "_arrived_ms",
+        "_is_initial",
+        "_topics",
+        "_topics_generation",
+        "deadline_ms",
+        "events",
+        "generation_id",
+        "group_id",
+        "pending",
+        "pending_sync",
+        "protocol_name",
+        "protocol_type",
+        "rebalance_started_ms",
+        "roster",
+        "state",
+        "state_timestamp_ms",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.state_timestamp_ms = NO_TIMESTAMP
+        self.roster = Roster()
+        self.pending: set[str] = set()
+        self.pending_sync: set[str] = set()
+        self.events = EventRing()
+        self.rebalance_started_ms = NO_TIMESTAMP
+        # When the phase of the rebalance that is under way is over at the latest.
+        self.deadline_ms = NO_TIMESTAMP
+        # The first join phase after Empty waits for a delay, and is prolonged while members arrive.
+        self._is_initial = False
+        self._arrived_ms = NO_TIMESTAMP
+        self._topics: frozenset[str] | None = None
+        self._topics_generation = NO_GENERATION
+
+    @classmethod
+    def of_metadata(cls, group_id: str, metadata: GroupMetadata) -> "ClassicGroup":
+        """The group as the log knows it: Stable if it has members, else Empty."""
+        group = cls(group_id)
+        group.generation_id = metadata.generation_id
+        group.protocol_type = metadata.protocol_type or None
+        group.protocol_name = metadata.protocol_name
+        group.state_timestamp_ms = metadata.state_timestamp_ms
+        for member in metadata.members:
+            group.roster.add(Member.of_metadata(member, metadata.protocol_name))
+        if metadata.members:
+            group.state = GroupState.STABLE
+            if metadata.leader_id is not None and metadata.leader_id in group.roster:
+                group.roster.leader_id = metadata.leader_id
+        return group
+
+    def to_metadata(self) -> GroupMetadata:
+        """What the log should say of this generation."""
+        return GroupMetadata(
+            protocol_type=self.protocol_type or "",
+            generation_id=self.generation_id,
+            protocol_name=self.protocol_name,
+            leader_id=self.roster.leader_id,
+            state_timestamp_ms=self.state_timestamp_ms,
+            members=tuple(member.to_metadata(self.protocol_name) for member in self.roster),
+        )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members, and no join phase is under way."""
+        return self.state is GroupState.EMPTY
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether its first rebalance waits for more members (group.initial.rebalance.delay.ms)."""
+        return self._is_initial
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """Whether the members' metadata are consumer subscriptions."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """The topics its consumers read; None if that cannot be known."""
+        if not self.uses_consumer_protocol:
+            return None
+        if not len(self.roster):
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        if self._topics_generation != self.generation_id:
+            self._topics_generation = self.generation_id
+            self._topics = self._read_topics()
+        return self._topics
+
+    def _read_topics(self) -> frozenset[str] | None:
+        topics: set[str] = set()
+        try:
+            for member in self.roster:
+                topics.update(decode_subscription(member.metadata_for(self.protocol_name)).topics)
+        except ProtocolError:
+            return None
+        return frozenset(topics)
+
+    # -- loading and losing -----------------------------------------------------------------------
+
+    def on_loaded(self, step: Step) -> None:
+        """Every stored member gets a whole new session: how long it was silent is not known."""
+        self.events.add(step.now_ms, EventKind.LOADED)
+        for member in self.roster:
+            self.refresh(member, step)
+        if len(self.roster) > step.settings.size_max:
+            self._prepare(step, f"the group has more than {step.settings.size_max} members")
+
+    def on_append_failed(self, step: Step) -> None:
+        """The log does not have the newest generation. Its members must agree on another one.
+
+        That a group is Empty is written again after a while: else the generation before would
+        come back with the next load, and keep its members' partitions until their sessions end.
+        """
+        if self.state is GroupState.EMPTY:
+            step.set_timer(store_key(self.group_id), step.now_ms + _STORE_AGAIN_MS)
+        elif self.state is GroupState.STABLE:
+            for member in self.roster:
+                member.assignment = b""
+            self.events.add(step.now_ms, EventKind.ASSIGNMENT_LOST)
+            self._prepare(step, "the assignment could not be stored")
+
+    def abandon(self, step: Step) -> None:
+        """The group goes on as one of another kind: who waits is told to join that."""
+        for member in self.roster:
+            self.answer_parked(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
+            step.cancel_timer(session_key(self.group_id, member.member_id))
+        for member_id in list(self.pending):
+            self.forget_pending(member_id, step)
+        step.cancel_timer(join_key(self.group_id))
+        self._end_sync_wait(step)
+
+    def on_store_timer(self, step: Step) -> None:
+        """Try once more to store that the group is Empty."""
+        if self.state is GroupState.EMPTY and self.generation_id:
+            step.records.append(GroupStored(self.group_id, self.to_metadata()))
+
+    # -- joining ----------------------------------------------------------------------------------
+
+    def expect(self, member_id: str, deadline_ms: int, step: Step) -> None:
+        """Remember an id that was given out, until its holder joins with it (KIP-394)."""
+        self.pending.add(member_id)
+        step.set_timer(session_key(self.group_id, member_id), deadline_ms)
+
+    def forget_pending(self, member_id: str, step: Step) -> None:
+        """The holder of a given id will not come."""
+        if member_id in self.pending:
+            self.pending.discard(member_id)
+            step.cancel_timer(session_key(self.group_id, member_id))
+
+    def note_arrival(self, now_ms: int) -> None:
+        """A new member came: the initial delay, if it runs, begins anew."""
+        self._arrived_ms = now_ms
+
+    def expect_new(self, member: Member, step: Step) -> None:
+        """Bound the wait of a new member.
+
+        A client that has lost patience joins again under another id: this one must not stay.
+        """
+        deadline_ms = step.now_ms + step.settings.new_member_join_timeout_ms
+        step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
+
+    def rename(self, member: Member, new_id: str, step: Step) -> None:
+        """A static member goes on under a new id."""
+        old_id = member.member_id
+        step.cancel_timer(session_key(self.group_id, old_id))
+        if old_id in self.pending_sync:
+            self.pending_sync.remove(old_id)
+            self.pending_sync.add(new_id)
+        self.roster.rename(member, new_id)
+
+    def park_join(self, member: Member, command: Command, step: Step) -> None:
+        """Let a member wait for the coming generation. An earlier request of it is answered now."""
+        superseded = self.roster.park_join(member, command)
+        if superseded is not None:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+            step.reply(superseded.request_id, join_error(superseded, code, member.member_id))
+        member.joined_at_ms = step.now_ms
+
+    def joined_response(
+        self, member: Member, *, with_members: bool | None = None
+    ) -> JoinGroupResponse:
+        """The answer to who is in the current generation; the leader is told of all members."""
+        if with_members is None:
+            with_members = self.roster.leader_id == member.member_id
+        return JoinGroupResponse(
+            generation_id=self.generation_id,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            leader=self.roster.leader_id or "",
+            member_id=member.member_id,
+            members=self.roster.for_leader(self.protocol_name) if with_members else [],
+        )
+
+    # -- the rebalance ----------------------------------------------------------------------------
+
+    def rebalance(self, step: Step, reason: str) -> None:
+        """The membership changed: start a join phase, or see whether the running one is over."""
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self.complete_if_all_joined(step)
+        else:
+            self._prepare(step, reason)
+
+    def _prepare(self, step: Step, reason: str) -> None:
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            for member in self.roster:
+                member.assignment = b""
+                if member.sync_request_id is not None:
+                    self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
+                    # Its session may have run out while it waited, and not been looked at since.
+                    self.refresh(member, step)
+        self._end_sync_wait(step)
+        delay_ms = step.settings.initial_rebalance_delay_ms
+        self._is_initial = self.state is GroupState.EMPTY and delay_ms > 0
+        self.state = GroupState.PREPARING_REBALANCE
+        self.rebalance_started_ms = step.now_ms
+        self.events.add(step.now_ms, EventKind.REBALANCE_STARTED, "", reason)
+        if not self._is_initial:
+            self.complete_if_all_joined(step)
+            return
+        self._await(join_key(self.group_id), step.now_ms + delay_ms, step)
+
+    def _await(self, key: TimerKey, deadline_ms: int, step: Step) -> None:
+        self.deadline_ms = deadline_ms
+        step.set_timer(key, deadline_ms)
+
+    def complete_if_all_joined(self, step: Step) -> None:
+        """End the join phase if nobody is missing, else when the rebalance timeout has passed."""
+        if self._is_initial:
+            return
+        if self.roster.has_all_joined and not self.pending:
+            self._complete(step)
+        else:
+            deadline_ms = self.rebalance_started_ms + self.roster.rebalance_timeout_ms
+            self._await(join_key(self.group_id), max(deadline_ms, step.now_ms), step)
+
+    def on_join_timer(self, step: Step) -> None:
+        """The initial delay or the join phase is over."""
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if self._is_initial:
+            # Whoever came last was followed by nobody for the whole delay (KIP-134). Kafka looks
+            # only when a delay is over and then adds another one: members that start together wait
+            # for two.
+            delay_ms = step.settings.initial_rebalance_delay_ms
+            end_ms = self.rebalance_started_ms + max(self.roster.rebalance_timeout_ms, delay_ms)
+            due_ms = min(self._arrived_ms + delay_ms, end_ms)
+            if due_ms > step.now_ms:
+                self._await(join_key(self.group_id), due_ms, step)
+                return
+        self._complete(step)
+
+    def _complete(self, step: Step) -> None:
+        """End the join phase: whoever has joined is the next generation."""
+        step.cancel_timer(join_key(self.group_id))
+        self._is_initial = False
+        for member in [m for m in self.roster if not m.is_joining and m.group_instance_id is None]:
+            self.remove(member, step)
+            reason = "did not join in time"
+            self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member.member_id, reason)
+        if not len(self.roster):
+            self._become_empty(step)
+        elif not self.roster.elect_joined_leader():
+            # Static members only, and none of them back yet: wait until one is or their sessions
+            # end.
+            self.rebalance_started_ms = step.now_ms
+            deadline_ms = step.now_ms + self.roster.rebalance_timeout_ms
+            self._await(join_key(self.group_id), deadline_ms, step)
+        else:
+            self._start_generation(step)
+
+    def _become_empty(self, step: Step) -> None:
+        self.generation_id += 1
+        self.protocol_name = None
+        self.state = GroupState.EMPTY
+        self.state_timestamp_ms = step.now_ms
+        self.events.add(step.now_ms, EventKind.BECAME_EMPTY)
+        step.records.append(GroupStored(self.group_id, self.to_metadata()))
+
+    def _start_generation(self, step: Step) -> None:
+        self.generation_id += 1
+        self.protocol_name = self.roster.select_protocol()
+        self.state = GroupState.COMPLETING_REBALANCE
+        self.state_timestamp_ms = step.now_ms
+        self.pending_sync.clear()
+        for member in self.roster:
+            member.is_new = False
+            self.pending_sync.add(member.member_id)
+            self.refresh(member, step)
+            command = self.roster.park_join(member, None)
+            if command is not None:
+                step.reply(command.request_id, self.joined_response(member))
+        deadline_ms = step.now_ms + self.roster.rebalance_timeout_ms
+        self._await(sync_key(self.group_id), deadline_ms, step)
+        took_ms = step.now_ms - self.rebalance_started_ms
+        what = f"generation {self.generation_id}, {len(self.roster)} members, {took_ms} ms"
+        self.events.add(step.now_ms, EventKind.GENERATION_STARTED, "", what)
+
+    # -- SyncGroup --------------------------------------------------------------------------------
+
+    def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
+        """SyncGroup of a member; the caller has checked that it is one."""
+        error = self._sync_error(request)
+        if error is not ErrorCode.NONE:
+            step.reply(command.request_id, SyncGroupResponse(error_code=error))
+            return
+        member = self.roster.get(request.member_id)
+        assert member is not None
+        if self.state is GroupState.STABLE:
+            self._synced(member, step)
+            self.refresh(member, step)
+            step.reply(command.request_id, self._assigned(member))
+            return
+        self._answer_sync(member, ErrorCode.REBALANCE_IN_PROGRESS, step)
+        member.sync_request_id = command.request_id
+        self._synced(member, step)
+        if self.roster.leader_id == member.member_id:
+            self._store_assignments(request, step)
+
+    def _sync_error(self, request: SyncGroupRequest) -> ErrorCode:
+        if request.generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if request.protocol_type not in (None, self.protocol_type):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.protocol_name is not None and request.protocol_name not in (
+            None,
+            self.protocol_name,
+        ):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _store_assignments(self, request: SyncGroupRequest, step: Step) -> None:
+        assignments = {given.member_id: given.assignment for given in request.assignments}
+        for member in self.roster:
+            member.assignment = assignments.get(member.member_id, b"")
+        self.state = GroupState.STABLE
+        step.records.append(GroupStored(self.group_id, self.to_metadata()))
+        took_ms = step.now_ms - self.rebalance_started_ms
+        what = f"generation {self.generation_id}, {took_ms} ms after the rebalance began"
+        self.events.add(step.now_ms, EventKind.ASSIGNMENT_STORED, request.member_id, what)
+        for member in self.roster:
+            request_id = member.sync_request_id
+            if request_id is not None:
+                member.sync_request_id = None
+                self.refresh(member, step)
+                step.reply(request_id, self._assigned(member))
+
+    def _assigned(self, member: Member) -> SyncGroupResponse:
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name,
+            assignment=member.assignment,
+        )
+
+    def _synced(self, member: Member, step: Step) -> None:
+        if member.member_id in self.pending_sync:
+            member.synced_at_ms = step.now_ms
+            self.pending_sync.discard(member.member_id)
+            if not self.pending_sync:
+                step.cancel_timer(sync_key(self.group_id))
+
+    def _end_sync_wait(self, step: Step) -> None:
+        self.pending_sync.clear()
+        step.cancel_timer(sync_key(self.group_id))
+
+    def on_sync_timer(self, step: Step) -> None:
+        """Members that joined and never synced hold up the others: out with them."""
+        if self.state is GroupState.PREPARING_REBALANCE or not self.pending_sync:
+            return
+        late = [member for member in self.roster if member.member_id in self.pending_sync]
+        for member in late:
+            self.remove(member, step)
+            reason = "joined but did not sync in time"
+            self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member.member_id, reason)
+        self._prepare(step, f"{len(late)} members did not sync in time")
+
+    # -- membership -------------------------------------------------------------------------------
+
+    def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """Whether the caller is who it says it is."""
+        if group_instance_id is not None:
+            holder = self.roster.static_member_id(group_instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.roster else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def heartbeat_error(
+        self, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """What a heartbeat is answered. Unless that is a refusal the caller extends the session."""
+        error = self.member_error(member_id, group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def commit_error(
+        self, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Whether these may commit offsets just now."""
+        if generation_id < 0 and self.state is GroupState.EMPTY:
+            return ErrorCode.NONE
+        if generation_id < 0 and not member_id and group_instance_id is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = self.member_error(member_id, group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation_id != self.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def refresh(self, member: Member, step: Step) -> None:
+        """The member has given a sign of life: its session starts anew."""
+        deadline_ms = step.now_ms + member.session_timeout_ms
+        step.set_timer(session_key(self.group_id, member.member_id), deadline_ms)
+
+    def on_session_timer(self, member_id: str, step: Step) -> None:
+        """No sign of life for a session timeout."""
+        if member_id in self.pending:
+            self.pending.discard(member_id)
+            if self.state is GroupState.PREPARING_REBALANCE:
+                self.complete_if_all_joined(step)
+            return
+        member = self.roster.get(member_id)
+        if member is None or (member.is_waiting and not member.is_new):
+            return
+        self.remove(member, step)
+        reason = f"no heartbeat for {member.session_timeout_ms} ms"
+        if member.is_new:
+            reason = f"waited {step.settings.new_member_join_timeout_ms} ms for its first rebalance"
+        self.events.add(step.now_ms, EventKind.MEMBER_EXPIRED, member_id, reason)
+        self.rebalance(step, f"member {member_id} expired: {reason}")
+
+    def remove(self, member: Member, step: Step) -> None:
+        """Let a member go, and answer what it waits for. What follows is the caller's to decide."""
+        self.answer_parked(member, ErrorCode.UNKNOWN_MEMBER_ID, step)
+        self.roster.remove(member.member_id)
+        step.cancel_timer(session_key(self.group_id, member.member_id))
+        self._synced(member, step)
+
+    def answer_parked(self, member: Member, error_code: ErrorCode, step: Step) -> None:
+        """Refuse the requests that a member has waiting."""
+        command = self.roster.park_join(member, None)
+        if command is not None:
+            # A client that is told so joins afresh, if there still is one.
+            member_id = "" if error_code is ErrorCode.UNKNOWN_MEMBER_ID else member.member_id
+            step.reply(command.request_id, join_error(command, error_code, member_id))
+        self._answer_sync(member, error_code, step)
+
+    def _answer_sync(self, member: Member, error_code: ErrorCode, step: Step) -> None:
+        if member.sync_request_id is not None:
+            step.reply(member.sync_request_id, SyncGroupResponse(error_code=error_code))
+            member.sync_request_id = None

@@ -1,0 +1,214 @@
+"""All classic groups of one shard: finds the group, lets it decide, and forgets it when it is gone.
+
+What the log holds of them is their newest generations, which only `replay` changes. What it does
+not hold (who waits, who is due, what happened lately) lives in `ClassicGroup` objects, which are
+made when somebody joins or when a stored group with members is loaded. An Empty group needs no
+object.
+
+Invariant: an object's group is Stable or Empty only in the generation that the table holds. Called
+by `shard`, which has ruled out before that the id is another kind's.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from coordinator.group.answers import no_group
+from coordinator.group.classic.group import ClassicGroup, Step
+from coordinator.group.classic.joining import given_id, join
+from coordinator.group.classic.leaving import leave
+from coordinator.group.classic.unstored_members import UnstoredMembers
+from coordinator.group.records import GroupMetadata, GroupRecord, GroupStored
+from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
+from coordinator.timeline import Timeline, TimelineTable
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+GROUP_TYPE_CLASSIC: Final = "classic"
+
+
+class ClassicGroups:
+    """See the module's docstring."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self.generations: TimelineTable[str, GroupMetadata] = TimelineTable(timeline)
+        self.objects: dict[str, ClassicGroup] = {}
+        self.unstored = UnstoredMembers()
+        # Deleted groups whose deletion may still be taken back, with the position before it.
+        self._buried: dict[str, tuple[int, ClassicGroup]] = {}
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def replay(self, record: GroupStored) -> None:
+        """A group has a new generation, or has gone."""
+        if record.metadata is None:
+            self.generations.remove(record.group_id)
+        else:
+            self.generations.put(record.group_id, record.metadata)
+
+    def on_loaded(self, step: Step) -> None:
+        """Groups with members go on where they were, every member with a whole session."""
+        self.unstored.on_loaded(self.generations.items(), step.now_ms)
+        for group_id, metadata in self.generations.items():
+            if metadata.members:
+                group = ClassicGroup.of_metadata(group_id, metadata)
+                self.objects[group_id] = group
+                group.on_loaded(step)
+
+    def on_append_failed(
+        self,
+        records: Collection[GroupRecord],
+        group_ids: Collection[str],
+        is_other_kind: Callable[[str], bool],
+        step: Step,
+    ) -> None:
+        """The table is back where it was; groups that were ahead of it must agree anew."""
+        newest = {
+            record.group_id: record.metadata
+            for record in records
+            if isinstance(record, GroupStored)
+        }
+        for group_id in group_ids:
+            group = self.objects.get(group_id)
+            lost = newest.get(group_id)
+            # Whether it went on to another generation meanwhile shows before a grave is opened.
+            is_ahead = (
+                group is not None and lost is not None and lost.generation_id == group.generation_id
+            )
+            self._dig_up(group_id)
+            if group is not None and is_other_kind(group_id):
+                # It was to become a classic group, and has not.
+                self.objects.pop(group_id, None)
+                for member in group.roster:
+                    group.answer_parked(member, ErrorCode.COORDINATOR_NOT_AVAILABLE, step)
+            elif group is not None and is_ahead:
+                group.on_append_failed(step)
+
+    # -- finding groups ---------------------------------------------------------------------------
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self.objects or group_id in self.generations
+
+    def group(self, group_id: str) -> ClassicGroup | None:
+        """The group's object; made from its stored generation if it has none yet."""
+        group = self.objects.get(group_id)
+        if group is None:
+            metadata = self.generations.get(group_id)
+            if metadata is not None:
+                group = ClassicGroup.of_metadata(group_id, metadata)
+                self.objects[group_id] = group
+        return group
+
+    def adopt(self, group: ClassicGroup) -> None:
+        """Take over what a group of another kind has become."""
+        self.objects[group.group_id] = group
+
+    def end(self, group_id: str, step: Step) -> None:
+        """The group has become one of another kind: who waits must join that."""
+        self.objects[group_id].abandon(step)
+        self.bury(group_id, step)
+
+    def _drop_if_ghost(self, group: ClassicGroup, step: Step) -> None:
+        """Forget a group that was announced and never came to be."""
+        is_stored = group.group_id in self.generations or bool(step.records)
+        if group.is_empty and not group.pending and not is_stored:
+            self.objects.pop(group.group_id, None)
+
+    def bury(self, group_id: str, step: Step) -> None:
+        """Drop a group without members."""
+        committed = self._timeline.committed
+        self._buried = {
+            known: buried for known, buried in self._buried.items() if buried[0] >= committed
+        }
+        group = self.objects.pop(group_id, None)
+        if group is not None:
+            self._buried[group_id] = (self._timeline.position, group)
+        if group_id in self.generations:
+            step.records.append(GroupStored(group_id, None))
+
+    def _dig_up(self, group_id: str) -> None:
+        """Take back a deletion that was not written, in no earlier generation."""
+        position, buried = self._buried.pop(group_id, (-1, None))
+        if buried is not None and position >= self._timeline.committed:
+            group = self.objects.setdefault(group_id, buried)
+            group.generation_id = max(group.generation_id, buried.generation_id)
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def join(self, command: Command, request: JoinGroupRequest, step: Step) -> None:
+        """JoinGroup, whose texts and timeouts have been checked; the group may be a new one."""
+        group = self.group(request.group_id)
+        if group is None:
+            group = self.objects[request.group_id] = ClassicGroup(request.group_id)
+        is_unstored = self.unstored.may_include(request, command.client_id, step.now_ms)
+        join(group, command, request, step, is_unstored=is_unstored)
+        if is_unstored or not request.member_id:
+            self.unstored.note([request.member_id or given_id(command, request)], step.now_ms)
+        self._drop_if_ghost(group, step)
+
+    def sync(self, command: Command, request: SyncGroupRequest, step: Step) -> None:
+        """SyncGroup."""
+        group = self.objects.get(request.group_id)
+        error = no_group(request.group_id)
+        if group is not None and request.group_id:
+            error = group.member_error(request.member_id, request.group_instance_id)
+        if group is not None and error is ErrorCode.NONE:
+            group.sync(command, request, step)
+            return
+        generation_id, client_id = request.generation_id, command.client_id
+        error = self.unstored.answer(error, request, generation_id, client_id, step.now_ms)
+        step.reply(command.request_id, SyncGroupResponse(error_code=error))
+
+    def heartbeat(
+        self, command: Command, request: HeartbeatRequest, now_ms: int
+    ) -> Outcome[GroupRecord]:
+        """Heartbeat."""
+        group = self.objects.get(request.group_id)
+        member_id, generation_id = request.member_id, request.generation_id
+        error = no_group(request.group_id)
+        if group is not None and request.group_id:
+            error = group.heartbeat_error(member_id, request.group_instance_id, generation_id)
+        error = self.unstored.answer(error, request, generation_id, command.client_id, now_ms)
+        reply = Reply(command.request_id, HeartbeatResponse(error_code=error), is_immediate=True)
+        member = None if group is None else group.roster.get(member_id)
+        if member is None or error not in (ErrorCode.NONE, ErrorCode.REBALANCE_IN_PROGRESS):
+            return Outcome(replies=(reply,))
+        timer = Timer(("session", request.group_id, member_id), now_ms + member.session_timeout_ms)
+        return Outcome(replies=(reply,), timers=(timer,))
+
+    def leave(self, command: Command, request: LeaveGroupRequest, step: Step) -> None:
+        """LeaveGroup."""
+        if not request.group_id:
+            response = LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+            step.reply(command.request_id, response)
+            return
+        group = self.objects.get(request.group_id)
+        leave(group, command, request, self.unstored, step)
+        if group is not None:
+            self._drop_if_ghost(group, step)
+
+    def fire(self, key: TimerKey, step: Step) -> None:
+        """A member's or a group's time has come."""
+        group = self.objects.get(key[1])
+        if group is None:
+            return
+        match key[0]:
+            case "session":
+                group.on_session_timer(key[2], step)
+            case "join":
+                group.on_join_timer(step)
+            case "sync":
+                group.on_sync_timer(step)
+            case "store":
+                group.on_store_timer(step)
+            case kind:
+                raise AssertionError(f"a timer of an unknown kind: {kind}")
+        self._drop_if_ghost(group, step)

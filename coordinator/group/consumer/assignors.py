@@ -1,0 +1,313 @@
+"""Server-side assignors of consumer groups (KIP-848): who of the members shall own which partition.
+
+`uniform` gives every member as many partitions as any other, as far as subscriptions allow, and
+moves as few as that takes. `range` gives each member one run of every topic, the same run of
+topics that are alike, so that partitions which are joined stand together. Both begin with the
+target as it is: a partition stays where it is unless it must move.
+
+Every assignor returns each partition of each subscribed topic exactly once, to a member that
+subscribes to it. Pure functions; of the same input they make the same output. Called by
+`assigning`.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+from coordinator.group.consumer.records import Partitions
+from coordinator.group.topics import TopicDigest
+from protocol.types import Uuid
+
+UNIFORM: Final = "uniform"
+RANGE: Final = "range"
+
+TopicPartition: TypeAlias = tuple[Uuid, int]
+
+
+class Candidate(NamedTuple):
+    """A member to assign to. `topics` it subscribes to and exist; `owned` is its target so far."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    topics: frozenset[Uuid]
+    owned: Partitions
+
+
+Topics: TypeAlias = Mapping[Uuid, TopicDigest]
+Assignment: TypeAlias = dict[str, dict[Uuid, frozenset[int]]]
+
+
+def assign(name: str, candidates: Sequence[Candidate], topics: Topics) -> Assignment:
+    """The target of every member; `name` must be one of ASSIGNORS."""
+    chosen = ASSIGNORS[name](candidates, topics) if candidates else {}
+    return {member_id: _by_topic(partitions) for member_id, partitions in chosen.items()}
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[Uuid, frozenset[int]]:
+    found: dict[Uuid, set[int]] = {}
+    for topic_id, index in partitions:
+        found.setdefault(topic_id, set()).add(index)
+    return {topic_id: frozenset(found[topic_id]) for topic_id in sorted(found)}
+
+
+# -- uniform --------------------------------------------------------------------------------------
+
+
+def _uniform(
+    candidates: Sequence[Candidate], topics: Topics
+) -> Mapping[str, Iterable[TopicPartition]]:
+    kept, free = _keep(candidates, topics)
+    first = candidates[0].topics
+    if all(candidate.topics == first for candidate in candidates):
+        _Even(candidates, topics, kept).fill(free)
+    else:
+        _Uneven(candidates, topics, kept).fill(free)
+    return kept
+
+
+def _keep(
+    candidates: Sequence[Candidate], topics: Topics
+) -> tuple[dict[str, list[TopicPartition]], list[TopicPartition]]:
+    """What members keep if nothing is balanced, and what nobody has, in order."""
+    taken: dict[Uuid, set[int]] = {}
+    kept: dict[str, list[TopicPartition]] = {}
+    subscribed: set[Uuid] = set()
+    for candidate in candidates:
+        mine = kept[candidate.member_id] = []
+        subscribed |= candidate.topics
+        for topic_id in sorted(candidate.owned):
+            if topic_id not in candidate.topics:
+                continue
+            count = topics[topic_id].partition_count
+            others = taken.setdefault(topic_id, set())
+            for index in sorted(candidate.owned[topic_id]):
+                if index < count and index not in others:
+                    others.add(index)
+                    mine.append((topic_id, index))
+    free = [
+        (topic_id, index)
+        for topic_id in sorted(subscribed)
+        for index in range(topics[topic_id].partition_count)
+        if index not in taken.get(topic_id, ())
+    ]
+    return kept, free
+
+
+def _racks_of(topics: Topics, partition: TopicPartition) -> frozenset[str]:
+    racks = topics[partition[0]].racks
+    return racks[partition[1]] if partition[1] < len(racks) else frozenset()
+
+
+class _Even:
+    """Members that all want the same: everybody gets the quota, the first few one more.
+
+    Every member keeps what it has up to its quota, and those who have more than the quota are the
+    ones who keep one more: so nothing moves but what has to.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        topics: Topics,
+        kept: dict[str, list[TopicPartition]],
+    ) -> None:
+        self._topics = topics
+        self._kept = kept
+        self._rack_of = {member.member_id: member.rack_id for member in candidates}
+        count = sum(topics[topic_id].partition_count for topic_id in candidates[0].topics)
+        self._quota, self._extra_count = divmod(count, len(candidates))
+
+    def fill(self, free: list[TopicPartition]) -> None:
+        """Take what is too much, and deal out what is free."""
+        free = sorted([*free, *self._take_surplus()])
+        waiting = deque(member_id for member_id in self._kept if self._can_take(member_id))
+        by_rack: dict[str, deque[str]] = {}
+        for member_id in waiting:
+            rack = self._rack_of[member_id]
+            if rack is not None:
+                by_rack.setdefault(rack, deque()).append(member_id)
+        if by_rack:
+            free = [partition for partition in free if not self._deal_near(partition, by_rack)]
+        for partition in free:
+            self._deal(partition, waiting)
+
+    def _take_surplus(self) -> Iterable[TopicPartition]:
+        by_size = sorted(self._kept, key=lambda member_id: -len(self._kept[member_id]))
+        for member_id in by_size:
+            mine = self._kept[member_id]
+            limit = self._quota
+            if len(mine) > limit and self._extra_count:
+                self._extra_count -= 1
+                limit += 1
+            if len(mine) > limit:
+                rack = self._rack_of[member_id]
+                # What is far away goes first.
+                mine.sort(key=lambda partition: rack not in _racks_of(self._topics, partition))
+                yield from mine[limit:]
+                del mine[limit:]
+
+    def _can_take(self, member_id: str) -> bool:
+        count = len(self._kept[member_id])
+        return count < self._quota or (count == self._quota and self._extra_count > 0)
+
+    def _give(self, partition: TopicPartition, member_id: str) -> None:
+        mine = self._kept[member_id]
+        self._extra_count -= len(mine) == self._quota
+        mine.append(partition)
+
+    def _deal_near(self, partition: TopicPartition, by_rack: dict[str, deque[str]]) -> bool:
+        """Give it to somebody on a rack of its replicas who is below the quota."""
+        for rack in sorted(_racks_of(self._topics, partition)):
+            members = by_rack.get(rack)
+            while members:
+                member_id = members[0]
+                if len(self._kept[member_id]) < self._quota:
+                    members.rotate(-1)
+                    self._give(partition, member_id)
+                    return True
+                members.popleft()
+        return False
+
+    def _deal(self, partition: TopicPartition, waiting: deque[str]) -> None:
+        while not self._can_take(waiting[0]):
+            waiting.popleft()
+        # Who is below the quota comes before who gets one more: the quotas must be met.
+        for _ in range(len(waiting)):
+            member_id = waiting[0]
+            waiting.rotate(-1)
+            if len(self._kept[member_id]) < self._quota:
+                self._give(partition, member_id)
+                return
+        self._give(partition, next(who for who in waiting if self._can_take(who)))
+
+
+class _Uneven:
+    """Members that want different topics: as even as that allows.
+
+    Free partitions go to whoever of their subscribers has least. Then, as long as there is a chain
+    of members along which partitions could be handed on from one to another who ends up with less
+    than the first had, that is done: when there is none the assignment is optimal (Harvey, Ladner,
+    Lovasz, Tamir: Semi-matchings for bipartite graphs and load balancing, theorem 3.1).
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        topics: Topics,
+        kept: dict[str, list[TopicPartition]],
+    ) -> None:
+        self._topics = topics
+        self._kept = kept
+        self._rack_of = {member.member_id: member.rack_id for member in candidates}
+        self._owned = {member.member_id: member.owned for member in candidates}
+        self._subscribers: dict[Uuid, list[str]] = {}
+        for member in candidates:
+            for topic_id in member.topics:
+                self._subscribers.setdefault(topic_id, []).append(member.member_id)
+
+    def fill(self, free: list[TopicPartition]) -> None:
+        """Deal out what is free, and even out."""
+        free.sort(key=lambda partition: (len(self._subscribers[partition[0]]), partition))
+        for partition in free:
+            racks = _racks_of(self._topics, partition)
+            member_id = min(
+                self._subscribers[partition[0]],
+                key=lambda who: (len(self._kept[who]), self._rack_of[who] not in racks),
+            )
+            self._kept[member_id].append(partition)
+        # A member from whom no chain leads away is not asked again: chains of others only take
+        # from members with more, and end at members with less.
+        settled: set[str] = set()
+        while True:
+            loaded = [member_id for member_id in self._kept if member_id not in settled]
+            if not loaded:
+                return
+            heaviest = max(loaded, key=lambda member_id: len(self._kept[member_id]))
+            if not self._relieve(heaviest):
+                settled.add(heaviest)
+
+    def _relieve(self, start: str) -> bool:
+        """Hand partitions on along the shortest chain that helps; False if there is none."""
+        wanted = len(self._kept[start]) - 2
+        came_by: dict[str, tuple[str, Uuid]] = {}
+        seen_topics: set[Uuid] = set()
+        queue = deque([start])
+        while queue:
+            giver = queue.popleft()
+            for topic_id in sorted({topic_id for topic_id, _ in self._kept[giver]} - seen_topics):
+                seen_topics.add(topic_id)
+                takers = [
+                    taker
+                    for taker in self._subscribers[topic_id]
+                    if taker not in came_by and taker != start
+                ]
+                for taker in takers:
+                    came_by[taker] = (giver, topic_id)
+                    queue.append(taker)
+                best = min(takers, key=lambda who: len(self._kept[who]), default=None)
+                if best is not None and len(self._kept[best]) <= wanted:
+                    self._hand_on(start, best, came_by)
+                    return True
+        return False
+
+    def _hand_on(self, start: str, end: str, came_by: Mapping[str, tuple[str, Uuid]]) -> None:
+        taker = end
+        while taker != start:
+            giver, topic_id = came_by[taker]
+            self._kept[taker].append(self._pick(giver, taker, topic_id))
+            taker = giver
+
+    def _pick(self, giver: str, taker: str, topic_id: Uuid) -> TopicPartition:
+        """A partition of the topic: rather one that comes back to its owner or was new to the
+        giver."""
+        mine = self._kept[giver]
+        was_takers = self._owned[taker].get(topic_id, frozenset())
+        was_givers = self._owned[giver].get(topic_id, frozenset())
+        chosen = min(
+            (partition for partition in mine if partition[0] == topic_id),
+            key=lambda partition: (partition[1] not in was_takers, partition[1] in was_givers),
+        )
+        mine.remove(chosen)
+        return chosen
+
+
+# -- range ----------------------------------------------------------------------------------------
+
+
+def _range(
+    candidates: Sequence[Candidate], topics: Topics
+) -> Mapping[str, Iterable[TopicPartition]]:
+    """Runs of partitions, in an order of the members that changes as little as may be."""
+    assigned: dict[str, list[TopicPartition]] = {member.member_id: [] for member in candidates}
+    in_order = sorted(candidates, key=_place)
+    subscribers: dict[Uuid, list[str]] = {}
+    for member in in_order:
+        for topic_id in member.topics:
+            subscribers.setdefault(topic_id, []).append(member.member_id)
+    for topic_id in sorted(subscribers):
+        members = subscribers[topic_id]
+        quota, extra_count = divmod(topics[topic_id].partition_count, len(members))
+        start = 0
+        for at, member_id in enumerate(members):
+            end = start + quota + (at < extra_count)
+            assigned[member_id].extend((topic_id, index) for index in range(start, end))
+            start = end
+    return assigned
+
+
+def _place(member: Candidate) -> tuple[bool, int, bool, str]:
+    """Members with a run before come in the order of their runs, new ones behind them by name.
+
+    The order is one for all topics: members at the same place in two topics of one size get the
+    same run of both.
+    """
+    starts = [min(indexes) for indexes in member.owned.values() if indexes]
+    name = member.member_id if member.instance_id is None else member.instance_id
+    return not starts, min(starts, default=0), member.instance_id is None, name
+
+
+Assignor: TypeAlias = Callable[
+    [Sequence[Candidate], Topics], Mapping[str, Iterable[TopicPartition]]
+]
+ASSIGNORS: Final[Mapping[str, Assignor]] = {UNIFORM: _uniform, RANGE: _range}

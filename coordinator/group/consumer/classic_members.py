@@ -1,0 +1,220 @@
+"""Members of a consumer group that speak the classic protocol (KIP-848, online migration).
+
+To them the group looks like a classic one whose leader is somebody else: JoinGroup takes the next
+step of reconciliation and answers with the member's epoch as generation, SyncGroup tells what the
+member may own, Heartbeat says REBALANCE_IN_PROGRESS when there is a step to take, and LeaveGroup
+is leaving.
+
+| Heartbeat finds | Answer |
+|---|---|
+| the group's epoch ahead of the member's | REBALANCE_IN_PROGRESS |
+| partitions to revoke | REBALANCE_IN_PROGRESS |
+| its missing partitions free by now | REBALANCE_IN_PROGRESS |
+| else | NONE |
+
+Who is told so must join within its rebalance timeout, and sync within it after that; else it is
+removed. Called by `consumer.groups`.
+"""
+
+from typing import Final
+
+from coordinator.group.classic.group import join_error
+from coordinator.group.classic.joining import given_id
+from coordinator.group.classic.roster import Protocols, protocols_of, rebalance_timeout_of
+from coordinator.group.consumer.assigning import ConsumerStep, rejoin_key, sync_key
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.heartbeats import (
+    Found,
+    advance,
+    check_room,
+    refresh,
+    take_over,
+)
+from coordinator.group.consumer.migration import assignment_bytes, by_id
+from coordinator.group.consumer.records import (
+    ClassicProtocols,
+    ConsumerMember,
+    CurrentAssignment,
+    MemberState,
+)
+from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.outcome import Command
+from protocol.embedded import (
+    CONSUMER_PROTOCOL_TYPE,
+    ConsumerProtocolSubscription,
+    decode_subscription,
+)
+from protocol.errors import ApiError, ErrorCode, ProtocolError
+from protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    MemberIdentity,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+_REQUIRES_KNOWN_ID_SINCE: Final = 4
+
+
+def join(
+    group: ConsumerGroup, command: Command, request: JoinGroupRequest, step: ConsumerStep
+) -> Found | None:
+    """JoinGroup; returns who has joined, or None if it is told an id to join with first."""
+    member_id = request.member_id
+    instance_id = request.group_instance_id
+    protocols = protocols_of(request.protocols)
+    subscription = _subscription(group, request.protocol_type, protocols)
+    if not member_id:
+        member_id = given_id(command, request)
+    found = _find(group, member_id, request)
+    if found.member is None:
+        check_room(group, step.settings.consumer_size_max)
+    is_id_required = command.api_version >= _REQUIRES_KNOWN_ID_SINCE
+    if not request.member_id and instance_id is None and is_id_required:
+        refusal = join_error(command, ErrorCode.MEMBER_ID_REQUIRED, member_id)
+        step.reply(command.request_id, refusal)
+        return None
+    known = found.member or ConsumerMember()
+    member = ConsumerMember(
+        instance_id=known.instance_id if instance_id is None else instance_id,
+        rack_id=known.rack_id if subscription.rack_id is None else subscription.rack_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        topic_names=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=rebalance_timeout_of(command, request),
+        server_assignor=known.server_assignor,
+        classic=ClassicProtocols(request.session_timeout_ms, protocols),
+    )
+    goal = take_over(group, found, member, None, step)
+    owned = by_id(subscription.owned_partitions, step.topics)
+    current = advance(group, found, member, goal, owned, step)
+    group.awaited.discard(member_id)
+    step.cancel_timer(rejoin_key(group.group_id, member_id))
+    refresh(group, member_id, member, step)
+    deadline_ms = step.now_ms + member.rebalance_timeout_ms
+    step.set_timer(sync_key(group.group_id, member_id), deadline_ms)
+    response = JoinGroupResponse(
+        generation_id=current.member_epoch,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocols[0][0],
+        member_id=member_id,
+    )
+    step.reply(command.request_id, response)
+    return found
+
+
+def _subscription(
+    group: ConsumerGroup, protocol_type: str, protocols: Protocols
+) -> ConsumerProtocolSubscription:
+    """What a member wants, if the classic members have a protocol in common with it."""
+    refusal = ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if protocol_type != CONSUMER_PROTOCOL_TYPE or not protocols:
+        raise refusal
+    common = {name for name, _ in protocols}
+    if group.classic_count:
+        for _, member in group.members():
+            if member.classic is not None:
+                common &= {name for name, _ in member.classic.protocols}
+    if not common:
+        raise refusal
+    try:
+        return decode_subscription(protocols[0][1])
+    except ProtocolError:
+        raise refusal from None
+
+
+def _find(group: ConsumerGroup, member_id: str, request: JoinGroupRequest) -> Found:
+    instance_id = request.group_instance_id
+    if instance_id is not None and not request.member_id:
+        holder = group.static_member_id(instance_id)
+        if holder is not None:
+            # A restart; who used the id before is fenced, whichever protocol it speaks.
+            current = group.current(holder)
+            taken_over = CurrentAssignment(0, 0, current.state, current.assigned, {})
+            return Found(member_id, group.member(holder), taken_over, holder)
+    elif instance_id is not None:
+        check_instance(group, member_id, instance_id)
+    return Found(member_id, group.member(member_id), group.current(member_id))
+
+
+def _member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None
+) -> tuple[ConsumerMember, ClassicProtocols]:
+    """The classic member that asks; else ApiError."""
+    check_instance(group, member_id, instance_id)
+    member = group.member(member_id)
+    if member is None or member.classic is None:
+        raise unknown_member(group.group_id, member_id)
+    return member, member.classic
+
+
+def _await_rejoin(
+    group: ConsumerGroup, member_id: str, member: ConsumerMember, step: ConsumerStep
+) -> None:
+    if member_id not in group.awaited:
+        group.awaited.add(member_id)
+        deadline_ms = step.now_ms + member.rebalance_timeout_ms
+        step.set_timer(rejoin_key(group.group_id, member_id), deadline_ms)
+
+
+def sync(group: ConsumerGroup, request: SyncGroupRequest, step: ConsumerStep) -> SyncGroupResponse:
+    """SyncGroup: what the member may own. ApiError if it is refused."""
+    member_id = request.member_id
+    member, classic = _member(group, member_id, request.group_instance_id)
+    current = group.current(member_id)
+    if request.generation_id != current.member_epoch:
+        raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+    protocol_name = classic.protocols[0][0]
+    if request.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE):
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    if request.protocol_name not in (None, protocol_name):
+        raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    # Who is to revoke has joined already: it comes again when it has.
+    is_behind = group.epoch > current.member_epoch
+    if is_behind and current.state is not MemberState.UNREVOKED_PARTITIONS:
+        _await_rejoin(group, member_id, member, step)
+        raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
+    step.cancel_timer(sync_key(group.group_id, member_id))
+    refresh(group, member_id, member, step)
+    return SyncGroupResponse(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocol_name,
+        assignment=assignment_bytes(current, step.topics),
+    )
+
+
+def heartbeat(
+    group: ConsumerGroup, request: HeartbeatRequest, step: ConsumerStep
+) -> HeartbeatResponse:
+    """Heartbeat, by the table above. ApiError if it is refused."""
+    member_id = request.member_id
+    member, _ = _member(group, member_id, request.group_instance_id)
+    current = group.current(member_id)
+    if request.generation_id != current.member_epoch:
+        raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+    refresh(group, member_id, member, step)
+    state = current.state
+    if (
+        current.member_epoch < group.epoch
+        or state is MemberState.UNREVOKED_PARTITIONS
+        or (state is MemberState.UNRELEASED_PARTITIONS and not group.waits_for_others(member_id))
+    ):
+        _await_rejoin(group, member_id, member, step)
+        return HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
+    return HeartbeatResponse()
+
+
+def leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> str:
+    """The id of the member that leaves or is removed; ApiError if there is none such.
+
+    Administrators remove members of both protocols in this way.
+    """
+    member_id = identity.member_id
+    if not member_id and identity.group_instance_id is not None:
+        member_id = group.static_member_id(identity.group_instance_id) or ""
+    check_instance(group, member_id, identity.group_instance_id)
+    if group.member(member_id) is None:
+        raise unknown_member(group.group_id, member_id)
+    return member_id

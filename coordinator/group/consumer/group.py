@@ -1,0 +1,306 @@
+"""A consumer group (KIP-848) as the log has it: members, their targets, what they own, epochs.
+
+Everything is in the log and therefore in tables that can go back to the committed state; what
+follows from it (who holds an instance id, who owns a partition, which topics are read by how many)
+is kept in tables beside them, changed by the same records, so that a heartbeat looks things up
+and never goes over members or partitions.
+
+A group with members is Assigning while its epoch is ahead of its target's, Reconciling until every
+member has reached the target and owns what that says, and Stable then. Called by `heartbeats`
+and the other transitions; only `replay` changes anything.
+"""
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from coordinator.group.consumer.records import (
+    NO_PARTITIONS,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    CurrentAssignment,
+    CurrentStored,
+    GroupEpoch,
+    GroupEpochStored,
+    MemberState,
+    MemberStored,
+    Partitions,
+    RegexStored,
+    ResolvedRegex,
+    TargetEpoch,
+    TargetEpochStored,
+    TargetStored,
+)
+from coordinator.timeline import Timeline, TimelineTable
+from protocol.types import Uuid
+
+K = TypeVar("K")
+
+LEFT_FOR_A_WHILE: Final = -2
+"""The member epoch of a static member that has stepped out and may come back (KIP-345)."""
+NEW_MEMBER: Final = CurrentAssignment()
+
+_GROUP: Final = "group"
+_TARGET: Final = "target"
+
+
+class ConsumerGroupState(StrEnum):
+    """Kafka's names, as ConsumerGroupDescribe and ListGroups spell them."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class ConsumerGroup:
+    """See the module's docstring. It exists as long as its epoch is stored."""
+
+    __slots__ = (
+        "_counts",
+        "_currents",
+        "_epochs",
+        "_members",
+        "_names",
+        "_owners",
+        "_regexes",
+        "_settled",
+        "_static",
+        "_targets",
+        "_uses",
+        "awaited",
+        "group_id",
+    )
+
+    def __init__(self, group_id: str, timeline: Timeline) -> None:
+        self.group_id = group_id
+        # Soft: classic members that were told to join again, and have a timer for that.
+        self.awaited: set[str] = set()
+        self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
+        self._members: TimelineTable[str, ConsumerMember] = TimelineTable(timeline)
+        self._targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
+        self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
+        self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
+        # What follows from the members: who holds an instance id, how many read a topic by name,
+        # how many use an expression, how many speak the classic protocol or tell a rack.
+        self._static: TimelineTable[str, str] = TimelineTable(timeline)
+        self._names: TimelineTable[str, int] = TimelineTable(timeline)
+        self._uses: TimelineTable[str, int] = TimelineTable(timeline)
+        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
+        # What follows from what they own: whose a partition is, how many are Stable at an epoch.
+        self._owners: TimelineTable[tuple[Uuid, int], str] = TimelineTable(timeline)
+        self._settled: TimelineTable[int, int] = TimelineTable(timeline)
+
+    # -- what the log says ------------------------------------------------------------------------
+
+    def replay(self, record: ConsumerGroupRecord) -> None:
+        """Change the tables as the record says."""
+        match record:
+            case GroupEpochStored():
+                self._epochs.assign(_GROUP, record.epoch)
+            case TargetEpochStored():
+                self._epochs.assign(_TARGET, record.epoch)
+            case TargetStored():
+                self._targets.assign(record.member_id, record.target)
+            case MemberStored():
+                self._replay_member(record.member_id, record.member)
+            case CurrentStored():
+                self._replay_current(record.member_id, record.current)
+            case RegexStored():
+                self._regexes.assign(record.regex, record.resolved)
+
+    def _replay_member(self, member_id: str, member: ConsumerMember | None) -> None:
+        old = self._members.get(member_id)
+        self._members.assign(member_id, member)
+        for known, step in ((old, -1), (member, 1)):
+            if known is None:
+                continue
+            for name in set(known.topic_names):
+                _count(self._names, name, step)
+            if known.topic_regex:
+                _count(self._uses, known.topic_regex, step)
+            if known.classic is not None:
+                _count(self._counts, "classic", step)
+        instance_id = None if old is None else old.instance_id
+        # Whoever has taken the place of an old static member keeps it.
+        if instance_id is not None and self._static.get(instance_id) == member_id:
+            self._static.remove(instance_id)
+        if member is not None and member.instance_id is not None:
+            self._static.put(member.instance_id, member_id)
+
+    def _replay_current(self, member_id: str, current: CurrentAssignment | None) -> None:
+        old = self._currents.get(member_id)
+        if old is not None:
+            if old.state is MemberState.STABLE:
+                _count(self._settled, old.member_epoch, -1)
+            for partition in _partitions_of(old):
+                # A log that has been compacted may tell of the new owner first.
+                if self._owners.get(partition) == member_id:
+                    self._owners.remove(partition)
+        if current is not None:
+            if current.state is MemberState.STABLE:
+                _count(self._settled, current.member_epoch, 1)
+            for partition in _partitions_of(current):
+                self._owners.put(partition, member_id)
+        self._currents.assign(member_id, current)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is left, neither newest nor committed: the object may be dropped."""
+        tables = (self._epochs, self._members, self._targets, self._currents, self._regexes)
+        return all(table.is_blank for table in tables)
+
+    # -- questions about the group ----------------------------------------------------------------
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is such a group."""
+        return _GROUP in self._epochs
+
+    @property
+    def epoch(self) -> int:
+        """The group epoch: one more for every change of members, subscriptions or topics."""
+        epoch = self._epochs.get(_GROUP)
+        return 0 if epoch is None else epoch.epoch
+
+    @property
+    def metadata_hash(self) -> int:
+        """The hash of the topics at the group epoch."""
+        epoch = self._epochs.get(_GROUP)
+        return epoch.metadata_hash if isinstance(epoch, GroupEpoch) else 0
+
+    @property
+    def target_epoch(self) -> int:
+        """The group epoch that the target assignment was made for."""
+        epoch = self._epochs.get(_TARGET)
+        return 0 if epoch is None else epoch.epoch
+
+    @property
+    def has_target_epoch(self) -> bool:
+        """Whether a target assignment was ever made."""
+        return _TARGET in self._epochs
+
+    @property
+    def assigned_at_ms(self) -> int:
+        """When the target assignment was made; 0 if never."""
+        epoch = self._epochs.get(_TARGET)
+        return epoch.assigned_at_ms if isinstance(epoch, TargetEpoch) else 0
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """See the module's docstring."""
+        if not len(self._members):
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if (self._settled.get(self.target_epoch) or 0) < len(self._members):
+            return ConsumerGroupState.RECONCILING
+        return ConsumerGroupState.STABLE
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no members."""
+        return not len(self._members)
+
+    @property
+    def classic_count(self) -> int:
+        """How many members speak the classic protocol."""
+        return self._counts.get("classic") or 0
+
+    def topic_names(self) -> set[str]:
+        """Every topic that a member subscribes to, by name or expression, whether it exists."""
+        names = {name for name, _ in self._names.items()}
+        for regex, resolved in self._regexes.items():
+            if regex in self._uses:
+                names.update(resolved.topic_names)
+        return names
+
+    def reads(self, name: str) -> bool:
+        """Whether a member subscribes to the topic."""
+        if name in self._names:
+            return True
+        return any(
+            name in resolved.topic_names
+            for regex, resolved in self._regexes.items()
+            if regex in self._uses
+        )
+
+    def regexes(self) -> Iterator[tuple[str, ResolvedRegex]]:
+        """The expressions that are stored, with the topics they stand for."""
+        return self._regexes.items()
+
+    def regex(self, regex: str) -> ResolvedRegex | None:
+        """What an expression stands for."""
+        return self._regexes.get(regex)
+
+    # -- questions about members ------------------------------------------------------------------
+
+    @property
+    def member_count(self) -> int:
+        """How many members there are."""
+        return len(self._members)
+
+    def members(self) -> Iterator[tuple[str, ConsumerMember]]:
+        """All members by id, in the order in which they came."""
+        return self._members.items()
+
+    def member(self, member_id: str) -> ConsumerMember | None:
+        """The member of that id."""
+        return self._members.get(member_id)
+
+    def static_member_id(self, instance_id: str) -> str | None:
+        """Who holds the instance id."""
+        return self._static.get(instance_id)
+
+    def current(self, member_id: str) -> CurrentAssignment:
+        """What the member may own; nothing, at epoch 0, if it has just come."""
+        return self._currents.get(member_id) or NEW_MEMBER
+
+    def target(self, member_id: str) -> Partitions:
+        """What the member shall own."""
+        return self._targets.get(member_id) or NO_PARTITIONS
+
+    def has_target(self, member_id: str) -> bool:
+        """Whether a target is stored for the member."""
+        return member_id in self._targets
+
+    def topics_of(self, member: ConsumerMember) -> set[str]:
+        """The topics that a member subscribes to."""
+        names = set(member.topic_names)
+        if member.topic_regex:
+            resolved = self._regexes.get(member.topic_regex)
+            if resolved is not None:
+                names.update(resolved.topic_names)
+        return names
+
+    def owner(self, topic_id: Uuid, index: int) -> str | None:
+        """Who owns the partition, or has still to give it up."""
+        return self._owners.get((topic_id, index))
+
+    def is_free_for(self, member_id: str, topic_id: Uuid, index: int) -> bool:
+        """Whether nobody but the member owns the partition or has still to give it up."""
+        owner = self._owners.get((topic_id, index))
+        return owner is None or owner == member_id
+
+    def waits_for_others(self, member_id: str) -> bool:
+        """Whether a partition of the member's target still belongs to somebody else."""
+        return any(
+            not self.is_free_for(member_id, topic_id, index)
+            for topic_id, indexes in self.target(member_id).items()
+            for index in indexes
+        )
+
+
+def _count(table: TimelineTable[K, int], key: K, step: int) -> None:
+    count = (table.get(key) or 0) + step
+    if count:
+        table.put(key, count)
+    else:
+        table.remove(key)
+
+
+def _partitions_of(current: CurrentAssignment) -> Iterator[tuple[Uuid, int]]:
+    for topics in (current.assigned, current.pending_revocation):
+        for topic_id, epochs in topics.items():
+            for index in epochs:
+                yield topic_id, index

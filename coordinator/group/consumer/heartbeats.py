@@ -1,0 +1,467 @@
+"""ConsumerGroupHeartbeat: join, go on, leave (KIP-848, KIP-1082 for v1).
+
+The member's epoch against what is known, in Kafka's order of checks (a request that breaks a rule
+of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
+
+| Epoch | Member | Answer |
+|---|---|---|
+| 0 | unknown, room | new member, group epoch + 1 |
+| 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
+| 0 | known | goes on where it was, and is told its whole assignment |
+| 0 | static, its instance id free | new member |
+| 0 | static, the id's holder stepped out (-2) or is classic | takes its place over |
+| 0 | static, the id's holder is there | UNRELEASED_INSTANCE_ID |
+| > 0 | unknown | UNKNOWN_MEMBER_ID |
+| > 0 | static, the id is another's | FENCED_INSTANCE_ID |
+| > 0 | epoch is its own | goes on |
+| > 0 | epoch is its previous one, owns nothing it should not | goes on: an answer was lost |
+| > 0 | any other epoch | FENCED_MEMBER_EPOCH |
+| -1 | known | gone, group epoch + 1 |
+| -2 | static | its place is kept until its session ends |
+| -1, -2 | unknown, or the instance id another's | UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID |
+
+"Goes on" is: take over what the member says anew, start a group epoch if its subscription changed,
+and take the next step of `reconciliation`. A member whose session ends, or that does not give up
+partitions within its rebalance timeout, is removed as if it had left.
+
+The answer tells when to come again: soon while the group reconciles, and while it is small
+anyway, so that a change reaches members before the configured interval has passed. Called by
+`consumer.groups`.
+"""
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+import msgspec
+
+from coordinator.group.consumer.assigning import (
+    ConsumerStep,
+    Membership,
+    assign_if_due,
+    drop_unused_regexes,
+    forget_member,
+    is_due,
+    resolve_regex,
+    revocation_key,
+    session_key,
+    start_epoch,
+)
+from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, ConsumerGroupState
+from coordinator.group.consumer.reconciliation import MustBeFenced, reconcile
+from coordinator.group.consumer.records import (
+    ConsumerMember,
+    CurrentAssignment,
+    CurrentStored,
+    MemberState,
+    MemberStored,
+    PartitionEpochs,
+    Partitions,
+    TargetStored,
+)
+from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.records import TEXT_LETTERS_MAX
+from coordinator.group.requests import Heartbeat
+from coordinator.outcome import Command
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.groups import (
+    ConsumerGroupHeartbeatAssignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+
+JOIN: Final = 0
+LEAVE: Final = -1
+CLIENT_MADE_ID_SINCE: Final = 1
+
+HEARTBEATS_A_SECOND_MAX: Final = 200
+"""How many heartbeats a process asks for while nothing happens: 1 to 2 % of a core."""
+HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
+INTERVAL_MS_MIN: Final = 200
+"""Half of what "a member joins" and "a member leaves" may take to be known to all."""
+INTERVAL_MS_MIN_RECONCILING: Final = 100
+
+
+class Found(NamedTuple):
+    """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
+
+    member_id: str
+    member: ConsumerMember | None
+    current: CurrentAssignment
+    replaced_id: str | None = None
+
+
+def is_blank(text: str | None) -> bool:
+    """Whether a text is there but says nothing: white space names nobody."""
+    return text is not None and not text.strip()
+
+
+def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple[str, ...]) -> None:
+    """Whether the request is one at all; else ApiError."""
+    epoch = request.member_epoch
+    complaint = None
+    if is_blank(request.group_id):
+        complaint = "GroupId can't be empty."
+    elif is_blank(request.instance_id):
+        complaint = "InstanceId can't be empty."
+    elif is_blank(request.rack_id):
+        complaint = "RackId can't be empty."
+    elif is_blank(request.member_id) and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
+        complaint = "MemberId can't be empty."
+    elif epoch == JOIN:
+        if request.rebalance_timeout_ms == -1:
+            complaint = "RebalanceTimeoutMs must be provided in first request."
+        elif request.topic_partitions is None or request.topic_partitions:
+            complaint = "TopicPartitions must be empty when (re-)joining."
+        elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+            complaint = (
+                "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when"
+                " (re-)joining."
+            )
+    elif epoch == LEFT_FOR_A_WHILE:
+        if request.instance_id is None:
+            complaint = "InstanceId can't be null."
+    elif epoch < LEFT_FOR_A_WHILE:
+        complaint = "MemberEpoch is invalid."
+    if complaint is None and not _can_be_stored(request):
+        complaint = f"A text of more than {TEXT_LETTERS_MAX} letters cannot be stored."
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, complaint)
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise ApiError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. Supported assignors:"
+            f" {', '.join(assignors)}.",
+        )
+
+
+def _can_be_stored(request: ConsumerGroupHeartbeatRequest) -> bool:
+    texts = (
+        request.group_id,
+        request.member_id,
+        request.instance_id or "",
+        request.rack_id or "",
+        request.subscribed_topic_regex or "",
+    )
+    return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
+
+
+# -- joining and going on -------------------------------------------------------------------------
+
+
+def beat(
+    group: ConsumerGroup, command: Command, heartbeat: Heartbeat, member_id: str, step: ConsumerStep
+) -> ConsumerGroupHeartbeatResponse:
+    """A heartbeat of a member that joins or is there. ApiError if it is refused."""
+    request = heartbeat.request
+    owned = _owned(request)
+    found = _find(group, member_id, request, owned, step)
+    member = _updated(found.member, command, request)
+    target_epoch, target = take_over(group, found, member, heartbeat.regex_names, step)
+    current = advance(group, found, member, (target_epoch, target), owned, step)
+    refresh(group, member_id, member, step)
+    is_full = request.member_epoch == JOIN or (
+        request.rebalance_timeout_ms != -1
+        and (
+            request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
+        )
+        and request.topic_partitions is not None
+    )
+    response = ConsumerGroupHeartbeatResponse(
+        member_id=member_id,
+        member_epoch=current.member_epoch,
+        heartbeat_interval_ms=_interval(group, step),
+    )
+    if is_full or _has_other_partitions(found.current, current):
+        response.assignment = _assignment(current)
+    return response
+
+
+def take_over(
+    group: ConsumerGroup,
+    found: Found,
+    member: ConsumerMember,
+    regex_names: tuple[str, ...] | None,
+    step: ConsumerStep,
+) -> tuple[int, Partitions]:
+    """Write what is new of the member, and of the group with it; returns epoch and target."""
+    before = found.member
+    is_replacing = found.replaced_id is not None
+    epoch, target_epoch = group.epoch, group.target_epoch
+    target = group.target(found.replaced_id or found.member_id)
+    if (
+        before is not None
+        and member == before
+        and not is_replacing
+        and regex_names is None
+        and (epoch <= target_epoch or not is_due(group, step))
+    ):
+        return target_epoch, target
+    membership = Membership(group)
+    if before is None or member != before or is_replacing:
+        _store(group, found, member, membership, step)
+    is_news = before is None or _wants(before) != _wants(member)
+    if member.topic_regex and regex_names is not None:
+        is_resolved = resolve_regex(group, membership, member.topic_regex, regex_names, step)
+        is_news = is_resolved or is_news
+    if is_news:
+        drop_unused_regexes(group, membership, step)
+        epoch = start_epoch(group, membership, step)
+    targets = assign_if_due(group, epoch, membership, step)
+    if targets is None:
+        return target_epoch, target
+    return epoch, targets[found.member_id]
+
+
+def _wants(member: ConsumerMember) -> tuple[object, ...]:
+    """What the group must be assigned anew for when it changes."""
+    return (member.topic_names, member.topic_regex, member.server_assignor, member.rack_id)
+
+
+def advance(
+    group: ConsumerGroup,
+    found: Found,
+    member: ConsumerMember,
+    goal: tuple[int, Partitions],
+    owned: Partitions | None,
+    step: ConsumerStep,
+) -> CurrentAssignment:
+    """The member's next step towards its target, written if there is one."""
+    member_id, before = found.member_id, found.current
+    owners = (None, member_id, found.replaced_id)
+    try:
+        current = reconcile(
+            before,
+            target_epoch=goal[0],
+            target=goal[1],
+            owned=owned,
+            is_free=lambda topic_id, index: group.owner(topic_id, index) in owners,
+        )
+    except MustBeFenced:
+        raise _fenced("is in a state that is not known here") from None
+    if current is before:
+        return before
+    step.records.append(CurrentStored(group.group_id, member_id, current))
+    if member.classic is None:
+        key = revocation_key(group.group_id, member_id)
+        if current.state is MemberState.UNREVOKED_PARTITIONS:
+            step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
+        elif before.state is MemberState.UNREVOKED_PARTITIONS:
+            step.cancel_timer(key)
+    return current
+
+
+def check_room(group: ConsumerGroup, size_max: int) -> None:
+    """Whether the group may have one more member; else ApiError."""
+    if group.member_count >= size_max:
+        raise ApiError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The consumer group has reached its maximum capacity of {size_max} members.",
+        )
+
+
+def _find(
+    group: ConsumerGroup,
+    member_id: str,
+    request: ConsumerGroupHeartbeatRequest,
+    owned: Partitions | None,
+    step: ConsumerStep,
+) -> Found:
+    """Who asks, by the table above."""
+    is_join = request.member_epoch == JOIN
+    instance_id = request.instance_id
+    holder = None if instance_id is None else group.static_member_id(instance_id)
+    if is_join and holder is not None and holder != member_id:
+        held = group.member(holder)
+        assert held is not None
+        current = group.current(holder)
+        if held.classic is None and current.member_epoch != LEFT_FOR_A_WHILE:
+            raise ApiError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group"
+                f" because the instance id is owned by member {holder}.",
+            )
+        taken_over = CurrentAssignment(0, 0, current.state, current.assigned, {})
+        return Found(member_id, held, taken_over, holder)
+    check_instance(group, member_id, None if is_join else instance_id)
+    member = group.member(member_id)
+    if member is None:
+        if not is_join:
+            raise unknown_member(group.group_id, member_id)
+        check_room(group, step.settings.consumer_size_max)
+    current = group.current(member_id)
+    _check_epoch(request.member_epoch, current, owned)
+    return Found(member_id, member, current)
+
+
+def _fenced(why: str) -> ApiError:
+    return ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member {why}. The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | None) -> None:
+    known = current.member_epoch
+    if epoch in (JOIN, known):
+        return
+    if epoch > known:
+        raise _fenced(
+            f"has a greater member epoch ({epoch}) than the one known by the group coordinator"
+            f" ({known})"
+        )
+    is_retry = epoch == current.previous_member_epoch and owned is not None
+    if not is_retry or not _is_within(owned or {}, current.assigned):
+        raise _fenced(
+            f"has a smaller member epoch ({epoch}) than the one known by the group coordinator"
+            f" ({known})"
+        )
+
+
+def _is_within(owned: Partitions, assigned: PartitionEpochs) -> bool:
+    return all(
+        indexes.issubset(assigned.get(topic_id, {}).keys()) for topic_id, indexes in owned.items()
+    )
+
+
+def _owned(request: ConsumerGroupHeartbeatRequest) -> Partitions | None:
+    if request.topic_partitions is None:
+        return None
+    return {
+        topic.topic_id: frozenset(topic.partitions)
+        for topic in request.topic_partitions
+        if topic.partitions
+    }
+
+
+def _updated(
+    member: ConsumerMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
+) -> ConsumerMember:
+    """The member with what it says anew; null says that nothing has changed."""
+    known = member or ConsumerMember()
+    names = request.subscribed_topic_names
+    regex = request.subscribed_topic_regex
+    timeout_ms = request.rebalance_timeout_ms
+    updated = ConsumerMember(
+        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        topic_names=known.topic_names if names is None else tuple(sorted(set(names))),
+        # An empty expression takes one back.
+        topic_regex=known.topic_regex if regex is None else regex or None,
+        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=known.server_assignor
+        if request.server_assignor is None
+        else request.server_assignor,
+    )
+    return known if updated == member else updated
+
+
+def _store(
+    group: ConsumerGroup,
+    found: Found,
+    member: ConsumerMember,
+    membership: Membership,
+    step: ConsumerStep,
+) -> None:
+    group_id, member_id = group.group_id, found.member_id
+    if found.replaced_id is not None:
+        membership.replace(found.replaced_id, member_id, member)
+        target = group.target(found.replaced_id)
+        forget_member(group_id, found.replaced_id, step)
+        step.records += (
+            MemberStored(group_id, member_id, member),
+            TargetStored(group_id, member_id, target),
+            CurrentStored(group_id, member_id, found.current),
+        )
+        return
+    membership.put(member_id, member)
+    step.records.append(MemberStored(group_id, member_id, member))
+
+
+def _has_other_partitions(before: CurrentAssignment, after: CurrentAssignment) -> bool:
+    if before is after:
+        return False
+    return {topic: set(epochs) for topic, epochs in before.assigned.items()} != {
+        topic: set(epochs) for topic, epochs in after.assigned.items()
+    }
+
+
+def _assignment(current: CurrentAssignment) -> ConsumerGroupHeartbeatAssignment:
+    return ConsumerGroupHeartbeatAssignment(
+        topic_partitions=[
+            ConsumerGroupHeartbeatTopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
+            for topic_id, epochs in current.assigned.items()
+            if epochs
+        ]
+    )
+
+
+def _interval(group: ConsumerGroup, step: ConsumerStep) -> int:
+    """When the member should come again."""
+    own = step.settings.consumer_overrides.get(group.group_id)
+    return fair_interval(
+        step.crowd_count,
+        is_busy=bool(step.records) or group.state is not ConsumerGroupState.STABLE,
+        own_ms=None if own is None else own.heartbeat_interval_ms,
+        longest_ms=step.settings.consumer_heartbeat_interval_ms,
+    )
+
+
+def fair_interval(crowd_count: int, *, is_busy: bool, own_ms: int | None, longest_ms: int) -> int:
+    """When one of so many members of this process should come again, in ms.
+
+    What was set for its group (`own_ms`) is kept to while nothing happens there. Else members come
+    as often as HEARTBEATS_A_SECOND_MAX of all of them allows, and at least at the broker's interval
+    (`longest_ms`).
+    """
+    if is_busy:
+        rate, floor_ms = HEARTBEATS_A_SECOND_MAX_RECONCILING, INTERVAL_MS_MIN_RECONCILING
+    elif own_ms is not None:
+        return own_ms
+    else:
+        rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
+    return min(max(1000 * crowd_count // rate, floor_ms), longest_ms)
+
+
+def refresh(
+    group: ConsumerGroup, member_id: str, member: ConsumerMember, step: ConsumerStep
+) -> None:
+    """The member has given a sign of life: its session starts anew."""
+    timeout_ms = session_of(group, member, step)
+    step.set_timer(session_key(group.group_id, member_id), step.now_ms + timeout_ms)
+
+
+def session_of(group: ConsumerGroup, member: ConsumerMember, step: ConsumerStep) -> int:
+    """After how long a silence the member is taken for gone, in ms."""
+    if member.classic is None:
+        return step.settings.consumer_session_of(group.group_id)
+    return member.classic.session_timeout_ms
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+def step_out(
+    group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, step: ConsumerStep
+) -> ConsumerGroupHeartbeatResponse:
+    """A static member leaves for a while (-2): it owns what it owned until its session ends."""
+    member_id = request.member_id
+    check_instance(group, member_id, request.instance_id)
+    before = group.current(member_id)
+    left = msgspec.structs.replace(before, member_epoch=LEFT_FOR_A_WHILE, pending_revocation={})
+    step.records.append(CurrentStored(group.group_id, member_id, left))
+    step.cancel_timer(revocation_key(group.group_id, member_id))
+    return ConsumerGroupHeartbeatResponse(member_id=member_id, member_epoch=LEFT_FOR_A_WHILE)
+
+
+def remove(group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
+    """Members are gone, whatever the reason: the others share what they had."""
+    membership = Membership(group)
+    for member_id in member_ids:
+        membership.remove(member_id)
+        forget_member(group.group_id, member_id, step)
+    drop_unused_regexes(group, membership, step)
+    epoch = start_epoch(group, membership, step)
+    assign_if_due(group, epoch, membership, step)

@@ -1,0 +1,185 @@
+"""A group changes its protocol while it has members (KIP-848): what it was, said the other way.
+
+Upgrade: a member of the consumer protocol joins a classic group. The classic members become
+members of a consumer group at the epoch of their generation, owning what they were assigned; they
+go on speaking the classic protocol (`classic_members`) until each of them is restarted.
+Downgrade: the last member of the consumer protocol goes. The others become a classic group in the
+generation of the group's epoch, and are told to join again.
+
+Both ways are one atomic write: the records of one kind, and tombstones for those of the other. All
+functions are pure. Called by `shard` and `consumer.groups`.
+"""
+
+from collections.abc import Collection
+
+from coordinator.group.classic.group import ClassicGroup
+from coordinator.group.classic.roster import Member
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.records import (
+    ClassicProtocols,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    CurrentAssignment,
+    CurrentStored,
+    GroupEpoch,
+    GroupEpochStored,
+    MemberState,
+    MemberStored,
+    Partitions,
+    RegexStored,
+    TargetEpoch,
+    TargetEpochStored,
+    TargetStored,
+)
+from coordinator.group.records import GroupMetadata, MemberMetadata
+from coordinator.group.settings import GroupSettings
+from coordinator.group.topics import TopicCatalog
+from coordinator.timeline import Timeline
+from protocol.embedded import (
+    CONSUMER_PROTOCOL_TYPE,
+    ConsumerProtocolAssignment,
+    TopicPartitions,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+)
+from protocol.types import Uuid
+
+ASSIGNMENT_VERSION = 0
+"""All versions of an assignment look the same, and this one every client reads."""
+
+
+def may_upgrade(classic: ClassicGroup, settings: GroupSettings) -> bool:
+    """Whether the classic group may become a consumer group with the members it has."""
+    return (
+        settings.migration_policy.allows_upgrade
+        and classic.uses_consumer_protocol
+        and len(classic.roster) <= settings.consumer_size_max
+    )
+
+
+def upgraded(
+    classic: ClassicGroup, topics: TopicCatalog
+) -> tuple[ConsumerGroup, list[ConsumerGroupRecord]]:
+    """The classic group as a consumer group, and the records that make it one.
+
+    The group returned is no table's yet: it is what the records will make. ProtocolError if a
+    member's subscription or assignment cannot be read.
+    """
+    group_id, epoch = classic.group_id, classic.generation_id
+    records: list[ConsumerGroupRecord] = []
+    owned_by = {member.member_id: _assigned(member, topics) for member in classic.roster}
+    records += (
+        MemberStored(group_id, member.member_id, _consumer_member(member))
+        for member in classic.roster
+    )
+    records.append(GroupEpochStored(group_id, GroupEpoch(epoch)))
+    records += (TargetStored(group_id, id_, owned) for id_, owned in owned_by.items())
+    records.append(TargetEpochStored(group_id, TargetEpoch(epoch)))
+    for member_id, owned in owned_by.items():
+        assigned = {
+            topic_id: dict.fromkeys(sorted(indexes), epoch) for topic_id, indexes in owned.items()
+        }
+        current = CurrentAssignment(epoch, epoch, MemberState.STABLE, assigned, {})
+        records.append(CurrentStored(group_id, member_id, current))
+    group = ConsumerGroup(group_id, Timeline())
+    for record in records:
+        group.replay(record)
+    return group, records
+
+
+def _consumer_member(member: Member) -> ConsumerMember:
+    subscription = decode_subscription(member.metadata_for(member.protocols[0][0]))
+    return ConsumerMember(
+        instance_id=member.group_instance_id,
+        rack_id=subscription.rack_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        topic_names=tuple(sorted(set(subscription.topics))),
+        rebalance_timeout_ms=member.rebalance_timeout_ms,
+        classic=ClassicProtocols(member.session_timeout_ms, member.protocols),
+    )
+
+
+def _assigned(member: Member, topics: TopicCatalog) -> Partitions:
+    if not member.assignment:
+        return {}
+    return by_id(decode_assignment(member.assignment).assigned_partitions, topics)
+
+
+def by_id(partitions: Collection[TopicPartitions], topics: TopicCatalog) -> Partitions:
+    """Partitions that were told by topic name; topics that are gone are left out."""
+    found: dict[Uuid, frozenset[int]] = {}
+    for named in partitions:
+        topic = topics.topic(named.topic)
+        if topic is not None and named.partitions:
+            known = found.get(topic.topic_id, frozenset())
+            found[topic.topic_id] = known | frozenset(named.partitions)
+    return found
+
+
+def assignment_bytes(current: CurrentAssignment, topics: TopicCatalog) -> bytes:
+    """What a classic member is told by SyncGroup that it may own."""
+    named = []
+    for topic_id, epochs in current.assigned.items():
+        name = topics.name_of(topic_id)
+        if name is not None:
+            named.append(TopicPartitions(topic=name, partitions=sorted(epochs)))
+    named.sort(key=lambda topic: topic.topic)
+    assignment = ConsumerProtocolAssignment(assigned_partitions=named)
+    return encode_assignment(assignment, ASSIGNMENT_VERSION)
+
+
+def downgraded(
+    group: ConsumerGroup, leaving: Collection[str], topics: TopicCatalog, now_ms: int
+) -> GroupMetadata:
+    """The consumer group as a classic group's generation, without those who leave.
+
+    All who stay must speak the classic protocol.
+    """
+    staying = [(id_, member) for id_, member in group.members() if id_ not in leaving]
+    protocol_name = _common_protocol([member for _, member in staying])
+    members = []
+    for member_id, member in staying:
+        assert member.classic is not None
+        members.append(
+            MemberMetadata(
+                member_id=member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                rebalance_timeout_ms=member.rebalance_timeout_ms,
+                session_timeout_ms=member.classic.session_timeout_ms,
+                subscription=dict(member.classic.protocols)[protocol_name],
+                assignment=assignment_bytes(group.current(member_id), topics),
+            )
+        )
+    return GroupMetadata(
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        generation_id=group.epoch,
+        protocol_name=protocol_name,
+        leader_id=members[0].member_id,
+        state_timestamp_ms=now_ms,
+        members=tuple(members),
+    )
+
+
+def _common_protocol(members: list[ConsumerMember]) -> str:
+    """The first member's favourite of those that all know; joining has seen to it that one is."""
+    offers = [dict(member.classic.protocols) for member in members if member.classic is not None]
+    return next(name for name in offers[0] if all(name in offer for offer in offers))
+
+
+def tombstones(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
+    """The records that make an end of a consumer group, members first."""
+    group_id = group.group_id
+    member_ids = [member_id for member_id, _ in group.members()]
+    records: list[ConsumerGroupRecord] = []
+    records += (CurrentStored(group_id, id_, None) for id_ in member_ids)
+    records += (TargetStored(group_id, id_, None) for id_ in member_ids)
+    if group.has_target_epoch:
+        records.append(TargetEpochStored(group_id, None))
+    records += (MemberStored(group_id, id_, None) for id_ in member_ids)
+    records += (RegexStored(group_id, regex, None) for regex, _ in group.regexes())
+    records.append(GroupEpochStored(group_id, None))
+    return records

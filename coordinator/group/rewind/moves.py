@@ -1,0 +1,142 @@
+"""What a rewind says of partitions: where each goes, whose they are, who is fenced off them; and
+what is known of a group's rewinds when one ends.
+
+Pure functions over values and tables. Called by `rewinding`.
+"""
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from coordinator.group.classic.group import ClassicGroup, GroupState
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.records import Partitions
+from coordinator.group.records import NO_TIMESTAMP, CommittedOffset
+from coordinator.group.requests import Position
+from coordinator.group.rewind.points import KNOWN_ID_COUNT_MAX
+from coordinator.group.rewind.records import (
+    NO_OFFSET,
+    Fence,
+    Move,
+    Rewind,
+    RewindState,
+    key_of,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.groups import SyncGroupRequest
+from protocol.types import ZERO_UUID, Uuid
+
+
+def move_to(at: Position, before: CommittedOffset | None) -> Move:
+    """Where the partition goes, within what its log holds."""
+    wanted = at.offset
+    if wanted is None:
+        wanted = at.shift + (NO_OFFSET if before is None else before.offset)
+    elif wanted == NO_OFFSET:
+        return Move(at.topic, at.topic_id, at.partition, NO_OFFSET)
+    offset = max(at.start_offset, min(at.end_offset, wanted))
+    is_as_it_was = offset == at.offset
+    return Move(
+        at.topic,
+        at.topic_id,
+        at.partition,
+        offset,
+        at.leader_epoch if is_as_it_was else -1,
+        at.metadata if is_as_it_was else "",
+    )
+
+
+def from_now(move: Move, before: CommittedOffset | None) -> Move:
+    """The move, from where the group is now."""
+    return Move(
+        move.topic,
+        move.topic_id,
+        move.partition,
+        move.offset,
+        move.leader_epoch,
+        move.metadata,
+        NO_OFFSET if before is None else before.offset,
+        -1 if before is None else before.leader_epoch,
+        "" if before is None else before.metadata,
+    )
+
+
+def target_of(move: Move, now_ms: int) -> tuple[str, int, CommittedOffset | None]:
+    """The offset to be committed, with its topic and partition."""
+    if move.offset == NO_OFFSET:
+        return move.topic, move.partition, None
+    committed = CommittedOffset(
+        move.offset,
+        move.leader_epoch,
+        move.metadata,
+        now_ms,
+        NO_TIMESTAMP,
+        move.topic_id,
+    )
+    return move.topic, move.partition, committed
+
+
+def is_leaders(request: SyncGroupRequest, group: ClassicGroup) -> bool:
+    """Whether the sync is the one that ends the rebalance."""
+    return (
+        group.state is GroupState.COMPLETING_REBALANCE
+        and request.generation_id == group.generation_id
+        and request.member_id == group.roster.leader_id
+        and group.member_error(request.member_id, request.group_instance_id) is ErrorCode.NONE
+    )
+
+
+def partitions_of(moves: Iterable[Move]) -> Partitions:
+    """The partitions that are moved."""
+    found: dict[Uuid, set[int]] = {}
+    for move in moves:
+        found.setdefault(move.topic_id, set()).add(move.partition)
+    return {topic_id: frozenset(indexes) for topic_id, indexes in found.items()}
+
+
+def is_targeted(consumers: ConsumerGroup, moves: Iterable[Move]) -> bool:
+    """Whether any of the partitions is, or is to become, somebody's."""
+    partitions = partitions_of(moves)
+    return any(
+        not partitions.get(topic_id, frozenset()).isdisjoint(indexes)
+        for member_id, _ in consumers.members()
+        for topic_id, indexes in consumers.target(member_id).items()
+    )
+
+
+def is_held(consumers: ConsumerGroup, moves: Collection[Move]) -> bool:
+    """Whether a member has, or is to get, or has still to give up any of the partitions."""
+    is_owned = any(consumers.owner(move.topic_id, move.partition) is not None for move in moves)
+    return is_owned or is_targeted(consumers, moves)
+
+
+def fences_of(
+    known: Iterable[Fence], consumers: ConsumerGroup, moves: Iterable[Move], epoch: int
+) -> tuple[Fence, ...]:
+    """Fences that somebody is still outside of, and those of this rewind."""
+    lowest = min(consumers.current(member_id).member_epoch for member_id, _ in consumers.members())
+    keys = {key_of(move) for move in moves}
+    kept = [
+        fence
+        for fence in known
+        if fence.epoch > lowest and (fence.topic, fence.partition) not in keys
+    ]
+    return (*kept, *(Fence(topic, partition, epoch) for topic, partition in sorted(keys)))
+
+
+def after(state: RewindState, done: Rewind) -> RewindState:
+    """The state with one more rewind done; the id of the one before is known for a while."""
+    last_id = ZERO_UUID if state.last is None else state.last.rewind_id
+    return msgspec.structs.replace(state, last=done, done_ids=_with(state.done_ids, last_id))
+
+
+def without_pending(state: RewindState) -> RewindState:
+    """The state with what was under way given up."""
+    assert state.pending is not None
+    given_up_ids = _with(state.given_up_ids, state.pending.rewind_id)
+    return msgspec.structs.replace(state, pending=None, given_up_ids=given_up_ids)
+
+
+def _with(ids: tuple[Uuid, ...], one: Uuid) -> tuple[Uuid, ...]:
+    """The newest of them; who is nobody in particular asks but once."""
+    return ids if one == ZERO_UUID else (*ids, one)[-KNOWN_ID_COUNT_MAX:]

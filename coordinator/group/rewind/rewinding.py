@@ -1,0 +1,566 @@
+"""Live rewind: a group that consumes is made to go on elsewhere, by nobody but the coordinator.
+
+The new offsets are written in the same batch as the step from which on nobody who still reads from
+the old ones may commit, so that a commit of before never wins. What leads up to that step differs:
+
+| Group | First | The step |
+|---|---|---|
+| no members | - | at once |
+| classic | a rebalance is started | the leader's sync: generation + 1 is stored |
+| classic, partitions may be kept (`rewind.rounds`) | one is stored without them | the next one |
+| share (KIP-932) | - | the state epoch + 1: leaders forget what is locked |
+| consumer (KIP-848) | they are withheld until nobody owns them | epoch + 1: they are assigned |
+
+Only the partitions that are rewound stand still, but for eager groups, which rebalance as a whole.
+What is under way is in the log: whoever loads the shard goes on with it, and where a group changes
+its protocol meanwhile the other row is gone on with. Called by `shard`.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+import msgspec
+
+from coordinator.group.classic.group import GroupState, Step
+from coordinator.group.classic.groups import ClassicGroups
+from coordinator.group.consumer.assigning import (
+    ConsumerStep,
+    Membership,
+    assign_now,
+    assignment_key,
+    start_epoch,
+)
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.groups import ConsumerGroups
+from coordinator.group.consumer.records import NO_PARTITIONS, Partitions
+from coordinator.group.events import EventKind
+from coordinator.group.family import FamilyHandler, Occupant
+from coordinator.group.offsets import Offsets
+from coordinator.group.pending_offsets import PendingOffsets
+from coordinator.group.records import (
+    GroupRecord,
+    GroupStored,
+    OffsetCommitted,
+)
+from coordinator.group.requests import (
+    WITHDRAW,
+    DescribeRewinds,
+    DropSnapshot,
+    RewindGroup,
+    Rewound,
+    TakeSnapshot,
+)
+from coordinator.group.rewind import commits, snapshots
+from coordinator.group.rewind.moves import (
+    after,
+    fences_of,
+    from_now,
+    is_held,
+    is_leaders,
+    is_targeted,
+    partitions_of,
+    target_of,
+    without_pending,
+)
+from coordinator.group.rewind.planning import Planning
+from coordinator.group.rewind.points import UNDO_COUNT_MAX, Rewinds
+from coordinator.group.rewind.records import (
+    Fence,
+    Move,
+    Rewind,
+    RewindStored,
+    UndoPoint,
+    UndoPointStored,
+    key_of,
+)
+from coordinator.group.rewind.rounds import REASON, RewindRounds
+from coordinator.group.share.groups import ShareGroups
+from coordinator.group.share.requests import StatesRestarted
+from coordinator.outcome import Command, InTransaction, Marker, Outcome, TimerKey
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import OffsetCommitRequest
+from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
+from protocol.types import ZERO_UUID, Uuid
+
+FAILURES_MAX: Final = 3
+"""Times that the end of a rewind is tried to be written; then it is given up."""
+_TRY_AGAIN_MS: Final = 1_000
+
+_Answer = Callable[[Rewound], object]
+
+
+class Waiter(NamedTuple):
+    """A request that waits for the rewind to end, and how it is answered."""
+
+    request_id: int
+    answer: _Answer
+
+
+class Rewinding:
+    """See the module's docstring. All but the tables of `rewind.points` is soft."""
+
+    timer_kinds = frozenset({"rewind", "rewind-wait"})
+
+    def __init__(
+        self,
+        rewinds: Rewinds,
+        classic: ClassicGroups,
+        consumers: ConsumerGroups,
+        shares: ShareGroups,
+        offsets: Offsets,
+        pending_offsets: PendingOffsets,
+        occupant: Occupant,
+        is_empty: Callable[[str], bool],
+    ) -> None:
+        self._rewinds = rewinds
+        self._classic = classic
+        self._consumers = consumers
+        self._shares = shares
+        self._offsets = offsets
+        self._occupant = occupant
+        self._planning = Planning(
+            rewinds, classic, shares, offsets, pending_offsets, occupant, is_empty
+        )
+        self._waiters: dict[str, list[Waiter]] = {}
+        self._rounds = RewindRounds()
+        self._failure_counts: dict[str, int] = {}
+        # The state epochs in which share groups have been told to begin anew.
+        self._restarted_in: dict[str, int] = {}
+        self.handlers: Mapping[type, FamilyHandler] = MappingProxyType(
+            {
+                RewindGroup: self._on_request,
+                DescribeRewinds: self._describe,
+                TakeSnapshot: self._take_snapshot,
+                DropSnapshot: self._drop_snapshot,
+                StatesRestarted: self._states_restarted,
+            }
+        )
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    def _on_request(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, RewindGroup)
+        waiter = Waiter(command.request_id, lambda rewound: rewound)
+        self.rewind(request, waiter, step)
+
+    def _describe(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, DescribeRewinds)
+        group_id = request.group_id
+        kind = self._occupant(group_id)
+        answer = None if kind is None else snapshots.history(self._rewinds, group_id, kind)
+        step.reply(command.request_id, answer)
+
+    def _take_snapshot(self, command: Command, step: ConsumerStep) -> None:
+        snapshots.take(command, self._rewinds, self._offsets, self._occupant, step)
+
+    def _drop_snapshot(self, command: Command, step: ConsumerStep) -> None:
+        snapshots.drop(command, self._rewinds, self._occupant, step)
+
+    def by_commit(self, command: Command, request: OffsetCommitRequest, step: ConsumerStep) -> None:
+        """Rewind to what somebody commits who is no member."""
+        rewind = commits.rewind_of(request, step.settings)
+        waiter = Waiter(command.request_id, lambda rewound: commits.response_to(request, rewound))
+        if rewind is None:
+            rewound = Rewound(error_code=ErrorCode.OFFSET_METADATA_TOO_LARGE)
+            step.reply(waiter.request_id, waiter.answer(rewound))
+        elif not self._joins(rewind, waiter, step):
+            self.rewind(rewind, waiter, step)
+
+    def _joins(self, request: RewindGroup, waiter: Waiter, step: Step) -> bool:
+        """Whether this is what is under way already; then the waiter waits for that."""
+        pending = self._rewinds.pending(request.group_id)
+        if pending is None:
+            return False
+        wanted = {(at.topic, at.partition, at.offset) for at in request.positions}
+        if wanted != {(move.topic, move.partition, move.offset) for move in pending.moves}:
+            return False
+        self._wait(request.group_id, waiter, request.timeout_ms, step)
+        return True
+
+    def rewind(self, request: RewindGroup, waiter: Waiter, step: ConsumerStep) -> None:
+        """Start a rewind, or be done with it if nobody stands in its way."""
+        group_id = request.group_id
+        if request.undoes == WITHDRAW:
+            self._withdraw(group_id, waiter, step)
+            return
+        if self._is_repeated(request, waiter, step):
+            return
+        moves, refused = self._planning.moves(request)
+        error, message = self._planning.refusal(request, refused)
+        if error is not ErrorCode.NONE or request.is_dry_run:
+            rewound = Rewound(error_code=error, error_message=message, moves=moves, refused=refused)
+            step.reply(waiter.request_id, waiter.answer(rewound))
+            return
+        rewind = Rewind(request.rewind_id, step.now_ms, moves, request.undoes)
+        consumers = self._consumers.get(group_id)
+        group = self._classic.group(group_id)
+        if not moves:
+            self._pass_over(group_id, rewind, waiter, step)
+        elif group_id in self._shares:
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            self._restart(group_id, moves, step)
+        elif consumers is not None and is_held(consumers, moves):
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            self._withhold(consumers, moves, step)
+        elif consumers is None and group is not None and not group.is_empty:
+            self._begin(group_id, rewind, request.timeout_ms, waiter, step)
+            if group.state is not GroupState.COMPLETING_REBALANCE:
+                group.rebalance(step, REASON)
+        else:
+            self._waiters.setdefault(group_id, []).append(waiter)
+            self._finish(group_id, rewind, step)
+
+    def _begin(
+        self, group_id: str, rewind: Rewind, timeout_ms: int, waiter: Waiter, step: Step
+    ) -> None:
+        state = msgspec.structs.replace(self._rewinds.state(group_id), pending=rewind)
+        step.records.append(RewindStored(group_id, state))
+        self._failure_counts.pop(group_id, None)
+        self._rounds.forget(group_id)
+        self._note(group_id, EventKind.REWIND_STARTED, rewind, step)
+        self._wait(group_id, waiter, timeout_ms, step)
+
+    def _is_repeated(self, request: RewindGroup, waiter: Waiter, step: Step) -> bool:
+        """Whether the very same rewind is under way, or was the last: its answer was lost."""
+        state = self._rewinds.state(request.group_id)
+        if request.rewind_id == ZERO_UUID:
+            return False
+        if state.pending is not None and state.pending.rewind_id == request.rewind_id:
+            self._wait(request.group_id, waiter, request.timeout_ms, step)
+            return True
+        if state.last is not None and state.last.rewind_id == request.rewind_id:
+            rewound = Rewound(moves=state.last.moves)
+        elif request.rewind_id in state.given_up_ids:
+            # Whoever takes it back must not be overruled by an asker that has not heard of it.
+            error = ErrorCode.OPERATION_NOT_ATTEMPTED
+            rewound = Rewound(error_code=error, error_message="The rewind was given up.")
+        elif request.rewind_id in state.done_ids:
+            message = "It was done, and the group has been rewound or undone since."
+            rewound = Rewound(error_code=ErrorCode.INVALID_REQUEST, error_message=message)
+        else:
+            return False
+        step.reply(waiter.request_id, waiter.answer(rewound))
+        return True
+
+    # -- who waits --------------------------------------------------------------------------------
+
+    def _wait(self, group_id: str, waiter: Waiter, timeout_ms: int, step: Step) -> None:
+        self._waiters.setdefault(group_id, []).append(waiter)
+        key = ("rewind-wait", group_id, str(waiter.request_id))
+        step.set_timer(key, step.now_ms + max(timeout_ms, 0))
+
+    def _answer(self, group_id: str, rewound: Rewound, step: Step) -> None:
+        """Answer all who wait for the group."""
+        for waiter in self._waiters.pop(group_id, ()):
+            step.cancel_timer(("rewind-wait", group_id, str(waiter.request_id)))
+            step.reply(waiter.request_id, waiter.answer(rewound))
+
+    def _lose_patience(self, group_id: str, request_id: int, step: Step) -> None:
+        pending = self._rewinds.pending(group_id)
+        rewound = Rewound(
+            error_code=ErrorCode.REQUEST_TIMED_OUT,
+            error_message="The rewind goes on: members have still to give up partitions.",
+            moves=() if pending is None else pending.moves,
+        )
+        waiters = self._waiters.get(group_id, [])
+        for waiter in [waiter for waiter in waiters if waiter.request_id == request_id]:
+            waiters.remove(waiter)
+            step.reply(request_id, waiter.answer(rewound))
+
+    # -- beginning and end ------------------------------------------------------------------------
+
+    def _finish(self, group_id: str, rewind: Rewind, step: ConsumerStep) -> None:
+        """Write the offsets, with what fences off all that was before."""
+        state = self._rewinds.state(group_id)
+        consumers = self._consumers.get(group_id)
+        fences: tuple[Fence, ...] = ()
+        if consumers is not None and not consumers.is_empty:
+            epoch = self._put_back(consumers, step)
+            fences = fences_of(state.fences, consumers, rewind.moves, epoch)
+        moves = rewind.moves
+        if group_id not in self._shares:
+            moves = tuple(
+                from_now(
+                    move,
+                    self._planning.committed(group_id, move.topic, move.topic_id, move.partition),
+                )
+                for move in rewind.moves
+            )
+            step.records += (
+                OffsetCommitted(group_id, *target_of(move, step.now_ms)) for move in moves
+            )
+        number = state.newest_number
+        if rewind.undoes:
+            step.records.append(UndoPointStored(group_id, rewind.undoes, None))
+        else:
+            number += 1
+            point = UndoPoint(step.now_ms, moves)
+            step.records.append(UndoPointStored(group_id, number, point))
+            known = sorted(self._rewinds.undo_points(group_id))
+            surplus = known[: max(0, len(known) + 1 - UNDO_COUNT_MAX)]
+            step.records += (UndoPointStored(group_id, oldest, None) for oldest in surplus)
+        self._rounds.forget(group_id)
+        done = Rewind(rewind.rewind_id, step.now_ms, moves, rewind.undoes)
+        ended = msgspec.structs.replace(
+            after(state, done), pending=None, fences=fences, newest_number=number
+        )
+        step.records.append(RewindStored(group_id, ended))
+        self._note(group_id, EventKind.REWOUND, done, step)
+        self._answer(group_id, Rewound(moves=moves), step)
+
+    def _pass_over(self, group_id: str, rewind: Rewind, waiter: Waiter, step: ConsumerStep) -> None:
+        """Undo a rewind of which nothing is left, as its topics are no more: those before it can be
+        undone then."""
+        state = after(self._rewinds.state(group_id), rewind)
+        step.records += (
+            UndoPointStored(group_id, rewind.undoes, None),
+            RewindStored(group_id, state),
+        )
+        step.reply(waiter.request_id, waiter.answer(Rewound()))
+
+    def _withdraw(self, group_id: str, waiter: Waiter, step: ConsumerStep) -> None:
+        """Give up what is under way: no offset has been touched."""
+        pending = self._rewinds.pending(group_id)
+        error = ErrorCode.INVALID_REQUEST
+        if pending is None:
+            rewound = Rewound(error_code=error, error_message="No rewind is under way.")
+        elif group_id in self._shares:
+            message = "A share group has begun anew already: undo it when it is done."
+            rewound = Rewound(error_code=error, error_message=message)
+        else:
+            self._give_up(group_id, "The rewind was withdrawn.", step)
+            rewound = Rewound(moves=tuple(self._stay(group_id, move) for move in pending.moves))
+        step.reply(waiter.request_id, waiter.answer(rewound))
+
+    def _stay(self, group_id: str, move: Move) -> Move:
+        """The move that is not made: from where the group is to there."""
+        at = self._planning.committed(group_id, move.topic, move.topic_id, move.partition)
+        now = from_now(move, at)
+        return msgspec.structs.replace(now, offset=now.previous)
+
+    def _give_up(self, group_id: str, message: str, step: ConsumerStep) -> None:
+        pending = self._rewinds.pending(group_id)
+        assert pending is not None
+        state = without_pending(self._rewinds.state(group_id))
+        step.records.append(RewindStored(group_id, state))
+        consumers = self._consumers.get(group_id)
+        if consumers is not None and not consumers.is_empty:
+            self._put_back(consumers, step)
+        group = self._classic.objects.get(group_id)
+        if group is not None and self._rounds.is_stripped(group_id):
+            group.rebalance(step, message)
+        self._rounds.forget(group_id)
+        self._note(group_id, EventKind.REWIND_GIVEN_UP, pending, step, message)
+        error = ErrorCode.OPERATION_NOT_ATTEMPTED
+        self._answer(group_id, Rewound(error_code=error, error_message=message), step)
+
+    def _note(
+        self, group_id: str, kind: EventKind, rewind: Rewind, step: Step, reason: str = ""
+    ) -> None:
+        group = self._classic.objects.get(group_id)
+        what = reason or f"{len(rewind.moves)} partitions"
+        if group is not None:
+            group.events.add(step.now_ms, kind, "", what)
+        elif group_id in self._consumers:
+            self._consumers.events.mark(group_id, step.now_ms, kind, what)
+
+    # -- classic groups ---------------------------------------------------------------------------
+
+    def before_sync(self, request: SyncGroupRequest, step: ConsumerStep) -> SyncGroupRequest:
+        """The leader's assignments as they may be stored while the group is rewound."""
+        rewind = self._rewinds.pending(request.group_id)
+        group = self._classic.objects.get(request.group_id)
+        if rewind is None or group is None or not is_leaders(request, group):
+            return request
+        keys = {key_of(move) for move in rewind.moves}
+        return self._rounds.before_sync(group, request, keys, step)
+
+    def after_sync(self, group_id: str, step: ConsumerStep) -> None:
+        """Members may have heard what they shall give up."""
+        group = self._classic.objects.get(group_id)
+        if group is not None:
+            self._rounds.after_sync(group, step)
+
+    def on_heartbeat(self, request: HeartbeatRequest) -> None:
+        """A member of a classic group lives."""
+        self._rounds.on_heartbeat(request)
+
+    def _on_stored(self, group_id: str, rewind: Rewind, step: ConsumerStep) -> None:
+        """A generation is about to be stored."""
+        group = self._classic.objects.get(group_id)
+        if (
+            group is None
+            or group.is_empty
+            or (group.state is GroupState.STABLE and not self._rounds.is_stripped(group_id))
+        ):
+            self._finish(group_id, rewind, step)
+
+    # -- consumer groups --------------------------------------------------------------------------
+
+    def withheld(self, group_id: str) -> Partitions:
+        """The partitions that are in no member's target for now."""
+        rewind = self._rewinds.pending(group_id)
+        return NO_PARTITIONS if rewind is None else partitions_of(rewind.moves)
+
+    def _withhold(
+        self, consumers: ConsumerGroup, moves: Iterable[Move], step: ConsumerStep
+    ) -> None:
+        partitions = partitions_of(moves)
+        self._assign(consumers, lambda _group_id: partitions, step)
+
+    def _put_back(self, consumers: ConsumerGroup, step: ConsumerStep) -> int:
+        """Share out what was withheld; returns the epoch in which that is."""
+        return self._assign(consumers, lambda _group_id: NO_PARTITIONS, step)
+
+    def _assign(
+        self, consumers: ConsumerGroup, withheld: Callable[[str], Partitions], step: ConsumerStep
+    ) -> int:
+        membership = Membership(consumers)
+        # The tables still say what they said before this step.
+        before, step.withheld = step.withheld, withheld
+        count = len(step.records)
+        epoch = start_epoch(consumers, membership, step)
+        step.cancel_timer(assignment_key(consumers.group_id))
+        assign_now(consumers, epoch, membership, step)
+        step.withheld = before
+        self._consumers.events.note(consumers, step.records[count:], step.now_ms, REASON)
+        return epoch
+
+    def guards(self, group_id: str) -> bool:
+        """Whether commits to the group must be looked at, as those of most groups need not."""
+        state = self._rewinds.state(group_id)
+        return bool(state.fences) or state.pending is not None
+
+    def commit_error(
+        self, group_id: str, member_id: str, epoch: int, partitions: Collection[tuple[str, int]]
+    ) -> ErrorCode:
+        """Whether a member of a consumer group commits what it read before a rewind."""
+        consumers = self._consumers.get(group_id)
+        state = self._rewinds.state(group_id)
+        if consumers is None or epoch < 0:
+            return ErrorCode.NONE
+        is_stale = any(
+            fence.epoch > epoch and (fence.topic, fence.partition) in partitions
+            for fence in state.fences
+        )
+        pending = state.pending
+        for move in () if pending is None else pending.moves:
+            if key_of(move) in partitions:
+                is_stale = is_stale or consumers.owner(move.topic_id, move.partition) != member_id
+        if not is_stale:
+            return ErrorCode.NONE
+        member = consumers.member(member_id)
+        is_classic = member is not None and member.classic is not None
+        return ErrorCode.ILLEGAL_GENERATION if is_classic else ErrorCode.STALE_MEMBER_EPOCH
+
+    # -- share groups -----------------------------------------------------------------------------
+
+    def _restart(self, group_id: str, moves: Iterable[Move], step: ConsumerStep) -> None:
+        """Have the group begin anew, in a state epoch of its own for each attempt."""
+        offsets: dict[Uuid, dict[int, int]] = {}
+        for move in moves:
+            offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
+        self._restarted_in[group_id] = self._shares.restart(group_id, offsets, step)
+
+    def _states_restarted(self, command: Command, step: ConsumerStep) -> None:
+        report = command.request
+        assert isinstance(report, StatesRestarted)
+        group_id = report.group_id
+        rewind = self._rewinds.pending(group_id)
+        is_newest = self._restarted_in.get(group_id) == report.state_epoch
+        if rewind is not None and group_id in self._shares and is_newest:
+            self._shares.restarted(group_id, report.outcomes, step)
+            codes = {code for found in report.outcomes.values() for code in found.values()}
+            # What is no more needs not begin anew.
+            if codes <= {ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}:
+                self._restarted_in.pop(group_id)
+                self._finish(group_id, rewind, step)
+            else:
+                self._restarted_in.pop(group_id)
+                step.set_timer(("rewind", group_id), step.now_ms + _TRY_AGAIN_MS)
+        step.reply(command.request_id, None)
+
+    # -- what happens meanwhile -------------------------------------------------------------------
+
+    def follow(self, outcome: Outcome[GroupRecord], step: ConsumerStep) -> Outcome[GroupRecord]:
+        """The outcome, and what it means for rewinds under way. It has not been replayed yet."""
+        touched: dict[str, bool] = {}
+        for record in outcome.records:
+            if isinstance(record, InTransaction | Marker):
+                continue
+            if isinstance(record, RewindStored):
+                return outcome
+            is_generation = isinstance(record, GroupStored) and record.metadata is not None
+            touched[record.group_id] = touched.get(record.group_id, False) or is_generation
+        for group_id, has_generation in touched.items():
+            rewind = self._rewinds.pending(group_id)
+            if rewind is None:
+                continue
+            if has_generation and group_id not in self._consumers:
+                self._on_stored(group_id, rewind, step)
+            elif group_id not in self._shares:
+                step.set_timer(("rewind", group_id), step.now_ms)
+        if not step.records and not step.timers:
+            return outcome
+        return msgspec.structs.replace(
+            outcome,
+            records=outcome.records + tuple(step.records),
+            replies=outcome.replies + tuple(step.replies),
+            timers=outcome.timers + tuple(step.timers),
+        )
+
+    def fire(self, key: TimerKey, step: ConsumerStep) -> None:
+        """Somebody has waited long enough, or the group has come further."""
+        if key[0] == "rewind-wait":
+            self._lose_patience(key[1], int(key[2]), step)
+        else:
+            self._advance(key[1], step)
+
+    def _advance(self, group_id: str, step: ConsumerStep) -> None:
+        rewind = self._rewinds.pending(group_id)
+        if rewind is None:
+            return
+        if self._failure_counts.get(group_id, 0) >= FAILURES_MAX:
+            self._failure_counts.pop(group_id)
+            self._give_up(group_id, "The rewind could not be written.", step)
+            return
+        consumers = self._consumers.get(group_id)
+        group = self._classic.group(group_id)
+        if group_id in self._shares:
+            if group_id not in self._restarted_in:
+                self._restart(group_id, rewind.moves, step)
+        elif consumers is not None and is_held(consumers, rewind.moves):
+            if is_targeted(consumers, rewind.moves):
+                self._withhold(consumers, rewind.moves, step)
+        elif consumers is not None or group is None or group.is_empty:
+            self._finish(group_id, rewind, step)
+        elif group.state is GroupState.STABLE and not self._rounds.is_stripped(group_id):
+            group.rebalance(step, REASON)
+
+    def on_loaded(self, step: ConsumerStep) -> None:
+        """Go on with what another coordinator has begun."""
+        for group_id, _ in self._rewinds.all_pending():
+            step.set_timer(("rewind", group_id), step.now_ms)
+
+    def on_append_failed(self, records: Collection[GroupRecord], step: ConsumerStep) -> None:
+        """What was begun has not been, or what was at its end goes on."""
+        for record in records:
+            if not isinstance(record, RewindStored):
+                continue
+            group_id = record.group_id
+            if self._rewinds.pending(group_id) is None:
+                error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+                rewound = Rewound(error_code=error, error_message=error.message)
+                self._answer(group_id, rewound, step)
+                self._rounds.forget(group_id)
+                self._restarted_in.pop(group_id, None)
+            elif record.state is None or record.state.pending is None:
+                count = self._failure_counts.get(group_id, 0) + 1
+                self._failure_counts[group_id] = count
+                self._restarted_in.pop(group_id, None)
+                # A group that fails again before that would put it off for ever.
+                pause_ms = _TRY_AGAIN_MS if count < FAILURES_MAX else 0
+                step.set_timer(("rewind", group_id), step.now_ms + pause_ms)

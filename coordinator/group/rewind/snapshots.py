@@ -1,0 +1,97 @@
+"""Named snapshots of a group's offsets, to go back to later.
+
+They live in the log with the group, and go with it. Of a share group the start offsets are kept,
+below which everything is done with; what it has acknowledged behind them is not. Called by
+`rewinding`.
+"""
+
+import re
+from typing import Final
+
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.family import Occupant
+from coordinator.group.offsets import Offsets
+from coordinator.group.requests import DropSnapshot, RewindHistory, Rewound, TakeSnapshot
+from coordinator.group.rewind.points import MOVE_COUNT_MAX, SNAPSHOT_COUNT_MAX, Rewinds
+from coordinator.group.rewind.records import Move, Snapshot, SnapshotStored
+from coordinator.group.share.groups import GROUP_TYPE_SHARE
+from coordinator.outcome import Command
+from protocol.errors import ErrorCode
+
+_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
+
+
+def history(rewinds: Rewinds, group_id: str, group_type: str) -> RewindHistory:
+    """What can be undone or returned to."""
+    state = rewinds.state(group_id)
+    known = (rewind.rewind_id for rewind in (state.pending, state.last) if rewind is not None)
+    return RewindHistory(
+        pending=state.pending,
+        known_ids=frozenset((*known, *state.done_ids, *state.given_up_ids)),
+        group_type=group_type,
+        undo_points=rewinds.undo_points(group_id),
+        snapshots=rewinds.snapshots(group_id),
+    )
+
+
+def take(
+    command: Command, rewinds: Rewinds, offsets: Offsets, occupant: Occupant, step: ConsumerStep
+) -> None:
+    """Remember where the group is."""
+    request = command.request
+    assert isinstance(request, TakeSnapshot)
+    group_id = request.group_id
+    known = rewinds.snapshots(group_id)
+    kind = occupant(group_id)
+    moves = request.share_starts if kind == GROUP_TYPE_SHARE else _committed(offsets, group_id)
+    error, message = ErrorCode.INVALID_REQUEST, None
+    if kind is None:
+        error, message = ErrorCode.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
+    elif not _NAME.match(request.name):
+        message = "A snapshot's name is made of up to 249 letters, digits, dots, _ and -."
+    elif request.name in known:
+        message = f"There is a snapshot {request.name} already: delete it first."
+    elif len(known) >= SNAPSHOT_COUNT_MAX:
+        message = f"The group has {len(known)} snapshots, as many as it may: delete one first."
+    elif not moves:
+        is_share = kind == GROUP_TYPE_SHARE
+        message = f"The group has {'read nothing yet' if is_share else 'no committed offsets'}."
+    elif len(moves) > MOVE_COUNT_MAX:
+        message = f"{len(moves)} offsets are more than the {MOVE_COUNT_MAX} of a snapshot."
+    if message is not None:
+        step.reply(command.request_id, Rewound(error_code=error, error_message=message))
+        return
+    snapshot = Snapshot(step.now_ms, moves)
+    step.records.append(SnapshotStored(group_id, request.name, snapshot))
+    step.reply(command.request_id, Rewound(moves=moves))
+
+
+def _committed(offsets: Offsets, group_id: str) -> tuple[Move, ...]:
+    return tuple(
+        Move(
+            topic,
+            committed.topic_id,
+            partition,
+            committed.offset,
+            committed.leader_epoch,
+            committed.metadata,
+        )
+        for (topic, partition), committed in sorted(offsets.items(group_id), key=lambda at: at[0])
+    )
+
+
+def drop(command: Command, rewinds: Rewinds, occupant: Occupant, step: ConsumerStep) -> None:
+    """Forget a snapshot."""
+    request = command.request
+    assert isinstance(request, DropSnapshot)
+    group_id = request.group_id
+    rewound = Rewound()
+    if occupant(group_id) is None:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
+        rewound = Rewound(error_code=error, error_message=f"There is no group {group_id}.")
+    elif request.name not in rewinds.snapshots(group_id):
+        error, message = ErrorCode.RESOURCE_NOT_FOUND, f"There is no snapshot {request.name}."
+        rewound = Rewound(error_code=error, error_message=message)
+    else:
+        step.records.append(SnapshotStored(group_id, request.name, None))
+    step.reply(command.request_id, rewound)

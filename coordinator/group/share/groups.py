@@ -1,0 +1,500 @@
+"""All share groups (KIP-932) of one shard: finds the group, lets it decide, keeps its timers.
+
+Whatever a share group is stands in the log, as with consumer groups. Timers by kind, and what comes
+of them:
+
+| Timer | Set | When it is due |
+|---|---|---|
+| share-session | with every heartbeat | the member is removed |
+| share-assignment | when a target assignment is put off | it is made, if all topics are known |
+| share-states | when states could not be made or deleted | they are asked for again |
+
+States of partitions are made and deleted elsewhere (`share.requests`). Who waits for that (offsets
+that are set or deleted, a group that is deleted) is remembered in memory only, and answered when
+the report comes; after a move of the shard what is unfinished is asked for again, for nobody. The
+group of which states are deleted stays until they are: then it goes with all that it had.
+
+Called by `shard`, as one of its families.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, TypeAlias, get_args
+
+from coordinator.group.answers import deleted_group
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.consumer.heartbeats import JOIN, LEAVE
+from coordinator.group.family import FamilyHandler, Occupant
+from coordinator.group.group_table import GroupTable
+from coordinator.group.known_members import unknown_member
+from coordinator.group.records import GroupRecord
+from coordinator.group.requests import DeleteGroup, FollowTopics
+from coordinator.group.share import partition_states as changes
+from coordinator.group.share.answers import describe, no_share_group
+from coordinator.group.share.assigning import (
+    ShareMembership,
+    ask_for_states,
+    assign_if_due,
+    assign_now,
+    assignment_key,
+    hash_of,
+    initialize_states,
+    start_epoch,
+    store_states,
+)
+from coordinator.group.share.group import ShareGroup
+from coordinator.group.share.heartbeats import beat, check, refresh, remove
+from coordinator.group.share.offsets import Alteration, Deletion, altered, deleted
+from coordinator.group.share.records import (
+    PartitionStatesStored,
+    ShareEpochStored,
+    ShareGroupRecord,
+    ShareTargetEpochStored,
+    TopicStates,
+)
+from coordinator.group.share.requests import (
+    DeleteStates,
+    DescribeShareGroup,
+    FindShareStates,
+    InitializeStates,
+    Outcomes,
+    RestartStates,
+    StatesDeleted,
+    StatesInitialized,
+)
+from coordinator.outcome import NO_REQUEST, Command, TimerKey
+from coordinator.timeline import Timeline
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.group_offsets import OffsetCommitRequest
+from protocol.messages.groups import DeletableGroupResult, ListedGroup
+from protocol.messages.share import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsResponse,
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
+from protocol.types import Uuid
+
+GROUP_TYPE_SHARE: Final = "share"
+STATES_AGAIN_MS: Final = 1_000
+"""After this, states that could not be made or deleted are asked for again."""
+
+
+def states_key(group_id: str) -> TimerKey:
+    """The timer after which states are asked for again."""
+    return ("share-states", group_id)
+
+
+Keepsakes: TypeAlias = Callable[[str], Sequence[GroupRecord]]
+_Waiting = Callable[[Outcomes, ConsumerStep], None]
+
+
+class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
+    """See the module's docstring. A Family; `occupant` tells what kind of group has an id, and
+    `keepsakes` drops what is kept beside a group: it goes with it."""
+
+    group_type = GROUP_TYPE_SHARE
+    is_kept_empty = True
+    record_types = get_args(ShareGroupRecord)
+    timer_kinds = frozenset({"share-session", "share-assignment", "share-states"})
+
+    def __init__(self, timeline: Timeline, occupant: Occupant, keepsakes: Keepsakes) -> None:
+        super().__init__(timeline, ShareGroup)
+        self._occupant = occupant
+        self._keepsakes = keepsakes
+        # Soft: requests that wait until states have been made or deleted, with their groups.
+        self._waiting: dict[int, tuple[str, _Waiting]] = {}
+        # Soft: partitions whose states could not be made, by group, until they are asked for again.
+        self._failed: dict[str, TopicStates] = {}
+        self.handlers: Mapping[type, FamilyHandler] = {
+            ShareGroupHeartbeatRequest: self._heartbeat,
+            DescribeShareGroup: self._describe,
+            FindShareStates: self._find_states,
+            AlterShareGroupOffsetsRequest: self._alter_offsets,
+            DeleteShareGroupOffsetsRequest: self._delete_offsets,
+            StatesInitialized: self._states_initialized,
+            StatesDeleted: self._states_deleted,
+        }
+
+    # -- the log ----------------------------------------------------------------------------------
+
+    def replay(self, record: ShareGroupRecord) -> None:
+        """Change the group that the record is about."""
+        self._change(record)
+
+    def on_loaded(self, step: ConsumerStep) -> None:
+        """Every member gets a whole session; states that are on the way are asked for again."""
+        for group in self:
+            self._arm(group, step)
+            if group.states.initializing or group.states.deleting:
+                self._failed[group.group_id] = group.states.initializing
+                step.set_timer(states_key(group.group_id), step.now_ms)
+
+    def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
+        """The groups are as before; timers that were moved or cancelled meanwhile are set again,
+        and what waits for states may wait for ever."""
+        for request_id, (group_id, answer) in list(self._waiting.items()):
+            if group_id in group_ids:
+                del self._waiting[request_id]
+                answer(changes.ALL_FAILED, step)
+        for group_id in group_ids:
+            group = self.get(group_id)
+            if group is not None:
+                self._arm(group, step)
+            else:
+                self._look_at_end(group_id)
+
+    def _arm(self, group: ShareGroup, step: ConsumerStep) -> None:
+        for member_id, _ in group.members():
+            refresh(group, member_id, step)
+        if group.epoch > group.target_epoch:
+            step.set_timer(assignment_key(group.group_id), step.now_ms)
+
+    # -- finding groups ---------------------------------------------------------------------------
+
+    def topic_names(self, group_id: str) -> frozenset[str]:
+        """See Family."""
+        return self._groups[group_id].topic_names()
+
+    def tombstones(self, group_id: str) -> list[GroupRecord]:
+        """See Family. The group has no members, and its states are gone."""
+        return [
+            ShareTargetEpochStored(group_id, None),
+            PartitionStatesStored(group_id, None),
+            ShareEpochStored(group_id, None),
+        ]
+
+    def listed(self, group_id: str) -> ListedGroup:
+        """See Family."""
+        return ListedGroup(
+            group_id=group_id,
+            protocol_type=GROUP_TYPE_SHARE,
+            group_state=self._groups[group_id].state,
+            group_type=GROUP_TYPE_SHARE,
+        )
+
+    def commit_error(self, _request: OffsetCommitRequest, _version: int) -> ErrorCode:
+        """See Family. Offsets are not what a share group has."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def fetch_error(self, _group_id: str, _member_id: str | None, _member_epoch: int) -> ErrorCode:
+        """See Family."""
+        return ErrorCode.GROUP_ID_NOT_FOUND
+
+    def _check_free(self, group_id: str) -> None:
+        """Whether the id is a share group's or nobody's; else ApiError."""
+        if self._occupant(group_id) not in (GROUP_TYPE_SHARE, None):
+            message = f"Group {group_id} is not a share group."
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def _heartbeat(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, ShareGroupHeartbeatRequest)
+        try:
+            check(request)
+            response = self._beat(command, request, step)
+        except ApiError as error:
+            response = ShareGroupHeartbeatResponse(
+                error_code=error.code, error_message=error.message
+            )
+        step.reply(command.request_id, response)
+
+    def _beat(
+        self, command: Command, request: ShareGroupHeartbeatRequest, step: ConsumerStep
+    ) -> ShareGroupHeartbeatResponse:
+        group_id, member_id = request.group_id, request.member_id
+        group = self.get(group_id)
+        if group is None:
+            self._check_free(group_id)
+            if request.member_epoch != JOIN:
+                message = f"Share group {group_id} not found."
+                raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+            group = ShareGroup(group_id, Timeline())
+        if request.member_epoch != LEAVE:
+            return beat(group, command, request, step)
+        if group.member(member_id) is None:
+            raise unknown_member(group.group_id, member_id)
+        remove(group, [member_id], step)
+        return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE)
+
+    # -- timers and topics ------------------------------------------------------------------------
+
+    def fire(self, key: TimerKey, step: ConsumerStep) -> None:
+        """A timer of a group or member is due."""
+        group = self.get(key[1])
+        if group is None:
+            return
+        if key[0] == "share-assignment":
+            if group.epoch > group.target_epoch:
+                assign_now(ShareMembership(group), group.epoch, step)
+        elif key[0] == "share-states":
+            self._ask_again(group, step)
+        elif group.member(key[2]) is not None:
+            remove(group, [key[2]], step)
+
+    def follow_topics(self, request: FollowTopics, step: ConsumerStep) -> None:
+        """Start an epoch in every group whose topics are not what they were."""
+        for group in self:
+            is_meant = request.names is None or not group.topic_names().isdisjoint(request.names)
+            if group.is_empty or not is_meant:
+                continue
+            membership = ShareMembership(group)
+            if hash_of(membership, step) != group.metadata_hash:
+                assign_if_due(membership, start_epoch(membership, step), step)
+
+    def topics(self) -> set[tuple[str, Uuid]]:
+        """Every topic of which a group has states, with its name."""
+        found: set[tuple[str, Uuid]] = set()
+        for group in self:
+            states = group.states
+            for known in (states.initializing, states.initialized):
+                found.update((name, topic_id) for topic_id, (name, _) in known.items())
+            found.update((name, topic_id) for topic_id, name in states.deleting.items())
+        return found
+
+    def forget_topics(self, topic_ids: Collection[Uuid]) -> list[GroupRecord]:
+        """These topics are no more: their states go by themselves."""
+        return [
+            PartitionStatesStored(group.group_id, changes.forgotten(group.states, topic_ids))
+            for group in self
+            if changes.knows_any(group.states, topic_ids)
+        ]
+
+    # -- states of partitions ---------------------------------------------------------------------
+
+    def _ask_again(self, group: ShareGroup, step: ConsumerStep) -> None:
+        """Ask once more for states that could not be made, and for all that are to be deleted.
+
+        That is done in an epoch of its own, in which the attempt that may still be under way comes
+        too late: it would undo what has been read by then. Nothing is done while one of the topics
+        is no more and its states have not been forgotten yet.
+        """
+        group_id, states = group.group_id, group.states
+        wanted = changes.common(states.initializing, self._failed.get(group_id, {}))
+        topic_ids = wanted.keys() | states.deleting.keys()
+        if any(step.topics.name_of(topic_id) is None for topic_id in topic_ids):
+            self._set_timer(group_id, step)
+            return
+        self._failed.pop(group_id, None)
+        if wanted:
+            membership = ShareMembership(group)
+            epoch = start_epoch(membership, step)
+            step.send(initialize_states(group_id, epoch, wanted))
+            assign_if_due(membership, epoch, step)
+        if states.deleting:
+            step.send(DeleteStates(group_id, changes.whole(states.deleting, step.topics)))
+
+    @staticmethod
+    def _set_timer(group_id: str, step: ConsumerStep) -> None:
+        step.set_timer(states_key(group_id), step.now_ms + STATES_AGAIN_MS)
+
+    def _wait(self, command: Command, group_id: str, answer: _Waiting) -> None:
+        if command.request_id != NO_REQUEST:
+            self._waiting[command.request_id] = (group_id, answer)
+
+    def _release(self, request_id: int, outcomes: Outcomes, step: ConsumerStep) -> None:
+        found = self._waiting.pop(request_id, None)
+        if found is not None:
+            found[1](outcomes, step)
+
+    def _states_initialized(self, command: Command, step: ConsumerStep) -> None:
+        report = command.request
+        assert isinstance(report, StatesInitialized)
+        group = self.get(report.group_id)
+        if group is not None:
+            membership = ShareMembership(group)
+            made, failed = changes.sort_out(report.outcomes, step.topics)
+            store_states(membership, changes.initialized(membership.states, made), step)
+            if failed:
+                known = self._failed.get(group.group_id, {})
+                self._failed[group.group_id] = changes.together(known, failed)
+                self._set_timer(group.group_id, step)
+            if made and membership.members:
+                # Members wait for nothing else: they are not made to wait for the interval, too.
+                assign_now(membership, start_epoch(membership, step), step)
+        self._release(report.request_id, report.outcomes, step)
+        step.reply(command.request_id, None)
+
+    def _states_deleted(self, command: Command, step: ConsumerStep) -> None:
+        report = command.request
+        assert isinstance(report, StatesDeleted)
+        group = self.get(report.group_id)
+        if group is not None:
+            membership = ShareMembership(group)
+            gone = {
+                topic_id
+                for topic_id in report.outcomes.keys() & group.states.deleting.keys()
+                if changes.first_error({topic_id: report.outcomes[topic_id]}) is ErrorCode.NONE
+            }
+            store_states(membership, changes.forgotten(membership.states, gone), step)
+            if not report.outcomes.keys() <= gone:
+                self._set_timer(group.group_id, step)
+            if membership.members:
+                ask_for_states(membership, group.epoch, step)
+        self._release(report.request_id, report.outcomes, step)
+        step.reply(command.request_id, None)
+
+    def restart(
+        self, group_id: str, offsets: Mapping[Uuid, Mapping[int, int]], step: ConsumerStep
+    ) -> int:
+        """Have the group begin anew at these offsets, with members or without; returns the state
+        epoch in which that is. Answered with StatesRestarted, which is the shard's to hear."""
+        membership = ShareMembership(self._groups[group_id])
+        epoch = start_epoch(membership, step)
+        assign_now(membership, epoch, step)
+        step.send(RestartStates(group_id, epoch, offsets))
+        return epoch
+
+    def restarted(self, group_id: str, outcomes: Outcomes, step: ConsumerStep) -> None:
+        """Write that these partitions have a state, if they had none."""
+        membership = ShareMembership(self._groups[group_id])
+        made, _ = changes.sort_out(outcomes, step.topics)
+        store_states(membership, changes.initialized(membership.states, made), step)
+
+    def _find_states(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, FindShareStates)
+        group = self.get(request.group_id)
+        step.reply(command.request_id, None if group is None else group.states.initialized)
+
+    # -- offsets and administration ---------------------------------------------------------------
+
+    def _group_at_rest(self, group_id: str) -> ShareGroup:
+        """The group, which must have no members; else ApiError."""
+        group = self.get(group_id)
+        if group is None:
+            self._check_free(group_id)
+            message = f"Share group {group_id} not found."
+            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
+        if not group.is_empty:
+            raise ApiError(ErrorCode.NON_EMPTY_GROUP)
+        return group
+
+    def _alter_offsets(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, AlterShareGroupOffsetsRequest)
+        group_id = request.group_id
+        try:
+            if self.get(group_id) is None:
+                self._check_free(group_id)
+                group = ShareGroup(group_id, Timeline())
+            else:
+                group = self._group_at_rest(group_id)
+                if group.states.deleting:
+                    # What is set now would be deleted with what was there before.
+                    message = "Offsets of the group are being deleted."
+                    raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
+        except ApiError as error:
+            response = AlterShareGroupOffsetsResponse(
+                error_code=error.code, error_message=error.message
+            )
+            step.reply(command.request_id, response)
+            return
+        plan = Alteration.of(request, step.topics)
+        if not plan.offsets:
+            step.reply(command.request_id, altered(request, plan, {}, step.topics))
+            return
+        # A group that is not there yet comes to be with its offsets.
+        membership = ShareMembership(group)
+        epoch = start_epoch(membership, step)
+        assign_now(membership, epoch, step)
+
+        def answer(outcomes: Outcomes, later: ConsumerStep) -> None:
+            later.reply(command.request_id, altered(request, plan, outcomes, later.topics))
+
+        self._wait(command, group_id, answer)
+        step.send(InitializeStates(group_id, epoch, plan.offsets, command.request_id))
+
+    def _delete_offsets(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, DeleteShareGroupOffsetsRequest)
+        try:
+            group = self._group_at_rest(request.group_id)
+        except ApiError as error:
+            response = DeleteShareGroupOffsetsResponse(
+                error_code=error.code, error_message=error.message
+            )
+            step.reply(command.request_id, response)
+            return
+        plan = Deletion.of(request, group.states, step.topics)
+        if not plan.names:
+            step.reply(command.request_id, deleted(request, plan, {}))
+            return
+        topics = self._begin_deletion(group, plan.names, step)
+
+        def answer(outcomes: Outcomes, later: ConsumerStep) -> None:
+            later.reply(command.request_id, deleted(request, plan, outcomes))
+
+        self._wait(command, group.group_id, answer)
+        step.send(DeleteStates(group.group_id, topics, command.request_id))
+
+    def _begin_deletion(
+        self, group: ShareGroup, names: Mapping[Uuid, str], step: ConsumerStep
+    ) -> dict[Uuid, frozenset[int]]:
+        """Write that the states of these topics go; returns the partitions to delete them of."""
+        topics = {}
+        states = group.states
+        for topic_id, name in names.items():
+            digest = step.topics.topic(name)
+            is_it = digest is not None and digest.topic_id == topic_id
+            existing = range(digest.partition_count if is_it and digest is not None else 0)
+            topics[topic_id] = (
+                changes.indexes_of(states.initializing, topic_id)
+                | changes.indexes_of(states.initialized, topic_id)
+                | frozenset(existing if topic_id in states.deleting else ())
+            )
+        membership = ShareMembership(group)
+        store_states(membership, changes.deleting(states, names), step)
+        return topics
+
+    def has_states(self, group_id: str) -> bool:
+        """Whether states must be deleted before the group can be."""
+        return not changes.is_blank(self._groups[group_id].states)
+
+    def forgets_first(self, group_id: str, step: ConsumerStep) -> bool:
+        """Whether the group, if it is one of these, has states to be deleted before its end; then
+        that is begun."""
+        if group_id not in self or not self.has_states(group_id):
+            return False
+        group = self._groups[group_id]
+        topics = self._begin_deletion(group, changes.names_of(group.states), step)
+        step.send(DeleteStates(group_id, topics))
+        return True
+
+    def delete(self, command: Command, request: DeleteGroup, step: ConsumerStep) -> None:
+        """Delete a group without members, and its states before."""
+        group = self._groups[request.group_id]
+        topics = self._begin_deletion(group, changes.names_of(group.states), step)
+
+        def answer(outcomes: Outcomes, later: ConsumerStep) -> None:
+            later.reply(command.request_id, self._finish_deletion(group, outcomes, later))
+
+        self._wait(command, group.group_id, answer)
+        step.send(DeleteStates(group.group_id, topics, command.request_id))
+
+    def _finish_deletion(
+        self, group: ShareGroup, outcomes: Outcomes, step: ConsumerStep
+    ) -> DeletableGroupResult:
+        error = changes.first_error(outcomes)
+        has_begun_anew = bool(group.states.initializing or group.states.initialized)
+        if error is ErrorCode.NONE and (has_begun_anew or not group.is_empty):
+            error = ErrorCode.NON_EMPTY_GROUP
+        if error is ErrorCode.NONE and group.exists:
+            step.records += self._keepsakes(group.group_id)
+            step.records += self.tombstones(group.group_id)
+            step.cancel_timer(states_key(group.group_id))
+        return deleted_group(group.group_id, error)
+
+    def _describe(self, command: Command, step: ConsumerStep) -> None:
+        request = command.request
+        assert isinstance(request, DescribeShareGroup)
+        group_id = request.group_id
+        group = self.get(group_id)
+        if group is None:
+            described = no_share_group(group_id, exists=self._occupant(group_id) is not None)
+        else:
+            described = describe(group, step.topics)
+        step.reply(command.request_id, described)

@@ -1,0 +1,475 @@
+"""StreamsGroupHeartbeat: join, go on, leave (KIP-1071).
+
+The member's epoch against what is known, in Kafka's order of checks (a request that breaks a rule
+of the message itself gets INVALID_REQUEST before, a topology that makes no sense
+STREAMS_INVALID_TOPOLOGY):
+
+| Epoch | Member | Answer |
+|---|---|---|
+| 0 | unknown, room | new member, group epoch + 1 |
+| 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
+| 0 | known | goes on where it was, and is told all its tasks |
+| 0 | static, the id's holder stepped out (-2) | takes its place over |
+| 0 | static, the id's holder is there | UNRELEASED_INSTANCE_ID |
+| > 0 | unknown | UNKNOWN_MEMBER_ID |
+| > 0 | static, the id is another's | FENCED_INSTANCE_ID |
+| > 0 | epoch is its own | goes on |
+| > 0 | epoch is its previous one, has no task it should not | goes on: an answer was lost |
+| > 0 | any other epoch | FENCED_MEMBER_EPOCH |
+| -1 | known | gone, group epoch + 1 |
+| -2 | static | its place is kept until its session ends |
+
+The first member's topology is the group's; another one of the same or a higher epoch is refused
+(INVALID_REQUEST), one of a lower epoch is told that it is stale. Topics are looked at whenever they
+change. While they are not as the topology needs them nobody has tasks, and every answer says why;
+internal topics that are missing are for the caller to make.
+
+Called by `streams.groups`.
+"""
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+import msgspec
+
+from coordinator.group.consumer.assigning import ConsumerStep
+from coordinator.group.consumer.group import LEFT_FOR_A_WHILE
+from coordinator.group.consumer.heartbeats import (
+    HEARTBEATS_A_SECOND_MAX,
+    HEARTBEATS_A_SECOND_MAX_RECONCILING,
+    INTERVAL_MS_MIN,
+    INTERVAL_MS_MIN_RECONCILING,
+    JOIN,
+    is_blank,
+)
+from coordinator.group.consumer.reconciliation import MustBeFenced
+from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.records import TEXT_LETTERS_MAX
+from coordinator.group.streams.assigning import (
+    Knowledge,
+    Roll,
+    assign_if_due,
+    assignment_configs,
+    assignment_key,
+    forget_member,
+    revocation_key,
+    session_key,
+    start_epoch,
+)
+from coordinator.group.streams.group import StreamsGroup, StreamsGroupState, tasks_by_role, tasks_of
+from coordinator.group.streams.reconciliation import Role, is_within, reconcile
+from coordinator.group.streams.records import (
+    NO_TASKS,
+    NOTHING_HELD,
+    StreamsCurrent,
+    StreamsCurrentStored,
+    StreamsEpoch,
+    StreamsEpochStored,
+    StreamsMember,
+    StreamsMemberState,
+    StreamsMemberStored,
+    StreamsTargetStored,
+    TaskSets,
+    Topology,
+    TopologyStored,
+)
+from coordinator.group.streams.topology import Configured, StatusCode, topology_of
+from coordinator.group.streams.warmups import has_caught_up
+from coordinator.outcome import Command
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
+
+
+class Found(NamedTuple):
+    """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
+
+    member_id: str
+    member: StreamsMember | None
+    current: StreamsCurrent
+    replaced_id: str | None = None
+
+
+class StreamsBeat(NamedTuple):
+    """What became of a heartbeat; the tables will say so when the step has been replayed."""
+
+    found: Found
+    current: StreamsCurrent
+    member: StreamsMember
+    topology: Topology
+    configured: Configured
+    epoch: StreamsEpoch
+    is_delayed: bool
+    owned: TaskSets | None
+
+    @property
+    def trouble(self) -> tuple[StatusCode, str] | None:
+        """What keeps the group from having tasks."""
+        is_validated = self.epoch.validated_topology_epoch == self.topology.epoch
+        return None if is_validated else self.configured.trouble
+
+    def tells_tasks(self, request: StreamsGroupHeartbeatRequest) -> bool:
+        """Whether the answer says which tasks the member may have: it joins, they are not what they
+        were, or it says that it has others, as after an answer that was lost."""
+        if request.member_epoch == JOIN:
+            return True
+        before, after = self.found.current.assigned, self.current.assigned
+        if before is after and self.owned is None:
+            return False
+        told = set(tasks_by_role(after))
+        return set(tasks_by_role(before)) != told or (
+            self.owned is not None and set(tasks_by_role(self.owned)) != told
+        )
+
+
+# -- the request by itself ------------------------------------------------------------------------
+
+
+def check(request: StreamsGroupHeartbeatRequest) -> None:
+    """Whether the request is one at all; else ApiError(INVALID_REQUEST)."""
+    complaint = _complaint(request)
+    if complaint is None and not _can_be_stored(request):
+        complaint = f"A text of more than {TEXT_LETTERS_MAX} letters cannot be stored."
+    if complaint is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, complaint)
+
+
+def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
+    epoch = request.member_epoch
+    tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
+    for name, text in (
+        ("MemberId", request.member_id),
+        ("GroupId", request.group_id),
+        ("InstanceId", request.instance_id),
+        ("RackId", request.rack_id),
+    ):
+        if is_blank(text):
+            return f"{name} can't be empty."
+    if epoch == JOIN:
+        if request.rebalance_timeout_ms == -1:
+            return "RebalanceTimeoutMs must be provided in first request."
+        for name, found in zip(("ActiveTasks", "StandbyTasks", "WarmupTasks"), tasks, strict=True):
+            if found:
+                return f"{name} must be empty when (re-)joining."
+        if request.topology is None:
+            return "Topology must be non-null when (re-)joining."
+    elif epoch == LEFT_FOR_A_WHILE and request.instance_id is None:
+        return "InstanceId can't be null."
+    elif epoch < LEFT_FOR_A_WHILE:
+        return f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
+    if any(found is None for found in tasks) and any(found is not None for found in tasks):
+        return "If one task-type is non-null, all must be non-null."
+    if epoch != JOIN and request.topology is not None:
+        return "Topology can only be provided when (re-)joining."
+    return None
+
+
+def _can_be_stored(request: StreamsGroupHeartbeatRequest) -> bool:
+    texts = [
+        request.group_id,
+        request.member_id,
+        request.instance_id or "",
+        request.rack_id or "",
+        request.process_id or "",
+    ]
+    return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
+
+
+# -- joining and going on -------------------------------------------------------------------------
+
+
+def beat(
+    group: StreamsGroup,
+    command: Command,
+    request: StreamsGroupHeartbeatRequest,
+    known: Knowledge,
+    step: ConsumerStep,
+) -> StreamsBeat:
+    """A heartbeat of a member that joins or is there. ApiError if it is refused."""
+    owned = _owned(request)
+    found = _find(group, request, owned, step)
+    brought = None if request.topology is None else topology_of(request.topology)
+    member = _updated(found.member, command, request)
+    topology = _take_topology(group, brought, step)
+    is_news = found.replaced_id is not None or member != found.member
+    if is_news:
+        _store(group, found, member, step)
+    configured = group.configured(topology, step.topics)
+    if configured.is_ready and owned is not None:
+        _check_tasks(owned, found.current, configured)
+    stored = group.stored_epoch
+    # Topics that were in order are looked at when they are said to have changed, and no sooner:
+    # a node that is still reading its metadata does not see all of them yet.
+    is_warm = has_caught_up(group.target(found.member_id).warmup, found.member_id, known.lags)
+    if is_warm and stored.epoch == group.target_epoch:
+        is_news = True
+    if is_news or _has_changed(group, topology, configured, step):
+        stored = start_epoch(group, topology, configured, step)
+    goal = group.target_epoch, group.target(found.replaced_id or found.member_id)
+    is_delayed = False
+    if stored.epoch > group.target_epoch:
+        roll = Roll(group)
+        roll.put(found.member_id, member, found.replaced_id)
+        targets = assign_if_due(group, stored, configured, roll, known, step)
+        is_delayed = targets is None
+        if targets is not None:
+            goal = stored.epoch, targets[found.member_id]
+    current = _advance(group, found, member, goal, owned, step)
+    refresh(group.group_id, found.member_id, step)
+    return StreamsBeat(found, current, member, topology, configured, stored, is_delayed, owned)
+
+
+def _has_changed(
+    group: StreamsGroup, topology: Topology, configured: Configured, step: ConsumerStep
+) -> bool:
+    """Whether the group epoch was chosen for something else than what there is."""
+    stored = group.stored_epoch
+    if stored.assignment_configs != assignment_configs(group.group_id, step):
+        return True
+    if stored.validated_topology_epoch == topology.epoch:
+        return False
+    return configured.is_ready or stored.metadata_hash != configured.metadata_hash
+
+
+def _find(
+    group: StreamsGroup,
+    request: StreamsGroupHeartbeatRequest,
+    owned: TaskSets | None,
+    step: ConsumerStep,
+) -> Found:
+    """Who asks, by the table above."""
+    member_id, instance_id = request.member_id, request.instance_id
+    is_join = request.member_epoch == JOIN
+    holder = None if instance_id is None else group.static_member_id(instance_id)
+    if is_join and holder is not None and holder != member_id:
+        held = group.member(holder)
+        assert held is not None
+        current = group.current(holder)
+        if current.member_epoch != LEFT_FOR_A_WHILE:
+            raise ApiError(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                f"Static member {member_id} with instance id {instance_id} cannot join the group"
+                f" because the instance id is owned by member {holder}.",
+            )
+        return Found(member_id, held, StreamsCurrent(0, 0, current.state, current.assigned), holder)
+    member = group.member(member_id)
+    if not is_join:
+        check_instance(group, member_id, instance_id)
+    if member is None:
+        if not is_join:
+            raise unknown_member(group.group_id, member_id)
+        if group.member_count >= step.settings.streams_of(group.group_id).size_max:
+            raise ApiError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "The streams group has reached its maximum capacity of"
+                f" {step.settings.streams_of(group.group_id).size_max} members.",
+            )
+    current = group.current(member_id)
+    _check_epoch(request.member_epoch, current, owned)
+    return Found(member_id, member, current)
+
+
+def _fenced(why: str) -> ApiError:
+    return ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The streams group member {why}. The member must abandon all its tasks and rejoin.",
+    )
+
+
+def _check_epoch(epoch: int, current: StreamsCurrent, owned: TaskSets | None) -> None:
+    known = current.member_epoch
+    if epoch in (JOIN, known):
+        return
+    if epoch > known:
+        raise _fenced(
+            f"has a greater member epoch ({epoch}) than the one known by the group coordinator"
+            f" ({known})"
+        )
+    is_retry = epoch == current.previous_member_epoch and owned is not None
+    if not is_retry or not is_within(owned or NO_TASKS, current.assigned):
+        raise _fenced(
+            f"has a smaller member epoch ({epoch}) than the one known by the group coordinator"
+            f" ({known})"
+        )
+
+
+def _check_tasks(owned: TaskSets, current: StreamsCurrent, configured: Configured) -> None:
+    """Whether the member has tasks that there are, or were when it was given them; else ApiError:
+    a topic may have been made again with fewer partitions."""
+    held = {*tasks_of(current.assigned), *tasks_of(current.pending_revocation)}
+    for tasks in owned:
+        for subtopology, indexes in tasks.items():
+            if all((subtopology, index) in held for index in indexes):
+                continue
+            count = configured.task_counts.get(subtopology)
+            if count is None:
+                raise ApiError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"Subtopology {subtopology} does not exist in the topology.",
+                )
+            for index in indexes:
+                if not 0 <= index < count:
+                    raise ApiError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"Task {index} for subtopology {subtopology} is invalid. Number of tasks"
+                        f" for this subtopology: {count}",
+                    )
+
+
+def _owned(request: StreamsGroupHeartbeatRequest) -> TaskSets | None:
+    if request.active_tasks is None:
+        return None
+    return TaskSets(
+        _tasks(request.active_tasks), _tasks(request.standby_tasks), _tasks(request.warmup_tasks)
+    )
+
+
+def _tasks(brought: list[TaskIds] | None) -> dict[str, frozenset[int]]:
+    return {
+        tasks.subtopology_id: frozenset(tasks.partitions)
+        for tasks in brought or ()
+        if tasks.partitions
+    }
+
+
+def _updated(
+    member: StreamsMember | None, command: Command, request: StreamsGroupHeartbeatRequest
+) -> StreamsMember:
+    """The member with what it says anew; null says that nothing has changed."""
+    known = member or StreamsMember()
+    endpoint, tags = request.user_endpoint, request.client_tags
+    timeout_ms = request.rebalance_timeout_ms
+    updated = StreamsMember(
+        instance_id=known.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=known.rack_id if request.rack_id is None else request.rack_id,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        rebalance_timeout_ms=known.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        topology_epoch=(
+            known.topology_epoch if request.topology is None else request.topology.epoch
+        ),
+        process_id=known.process_id if request.process_id is None else request.process_id,
+        endpoint=known.endpoint if endpoint is None else (endpoint.host, endpoint.port),
+        client_tags=(
+            known.client_tags
+            if tags is None
+            else tuple(sorted((tag.key, tag.value) for tag in tags))
+        ),
+    )
+    return known if updated == member else updated
+
+
+def _take_topology(group: StreamsGroup, brought: Topology | None, step: ConsumerStep) -> Topology:
+    known = group.topology
+    if known is None:
+        if brought is None:
+            raise _fenced("belongs to a group whose topology is not known")
+        step.records.append(TopologyStored(group.group_id, brought))
+        return brought
+    if brought is not None and brought.epoch >= known.epoch and brought != known:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+    return known
+
+
+def _store(group: StreamsGroup, found: Found, member: StreamsMember, step: ConsumerStep) -> None:
+    group_id, member_id = group.group_id, found.member_id
+    if found.replaced_id is not None:
+        target = group.target(found.replaced_id)
+        forget_member(group_id, found.replaced_id, step)
+        step.records += (
+            StreamsMemberStored(group_id, member_id, member),
+            StreamsTargetStored(group_id, member_id, target),
+            StreamsCurrentStored(group_id, member_id, found.current),
+        )
+        return
+    step.records.append(StreamsMemberStored(group_id, member_id, member))
+
+
+def _advance(
+    group: StreamsGroup,
+    found: Found,
+    member: StreamsMember,
+    goal: tuple[int, TaskSets],
+    owned: TaskSets | None,
+    step: ConsumerStep,
+) -> StreamsCurrent:
+    """The member's next step towards its target, written if there is one."""
+    member_id, before = found.member_id, found.current
+    runners = (None, member_id, found.replaced_id)
+    # What it has itself is no obstacle to its having it in another role: it gave that up.
+    mine = {*tasks_of(before.assigned), *tasks_of(before.pending_revocation)}
+    stored = found.member
+
+    def is_free(role: Role, subtopology: str, index: int) -> bool:
+        if role is Role.ACTIVE and group.runner(subtopology, index) not in runners:
+            return False
+        count = group.held_count(subtopology, index, member.process_id)
+        if stored is not None and stored.process_id == member.process_id:
+            count -= (subtopology, index) in mine
+        return count <= 0
+
+    try:
+        current = reconcile(
+            before, target_epoch=goal[0], target=goal[1], owned=owned, is_free=is_free
+        )
+    except MustBeFenced:
+        raise _fenced("is in a state that is not known here") from None
+    if current is before:
+        return before
+    step.records.append(StreamsCurrentStored(group.group_id, member_id, current))
+    key = revocation_key(group.group_id, member_id)
+    if current.state is StreamsMemberState.UNREVOKED_TASKS:
+        step.set_timer(key, step.now_ms + member.rebalance_timeout_ms)
+    elif before.state is StreamsMemberState.UNREVOKED_TASKS:
+        step.cancel_timer(key)
+    return current
+
+
+def refresh(group_id: str, member_id: str, step: ConsumerStep) -> None:
+    """The member has given a sign of life: its session starts anew."""
+    timeout_ms = step.settings.streams_of(group_id).session_timeout_ms
+    step.set_timer(session_key(group_id, member_id), step.now_ms + timeout_ms)
+
+
+def interval_ms(group: StreamsGroup, step: ConsumerStep) -> int:
+    """When the member should come again: as in consumer groups (`heartbeats`)."""
+    settings = step.settings.streams_of(group.group_id)
+    if step.records or group.state is not StreamsGroupState.STABLE:
+        rate, floor_ms = HEARTBEATS_A_SECOND_MAX_RECONCILING, INTERVAL_MS_MIN_RECONCILING
+    elif settings.is_interval_fixed:
+        return settings.heartbeat_interval_ms
+    else:
+        rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
+    fair_ms = 1000 * step.crowd_count // rate
+    return min(max(fair_ms, floor_ms), settings.heartbeat_interval_ms)
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+def step_out(group: StreamsGroup, member_id: str, step: ConsumerStep) -> None:
+    """A static member leaves for a while (-2): it has what it had until its session ends."""
+    before = group.current(member_id)
+    left = msgspec.structs.replace(
+        before, member_epoch=LEFT_FOR_A_WHILE, pending_revocation=NOTHING_HELD
+    )
+    step.records.append(StreamsCurrentStored(group.group_id, member_id, left))
+    step.cancel_timer(revocation_key(group.group_id, member_id))
+
+
+def remove(
+    group: StreamsGroup, member_ids: Collection[str], known: Knowledge, step: ConsumerStep
+) -> None:
+    """Members are gone, whatever the reason: the others share what they had."""
+    roll = Roll(group)
+    for member_id in member_ids:
+        roll.remove(member_id)
+        forget_member(group.group_id, member_id, step)
+    topology = group.topology
+    stored = group.stored_epoch
+    epoch = msgspec.structs.replace(stored, epoch=stored.epoch + 1)
+    step.records.append(StreamsEpochStored(group.group_id, epoch))
+    if roll.members and topology is not None:
+        configured = group.configured(topology, step.topics)
+        assign_if_due(group, epoch, configured, roll, known, step)
+    else:
+        step.cancel_timer(assignment_key(group.group_id))

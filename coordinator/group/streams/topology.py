@@ -1,0 +1,369 @@
+"""What a topology (KIP-1071) needs of topics: which are missing, how many partitions and tasks.
+
+A subtopology has as many tasks as the largest of its source topics has partitions. Repartition
+topics get as many partitions as the largest source of the subtopology that writes to them, which
+may be repartition topics again: counted until nothing is left to count. Topics that are joined must
+have equally many, so that what was left open is levelled, and what was not may not differ. A
+changelog has one partition for every task.
+
+Whether a topology makes sense by itself is checked once, when it is brought; `configure` then says
+what is the matter with the topics as they are now. Pure. Called by `streams` and
+`streams.heartbeats`.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+
+from cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
+from coordinator.group.records import TEXT_LETTERS_MAX
+from coordinator.group.streams.records import (
+    CopartitionGroup,
+    InternalTopic,
+    Subtopology,
+    Topology,
+)
+from coordinator.group.topics import TopicCatalog, metadata_hash
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.streams import (
+    StreamsGroupHeartbeatTopology,
+    TopicInfo,
+    TopologyDescription,
+)
+
+_NAMED_MAX: Final = 3
+"""So many topics are named in a sentence; of the others it says how many there are."""
+
+
+_NODE_TYPES: Final = frozenset({1, 2, 3})
+"""Sources, processors and sinks."""
+
+
+class StatusCode(IntEnum):
+    """What a member is told besides its tasks, with the numbers of the wire."""
+
+    STALE_TOPOLOGY = 0
+    MISSING_SOURCE_TOPICS = 1
+    INCORRECTLY_PARTITIONED_TOPICS = 2
+    MISSING_INTERNAL_TOPICS = 3
+    SHUTDOWN_APPLICATION = 4
+    ASSIGNMENT_DELAYED = 5
+
+
+class Configured(msgspec.Struct, frozen=True, kw_only=True):
+    """A topology beside the topics that there are.
+
+    `task_counts` has every subtopology, unless what is the matter keeps them from being counted;
+    `topics` are its internal topics with their numbers of partitions then, and `missing` those of
+    them that are not there. `trouble` is None if all is in order.
+    """
+
+    metadata_hash: int
+    task_counts: Mapping[str, int] = {}
+    stateful: frozenset[str] = frozenset()
+    topics: Mapping[str, InternalTopic] = {}
+    missing: tuple[InternalTopic, ...] = ()
+    trouble: tuple[StatusCode, str] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its tasks can be run."""
+        return self.trouble is None
+
+
+class _Trouble(Exception):
+    def __init__(self, code: StatusCode, detail: str) -> None:
+        super().__init__(detail)
+        self.status = (code, detail)
+
+
+# -- what a member brings -------------------------------------------------------------------------
+
+
+def topology_of(brought: StreamsGroupHeartbeatTopology) -> Topology:
+    """The topology of a request. ApiError(STREAMS_INVALID_TOPOLOGY, STREAMS_INVALID_TOPOLOGY_EPOCH,
+    INVALID_REQUEST) if it makes no sense, whatever topics there are."""
+    if brought.epoch < 0:
+        raise ApiError(
+            ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH,
+            f"The topology epoch {brought.epoch} must not be negative.",
+        )
+    parts = [
+        Subtopology(
+            subtopology_id=part.subtopology_id,
+            source_topics=tuple(part.source_topics),
+            source_topic_regexes=tuple(part.source_topic_regex),
+            changelogs=tuple(map(_internal_topic, part.state_changelog_topics)),
+            repartition_sinks=tuple(part.repartition_sink_topics),
+            repartition_sources=tuple(map(_internal_topic, part.repartition_source_topics)),
+            copartition_groups=tuple(
+                CopartitionGroup(
+                    tuple(group.source_topics),
+                    tuple(group.source_topic_regex),
+                    tuple(group.repartition_source_topics),
+                )
+                for group in part.copartition_groups
+            ),
+        )
+        for part in brought.subtopologies
+    ]
+    parts.sort(key=lambda part: part.subtopology_id)
+    topology = Topology(brought.epoch, tuple(parts))
+    _check(topology)
+    return topology
+
+
+def _internal_topic(topic: TopicInfo) -> InternalTopic:
+    configs = tuple(sorted((config.key, config.value) for config in topic.topic_configs))
+    return InternalTopic(topic.name, topic.partitions, topic.replication_factor, configs)
+
+
+def _invalid(why: str) -> ApiError:
+    return ApiError(ErrorCode.STREAMS_INVALID_TOPOLOGY, why)
+
+
+def _check(topology: Topology) -> None:
+    parts = topology.subtopologies
+    ids = [part.subtopology_id for part in parts]
+    if len(set(ids)) < len(ids):
+        raise _invalid("Two subtopologies have the same id.")
+    if any(len(name) > TEXT_LETTERS_MAX for name in ids):
+        raise _invalid(f"A subtopology's id has at most {TEXT_LETTERS_MAX} letters.")
+    if any(part.source_topic_regexes for part in parts):
+        raise ApiError(
+            ErrorCode.INVALID_REQUEST,
+            "Regular expressions for source topics are not supported yet.",
+        )
+    for part in parts:
+        _check_topics(part)
+        for group in part.copartition_groups:
+            _check_indexes(part, group)
+    # Every source topic counts as one partition here: only loops and dead ends matter.
+    _count_repartition_topics(topology, lambda _name: 1)
+
+
+def _check_topics(part: Subtopology) -> None:
+    names = [*part.sources(), *part.repartition_sinks, *(topic.name for topic in part.changelogs)]
+    internal = sorted(INTERNAL_TOPICS.intersection(names))
+    if internal:
+        raise _invalid(
+            f"Use of Kafka internal topics {','.join(internal)} in a Kafka Streams topology is"
+            " prohibited."
+        )
+    for name in names:
+        why = why_invalid(name)
+        if why is not None:
+            raise _invalid(f"Topic names {name} are not valid topic names: {why}.")
+    if not part.sources():
+        raise _invalid(f"No source topics found for subtopology {part.subtopology_id}.")
+    for topic in part.changelogs:
+        if topic.partition_count:
+            raise _invalid(
+                f"Changelog topic {topic.name} must have an undefined partition count, but it is"
+                f" set to {topic.partition_count}."
+            )
+    for topic in part.repartition_sources:
+        if topic.partition_count < 0:
+            raise _invalid(f"Topic {topic.name} cannot have {topic.partition_count} partitions.")
+
+
+def _check_indexes(part: Subtopology, group: CopartitionGroup) -> None:
+    for indexes, length in (
+        (group.source_topics, len(part.source_topics)),
+        (group.source_topic_regexes, len(part.source_topic_regexes)),
+        (group.repartition_sources, len(part.repartition_sources)),
+    ):
+        if any(not 0 <= index < length for index in indexes):
+            raise _invalid(
+                f"A copartition group of subtopology {part.subtopology_id} names a topic that the"
+                " subtopology does not have."
+            )
+
+
+def check_description(description: TopologyDescription) -> None:
+    """Whether every node is of a kind that there is (KIP-1331); else ApiError(INVALID_REQUEST)."""
+    nodes = [node for part in description.subtopologies for node in part.nodes]
+    for store in description.global_stores:
+        nodes += (store.source, store.processor)
+    for node in nodes:
+        if node.node_type not in _NODE_TYPES:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, f"Unknown topology node type: {node.node_type}"
+            )
+
+
+def topic_names(topology: Topology) -> set[str]:
+    """Every topic that the topology reads, and that its stores are kept in."""
+    names: set[str] = set()
+    for part in topology.subtopologies:
+        names.update(part.sources())
+        names.update(topic.name for topic in part.changelogs)
+    return names
+
+
+# -- beside the topics that there are -------------------------------------------------------------
+
+
+def configure(topology: Topology, topics: TopicCatalog) -> Configured:
+    """What the topology needs, and what is the matter."""
+    present = [topics.topic(name) for name in topic_names(topology)]
+    digest = metadata_hash((topic for topic in present if topic is not None), with_racks=False)
+    try:
+        counts = _decide(topology, topics)
+        internal = _internal_topics(topology, counts)
+        _check_existing(internal, topics)
+    except _Trouble as trouble:
+        return Configured(metadata_hash=digest, trouble=trouble.status)
+    count_of = _counter(topics, counts)
+    missing = tuple(topic for name, topic in internal.items() if topics.topic(name) is None)
+    trouble_of = None
+    if missing:
+        named = summary(topic.name for topic in missing)
+        trouble_of = (StatusCode.MISSING_INTERNAL_TOPICS, f"Internal topics are missing: {named}")
+    return Configured(
+        metadata_hash=digest,
+        task_counts={
+            part.subtopology_id: max(map(count_of, part.sources()))
+            for part in topology.subtopologies
+        },
+        stateful=frozenset(
+            part.subtopology_id for part in topology.subtopologies if part.changelogs
+        ),
+        topics=internal,
+        missing=missing,
+        trouble=trouble_of,
+    )
+
+
+def summary(names: Iterable[str]) -> str:
+    """Some of the names, in order, and how many there are besides."""
+    found = sorted(names)
+    more = len(found) - _NAMED_MAX
+    return ", ".join(found[:_NAMED_MAX]) + (f" and {more} additional topics" if more > 0 else "")
+
+
+def _counter(topics: TopicCatalog, decided: Mapping[str, int]) -> Callable[[str], int]:
+    """How many partitions a topic has; what was decided counts for topics that are not there."""
+
+    def count_of(name: str) -> int:
+        topic = topics.topic(name)
+        return decided.get(name, 0) if topic is None else topic.partition_count
+
+    return count_of
+
+
+def _decide(topology: Topology, topics: TopicCatalog) -> dict[str, int]:
+    """The numbers of partitions of all internal topics. Raises _Trouble."""
+    parts = topology.subtopologies
+    missing = {name for part in parts for name in part.source_topics if topics.topic(name) is None}
+    if missing:
+        raise _Trouble(
+            StatusCode.MISSING_SOURCE_TOPICS, f"Source topics {summary(missing)} are missing."
+        )
+    counts: dict[str, int] = {}
+    count_of = _counter(topics, counts)
+    counts.update(_count_repartition_topics(topology, count_of))
+    fixed = {t.name for part in parts for t in part.repartition_sources if t.partition_count}
+    flexible = {t.name for part in parts for t in part.repartition_sources} - fixed
+    for part in parts:
+        for group in part.copartition_groups:
+            counts.update(_level(part, group, fixed, flexible, count_of))
+    for part in parts:
+        largest = max(map(count_of, part.sources()))
+        counts.update((topic.name, largest) for topic in part.changelogs)
+    return counts
+
+
+def _count_repartition_topics(topology: Topology, count_of: Callable[[str], int]) -> dict[str, int]:
+    """The numbers of partitions by what flows into them. ApiError(STREAMS_INVALID_TOPOLOGY) if
+    topics feed each other in a ring, or nothing feeds one."""
+    parts = topology.subtopologies
+    counts = {
+        topic.name: topic.partition_count
+        for part in parts
+        for topic in part.repartition_sources
+        if topic.partition_count
+    }
+    is_open = True
+    while is_open:
+        is_open, has_moved = False, False
+        for part in parts:
+            sinks = [name for name in part.repartition_sinks if name not in counts]
+            if not sinks:
+                continue
+            known = [counts[t.name] for t in part.repartition_sources if t.name in counts]
+            known += map(count_of, part.source_topics)
+            if known:
+                counts.update(dict.fromkeys(sinks, max(known)))
+                has_moved = True
+            else:
+                is_open = True
+        if is_open and not has_moved:
+            raise _invalid(
+                "Failed to compute number of partitions for all repartition topics. There may be"
+                " loops in the topology that cannot be resolved."
+            )
+    for part in parts:
+        if any(topic.name not in counts for topic in part.repartition_sources):
+            raise _invalid(
+                "Failed to compute number of partitions for all repartition topics, because a"
+                " repartition source topic is never used as a sink topic."
+            )
+    return counts
+
+
+def _level(
+    part: Subtopology,
+    group: CopartitionGroup,
+    fixed: set[str],
+    flexible: set[str],
+    count_of: Callable[[str], int],
+) -> dict[str, int]:
+    """Give topics that are joined equally many partitions. Raises _Trouble if that cannot be."""
+    names = [part.source_topics[index] for index in group.source_topics]
+    names += (part.repartition_sources[index].name for index in group.repartition_sources)
+    ours = [name for name in names if name in fixed or name in flexible]
+    # Other people's topics cannot be changed, nor those whose number the application has set.
+    given = [name for name in names if name not in ours] or [name for name in ours if name in fixed]
+    counts = {name: count_of(name) for name in given}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name}={count}" for name, count in sorted(counts.items()))
+        raise _Trouble(
+            StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+            f"Following topics do not have the same number of partitions: [{listed}]",
+        )
+    if not names:
+        return {}
+    wanted = next(iter(counts.values())) if counts else max(map(count_of, ours))
+    for name in ours:
+        if name in fixed and count_of(name) != wanted:
+            raise _Trouble(
+                StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Number of partitions [{count_of(name)}] of repartition topic [{name}] doesn't"
+                f" match number of partitions [{wanted}] of the source topic.",
+            )
+    return dict.fromkeys(ours, wanted)
+
+
+def _internal_topics(topology: Topology, counts: Mapping[str, int]) -> dict[str, InternalTopic]:
+    """All repartition topics and changelogs, with their numbers of partitions."""
+    return {
+        topic.name: msgspec.structs.replace(
+            topic, partition_count=topic.partition_count or counts[topic.name]
+        )
+        for part in topology.subtopologies
+        for topic in (*part.repartition_sources, *part.changelogs)
+    }
+
+
+def _check_existing(internal: Mapping[str, InternalTopic], topics: TopicCatalog) -> None:
+    for name in sorted(internal):
+        wanted, topic = internal[name].partition_count, topics.topic(name)
+        if topic is not None and topic.partition_count != wanted:
+            raise _Trouble(
+                StatusCode.INCORRECTLY_PARTITIONED_TOPICS,
+                f"Existing topic {name} has different number of partitions: expected {wanted},"
+                f" found {topic.partition_count}",
+            )

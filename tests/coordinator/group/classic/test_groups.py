@@ -1,0 +1,41 @@
+"""The classic groups of a shard: how they come, go, and are forgotten."""
+
+from coordinator.group.classic.group import ClassicGroup, Step
+from coordinator.group.classic.groups import ClassicGroups
+from coordinator.group.records import GroupMetadata, GroupStored
+from coordinator.group.settings import GroupSettings
+from coordinator.timeline import Timeline
+
+
+def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:
+    groups = ClassicGroups(Timeline())
+    assert groups.group("g") is None
+    groups.replay(GroupStored("g", GroupMetadata(protocol_type="consumer", generation_id=7)))
+    made = groups.group("g")
+    assert made is not None
+    assert made.generation_id == 7
+    assert groups.group("g") is made
+
+
+def test_a_group_that_has_no_generation_leaves_no_record_when_it_is_buried() -> None:
+    groups = ClassicGroups(Timeline())
+    groups.adopt(ClassicGroup("g"))
+    step = Step(0, GroupSettings())
+    groups.bury("g", step)
+    assert step.records == []
+    assert "g" not in groups
+
+
+def test_a_burial_that_was_not_written_is_taken_back() -> None:
+    timeline = Timeline()
+    groups = ClassicGroups(timeline)
+    stored = GroupStored("g", GroupMetadata(generation_id=3))
+    timeline.advance()
+    groups.replay(stored)
+    timeline.commit(timeline.position)
+    group = groups.group("g")
+    step = Step(0, GroupSettings())
+    groups.bury("g", step)
+    assert step.records == [GroupStored("g", None)]
+    groups.on_append_failed(step.records, ["g"], lambda _: False, Step(0, GroupSettings()))
+    assert groups.objects["g"] is group

@@ -1,0 +1,461 @@
+"""Members that the log does not know: who is taken for one after a move, and what they are told."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from coordinator.group.classic.unstored_members import REJOIN_MS, UnstoredMembers
+from coordinator.group.records import GroupMetadata, MemberMetadata
+from coordinator.group.settings import GroupSettings
+from coordinator.outcome import Refusal
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    SyncGroupResponse,
+)
+from tests.coordinator.group.consumer.test_classic_members import Classic, rest
+from tests.coordinator.group.consumer.test_migration import classic_group
+from tests.support.consumer_playbook import Consumer, Stage, settle
+from tests.support.group_playbook import SESSION_MS, START_MS, Call, Playbook
+
+UUID = "-5f0c8a8e-2f5b-4e0e-9d0c-8b1f9b1c2d3e"
+ID = "client" + UUID
+STORED_ID = ID[:-1] + "0"
+NONE = ErrorCode.NONE
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+AGAIN = ErrorCode.REBALANCE_IN_PROGRESS
+FENCED = ErrorCode.FENCED_INSTANCE_ID
+
+
+def code_of(joining: Call) -> int:
+    return joining.joined.error_code
+
+
+def commit(play: Playbook, member_id: str, generation_id: int) -> int:
+    return play.commit({("t", 0): 1}, member_id=member_id, generation_id=generation_id)
+
+
+# -- who may be one -------------------------------------------------------------------------------
+
+
+def loaded() -> UnstoredMembers:
+    """The log had generation 3 of g, with one member."""
+    unstored = UnstoredMembers()
+    member = MemberMetadata(
+        member_id=STORED_ID, rebalance_timeout_ms=1, session_timeout_ms=SESSION_MS
+    )
+    stored = GroupMetadata(generation_id=3, members=(member,))
+    unstored.on_loaded([("g", stored)], START_MS)
+    return unstored
+
+
+def may_include(unstored: UnstoredMembers, member_id: str, now_ms: int = START_MS) -> bool:
+    return unstored.may_include(MemberIdentity(member_id=member_id), "client", now_ms)
+
+
+def test_it_ends_a_while_after_the_load_and_begins_with_none() -> None:
+    assert not may_include(UnstoredMembers(), ID)
+    unstored = loaded()
+    assert may_include(unstored, ID, START_MS + REJOIN_MS - 1)
+    assert not may_include(unstored, ID, START_MS + REJOIN_MS)
+
+
+@pytest.mark.parametrize(
+    "member_id",
+    [
+        "",
+        "client",
+        "client-1",
+        UUID,
+        "other" + UUID,
+        "victim" + UUID,
+        "client-other" + UUID,
+        ID + "0",
+        ID.replace("5f0c", "5g0c"),
+    ],
+)
+def test_an_id_that_no_coordinator_gives_this_client_is_a_strangers(member_id: str) -> None:
+    assert not may_include(loaded(), member_id)
+
+
+def test_a_static_members_id_begins_with_its_instance() -> None:
+    unstored = loaded()
+    for member_id, expected in (("shelf" + UUID, True), (ID, False)):
+        static = MemberIdentity(member_id=member_id, group_instance_id="shelf")
+        assert unstored.may_include(static, "client", START_MS) is expected
+
+
+def test_whom_the_log_has_or_of_whom_was_heard_since_is_none() -> None:
+    unstored = loaded()
+    assert not may_include(unstored, STORED_ID)
+    unstored.note([ID], START_MS)
+    assert not may_include(unstored, ID)
+
+
+def test_who_is_dismissed_was_one_and_is_none_any_more() -> None:
+    unstored = loaded()
+    assert unstored.dismiss(MemberIdentity(member_id=ID), "client", START_MS)
+    assert not unstored.dismiss(MemberIdentity(member_id=ID), "client", START_MS)
+    assert not may_include(unstored, ID)
+
+
+@pytest.mark.parametrize(
+    ("group", "generation_id", "expected"),
+    [
+        ("g", 3, UNKNOWN),
+        ("g", 4, AGAIN),
+        ("new", 0, UNKNOWN),
+        ("new", -1, UNKNOWN),
+        ("new", 1, AGAIN),
+    ],
+)
+def test_only_a_generation_that_the_log_never_had_was_lost(
+    group: str, generation_id: int, expected: ErrorCode
+) -> None:
+    beat = HeartbeatRequest(group_id=group, member_id=ID)
+    assert loaded().answer(UNKNOWN, beat, generation_id, "client", START_MS) is expected
+
+
+def test_no_other_answer_is_changed() -> None:
+    beat = HeartbeatRequest(group_id="g", member_id=ID)
+    for error in (NONE, FENCED, ErrorCode.ILLEGAL_GENERATION, ErrorCode.INVALID_GROUP_ID):
+        assert loaded().answer(error, beat, 4, "client", START_MS) is error
+
+
+# -- a group that forms ---------------------------------------------------------------------------
+
+
+def test_who_was_given_an_id_joins_with_it_at_the_next_coordinator() -> None:
+    play = Playbook()
+    member = play.give_id()
+    play.reload()
+    joined = play.join(member).joined
+    assert (joined.error_code, joined.member_id, joined.generation_id) == (NONE, member, 1)
+    assert play.sync(member, 1, {member: b"all"}).synced.assignment == b"all"
+
+
+def test_all_who_waited_for_a_first_generation_come_in_together() -> None:
+    play = Playbook(GroupSettings(initial_rebalance_delay_ms=100))
+    members = [play.give_id(), play.give_id()]
+    waiting = [play.join(member) for member in members]
+    static = play.join(instance="shelf")
+    play.reload()
+    assert all(call.refused_with == ErrorCode.NOT_COORDINATOR for call in (*waiting, static))
+    again = [play.join(member) for member in members]
+    again.append(play.join("shelf" + UUID, instance="shelf"))
+    play.tick(100)
+    assert [code_of(call) for call in again] == [NONE] * 3
+    assert [call.joined.member_id for call in again] == [*members, "shelf" + UUID]
+
+
+def test_who_was_told_a_first_generation_is_told_to_join_again() -> None:
+    play = Playbook()
+    member = play.give_id()
+    assert play.join(member).joined.generation_id == 1
+    play.reload()
+    assert play.sync(member, 1, {member: b""}).synced.error_code == AGAIN
+    assert play.heartbeat(member, 1) == AGAIN
+    assert play.list_groups() == {}
+    assert code_of(play.join(member)) == NONE
+    assert play.heartbeat(member, 1) == NONE
+
+
+def test_the_first_to_come_may_be_in_a_generation_of_the_same_number() -> None:
+    play = Playbook()
+    late, early = play.give_id(), play.give_id()
+    play.join(late), play.join(early)
+    play.reload()
+    assert play.join(early).joined.generation_id == 1
+    assert play.sync(late, 1).synced.error_code == AGAIN
+    assert play.heartbeat(late, 1) == AGAIN
+    assert commit(play, late, 1) == AGAIN
+    waiting = play.join(late)
+    play.join(early)
+    assert waiting.joined.generation_id == 2
+
+
+def test_it_may_be_moved_as_often_as_may_be() -> None:
+    play = Playbook()
+    member = play.give_id()
+    for _ in range(3):
+        play.reload()
+        assert code_of(play.join(member)) == NONE
+
+
+# -- newcomers of a group that is stored ----------------------------------------------------------
+
+
+def test_a_newcomer_joins_with_its_id_and_the_members_with_theirs() -> None:
+    play = Playbook()
+    [member] = play.stable()
+    newcomer = play.give_id()
+    play.reload()
+    waiting = play.join(newcomer)
+    assert play.heartbeat(member, 1) == AGAIN
+    assert code_of(play.join(member)) == NONE
+    assert (waiting.joined.member_id, waiting.joined.generation_id) == (newcomer, 2)
+
+
+def test_a_newcomer_that_was_told_a_lost_generation_is_told_to_join_again() -> None:
+    play = Playbook()
+    [member] = play.stable()
+    newcomer = play.give_id()
+    waiting = play.join(newcomer)
+    play.join(member)
+    assert waiting.joined.generation_id == 2
+    play.reload()
+    assert play.sync(newcomer, 2).synced.error_code == AGAIN
+    assert play.heartbeat(newcomer, 2) == AGAIN
+    assert commit(play, newcomer, 2) == AGAIN
+    # Its members are known: to them the generation is wrong, as ever.
+    assert play.heartbeat(member, 2) == ErrorCode.ILLEGAL_GENERATION
+    assert play.heartbeat(member, 1) == NONE
+
+
+def test_who_was_removed_before_the_move_stays_so() -> None:
+    play = Playbook()
+    first, second = play.stable(2)
+    play.leave(MemberIdentity(member_id=second))
+    play.join(first)
+    play.sync(first, 3, {first: b""})
+    play.reload()
+    assert play.heartbeat(second, 2) == UNKNOWN
+    assert play.sync(second, 2).synced.error_code == UNKNOWN
+    assert commit(play, second, 2) == UNKNOWN
+
+
+def test_who_is_removed_after_the_move_is_unknown_whoever_it_was() -> None:
+    play = Playbook()
+    [stored] = play.stable()
+    newcomer = play.give_id()
+    play.reload()
+    play.join(newcomer), play.join(stored)
+    given = play.give_id()
+    play.leave(MemberIdentity(member_id=newcomer), MemberIdentity(member_id=stored))
+    play.tick(SESSION_MS)
+    for member in (stored, newcomer, given):
+        assert code_of(play.join(member)) == UNKNOWN
+        assert play.heartbeat(member, 9) == UNKNOWN
+        assert play.sync(member, 9).synced.error_code == UNKNOWN
+
+
+def test_after_a_while_those_who_have_not_come_are_unknown() -> None:
+    play = Playbook()
+    play.stable(session_ms=2 * REJOIN_MS)
+    newcomer = play.give_id()
+    play.reload()
+    play.tick(REJOIN_MS - 1)
+    assert play.heartbeat(newcomer, 2) == AGAIN
+    play.tick(1)
+    assert play.heartbeat(newcomer, 2) == UNKNOWN
+    assert play.sync(newcomer, 2).synced.error_code == UNKNOWN
+    assert code_of(play.join(newcomer)) == UNKNOWN
+    assert code_of(play.join(newcomer, group="forming")) == UNKNOWN
+    assert commit(play, newcomer, 2) == UNKNOWN
+
+
+def test_strangers_are_unknown_also_after_a_move() -> None:
+    play = Playbook()
+    play.stable()
+    play.reload()
+    for stranger in ("nobody", "other" + UUID):
+        for group in ("g", "forming"):
+            assert code_of(play.join(stranger, group=group)) == UNKNOWN
+            assert play.heartbeat(stranger, 2, group=group) == UNKNOWN
+            assert play.sync(stranger, 2, group=group).synced.error_code == UNKNOWN
+
+
+def test_the_limit_of_the_group_counts_for_newcomers_too() -> None:
+    play = Playbook(GroupSettings(initial_rebalance_delay_ms=0, size_max=1))
+    play.stable()
+    newcomer = play.give_id(group="other")
+    play.reload()
+    assert code_of(play.join(newcomer)) == ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+def test_a_request_without_a_group_is_refused_for_that() -> None:
+    play = Playbook()
+    assert code_of(play.join(ID, group="")) == ErrorCode.INVALID_GROUP_ID
+    assert play.heartbeat(ID, 1, group="") == ErrorCode.INVALID_GROUP_ID
+    assert play.sync(ID, 1, group="").synced.error_code == ErrorCode.INVALID_GROUP_ID
+
+
+# -- static members -------------------------------------------------------------------------------
+
+
+def test_another_id_of_a_known_instance_is_fenced() -> None:
+    play = Playbook()
+    [stored] = play.stable(instances=["shelf"])
+    play.reload()
+    other = "shelf" + UUID
+    assert code_of(play.join(other, instance="shelf")) == FENCED
+    assert play.sync(other, 2, instance="shelf").synced.error_code == FENCED
+    assert play.heartbeat(other, 2, instance="shelf") == FENCED
+    left = play.leave(MemberIdentity(member_id=other, group_instance_id="shelf"))
+    assert left.members[0].error_code == FENCED
+    assert play.heartbeat(stored, 1, instance="shelf") == NONE
+
+
+def test_of_two_ids_of_an_unstored_instance_the_second_to_come_is_fenced() -> None:
+    play = Playbook()
+    first, second = "shelf" + UUID, "shelf" + UUID[:-1] + "0"
+    assert code_of(play.join(first, instance="shelf")) == NONE
+    assert code_of(play.join(second, instance="shelf")) == FENCED
+    # A process that has started anew has no id yet, and takes the place over.
+    restarted = play.join(instance="shelf")
+    assert code_of(restarted) == NONE
+    assert code_of(play.join(first, instance="shelf")) == FENCED
+
+
+def test_an_id_without_its_instance_is_a_strangers() -> None:
+    play = Playbook()
+    assert code_of(play.join("shelf" + UUID)) == UNKNOWN
+    assert code_of(play.join(ID, instance="shelf")) == UNKNOWN
+
+
+# -- leaving --------------------------------------------------------------------------------------
+
+
+def test_a_newcomer_that_leaves_is_gone_and_nobody_rebalances_for_it() -> None:
+    play = Playbook()
+    play.stable()
+    newcomer = play.give_id()
+    play.reload()
+    left = play.leave(MemberIdentity(member_id=newcomer), MemberIdentity(member_id="nobody"))
+    assert [each.error_code for each in left.members] == [NONE, UNKNOWN]
+    assert play.state() == "Stable"
+    assert code_of(play.join(newcomer)) == UNKNOWN
+    left = play.leave(MemberIdentity(member_id=newcomer))
+    assert left.members[0].error_code == UNKNOWN
+
+
+def test_a_member_of_a_forming_group_that_leaves_makes_no_group() -> None:
+    play = Playbook()
+    old = LeaveGroupRequest(group_id="g", member_id=ID)
+    assert play.ask(old, version=2).response(LeaveGroupResponse).error_code == NONE
+    assert play.list_groups() == {}
+    assert play.ask(old, version=2).response(LeaveGroupResponse).error_code == UNKNOWN
+
+
+# -- groups that change their kind ----------------------------------------------------------------
+
+
+def test_a_newcomer_of_a_group_that_is_upgraded_meanwhile_is_told_to_join_it() -> None:
+    stage, members = classic_group()
+    newcomer = Classic(stage)
+    newcomer.member_id, newcomer.generation_id = stage.give_id(), stage.generation() + 1
+    stage.reload()
+    modern = Consumer(stage, "m")
+    modern.beat()
+    assert stage.list_groups()["g"].group_type == "consumer"
+    assert newcomer.heartbeat() == newcomer.sync() == AGAIN
+    given = newcomer.member_id
+    rest(*members, newcomer, modern)
+    assert newcomer.member_id == given
+    assert [len(each.owned) for each in (*members, newcomer)] == [1, 1, 1]
+    assert len(modern.partitions) == 1
+
+
+def test_a_classic_member_of_a_consumer_group_is_known_and_then_gone_for_good() -> None:
+    stage = Stage()
+    modern, classic = Consumer(stage, "m"), Classic(stage)
+    settle(modern)
+    rest(classic, modern)
+    stage.reload()
+    stage.leave(MemberIdentity(member_id=classic.member_id))
+    assert classic.heartbeat() == UNKNOWN
+    later = Classic(stage)
+    rest(modern, later)
+    stage.leave(MemberIdentity(member_id=later.member_id))
+    assert later.heartbeat() == UNKNOWN
+
+
+# -- a move at any time ---------------------------------------------------------------------------
+
+
+class Joiner:
+    """A client that does what it is told, and sends again what was not answered."""
+
+    def __init__(self, play: Playbook) -> None:
+        self.play = play
+        self.ids: list[str] = []
+        self.told: list[int] = []
+        self.generation_id = -1
+        self.others: list[str] = []
+        self.ask: Callable[[], Call] = self._join
+        self.call: Call | None = None
+
+    @property
+    def is_at_rest(self) -> bool:
+        return self.ask == self._beat
+
+    def turn(self) -> None:
+        """Hear the last answer, unless it waits for that, and ask what follows."""
+        if self.call is not None:
+            if self.call.is_parked:
+                return
+            if self.call.refused_with is None:
+                self._hear(self.call)
+        self.call = self.ask()
+
+    def _hear(self, call: Call) -> None:
+        assert call.answer is not None
+        assert not isinstance(call.answer, Refusal)
+        response = call.answer.response
+        assert isinstance(response, JoinGroupResponse | SyncGroupResponse | HeartbeatResponse)
+        self.told.append(response.error_code)
+        is_refused = response.error_code != NONE
+        if isinstance(response, JoinGroupResponse):
+            if response.member_id not in self.ids:
+                self.ids.append(response.member_id)
+            self.generation_id = response.generation_id
+            self.others = [member.member_id for member in response.members]
+        if is_refused:
+            self.ask = self._join
+        else:
+            self.ask = self._sync if isinstance(response, JoinGroupResponse) else self._beat
+
+    def _join(self) -> Call:
+        return self.play.join(self.ids[-1] if self.ids else "")
+
+    def _sync(self) -> Call:
+        return self.play.sync(self.ids[-1], self.generation_id, dict.fromkeys(self.others, b"some"))
+
+    def _beat(self) -> Call:
+        return self.play.heartbeat_call(self.ids[-1], self.generation_id)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 100])
+@pytest.mark.parametrize("resting", [0, 1, 2])
+@pytest.mark.parametrize("moved_after", range(0, 40, 2))
+def test_whenever_the_coordinator_moves_all_keep_their_ids_and_come_to_rest(
+    moved_after: int, resting: int, delay_ms: int
+) -> None:
+    """Three clients, some of which are in a stored generation when the others come."""
+    play = Playbook(GroupSettings(initial_rebalance_delay_ms=delay_ms))
+    clients = [Joiner(play) for _ in range(3)]
+
+    def take_turns(who: list[Joiner]) -> Iterator[None]:
+        while not all(each.is_at_rest for each in who):
+            for each in who:
+                each.turn()
+                yield
+            play.tick(20)
+        for each in who * 4:
+            each.turn()
+            yield
+
+    for _ in take_turns(clients[:resting]):
+        pass
+    for count, _ in enumerate(take_turns(clients)):
+        assert count < 200
+        if count == moved_after:
+            play.reload()
+    assert UNKNOWN not in [code for each in clients for code in each.told]
+    assert [len(each.ids) for each in clients] == [1, 1, 1]
+    assert {each.generation_id for each in clients} == {play.generation()}

@@ -1,0 +1,81 @@
+"""Epochs and target assignments: when they are made, and what of them is written."""
+
+from coordinator.group.consumer.assigning import choose_assignor
+from coordinator.group.consumer.records import ConsumerMember, TargetEpochStored, TargetStored
+from coordinator.group.records import decode
+from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from tests.support.consumer_playbook import Consumer, Stage, settle
+
+SLOW = GroupSettings(consumer_assignment_interval_ms=1_000)
+
+
+def written(stage: Stage, since: int) -> list[object]:
+    return [decode(key, value) for key, value in stage.log[since:]]
+
+
+def test_the_first_member_is_assigned_to_at_once_and_those_behind_it_together() -> None:
+    stage = Stage({"a": 4}, SLOW)
+    members = [Consumer(stage, name) for name in "mno"]
+    for member in members:
+        member.beat()
+    assert (stage.consumers().epoch, stage.consumers().target_epoch) == (3, 1)
+    stage.tick(999)
+    assert stage.consumers().target_epoch == 1
+    stage.tick(1)
+    assert (stage.consumers().epoch, stage.consumers().target_epoch) == (3, 3)
+    settle(*members)
+    assert sorted(len(member.partitions) for member in members) == [1, 1, 2]
+
+
+def test_a_group_may_have_an_assignment_interval_of_its_own() -> None:
+    own = {"g": ConsumerGroupOverrides(assignment_interval_ms=300)}
+    stage = Stage({"a": 4}, GroupSettings(consumer_overrides=own))
+    for name in "mn":
+        Consumer(stage, name).beat()
+    stage.tick(299)
+    assert stage.consumers().target_epoch == 1
+    stage.tick(1)
+    assert stage.consumers().target_epoch == 2
+
+
+def test_a_heartbeat_that_comes_when_it_is_time_assigns_too() -> None:
+    stage = Stage({"a": 4}, SLOW)
+    stage.beat("m")
+    stage.now_ms += 1_000
+    assert stage.beat("n").member_epoch == 2
+
+
+def test_only_targets_that_differ_are_written_and_the_epoch_last() -> None:
+    stage = Stage({"a": 6})
+    members = [Consumer(stage, name) for name in "mno"]
+    settle(*members)
+    since = len(stage.log)
+    stage.topics({"a": 7})
+    records = [r for r in written(stage, since) if isinstance(r, TargetStored | TargetEpochStored)]
+    assert [type(record) for record in records] == [TargetStored, TargetEpochStored]
+
+
+def test_the_racks_of_replicas_count_if_a_member_has_told_one() -> None:
+    stage = Stage({"a": 3}, SLOW, racks=("r0", "r1", "r2"))
+    members = [Consumer(stage, f"m{at}", rack=rack) for at, rack in enumerate(("r2", "r0", "r1"))]
+    for member in members:
+        member.beat()
+    stage.tick(1_000)
+    settle(*members)
+    assert [member.partitions for member in members] == [{("a", 2)}, {("a", 0)}, {("a", 1)}]
+
+
+def test_the_default_is_the_first_assignor_and_votes_for_others_do_not_count() -> None:
+    settings = GroupSettings(consumer_assignors=("range", "uniform"))
+    member = ConsumerMember(server_assignor="gone")
+    assert choose_assignor({"m": member}, settings) == "range"
+    assert choose_assignor({}, settings) == "range"
+    votes = {"m": member, "n": ConsumerMember(server_assignor="uniform")}
+    assert choose_assignor(votes, settings) == "uniform"
+
+
+def test_a_clock_that_was_set_back_does_not_put_assignments_off() -> None:
+    stage = Stage({"a": 2}, SLOW)
+    stage.beat("m")
+    stage.now_ms -= 500_000
+    assert stage.beat("n").member_epoch == 2

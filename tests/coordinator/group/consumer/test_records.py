@@ -1,0 +1,130 @@
+"""The formats of consumer groups' records, beside bytes that are written down by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.group.consumer.records import (
+    UNKNOWN_EPOCH,
+    ClassicProtocols,
+    ConsumerGroupRecord,
+    ConsumerMember,
+    CurrentAssignment,
+    CurrentStored,
+    GroupEpoch,
+    GroupEpochStored,
+    MemberState,
+    MemberStored,
+    RegexStored,
+    ResolvedRegex,
+    TargetEpoch,
+    TargetEpochStored,
+    TargetStored,
+)
+from coordinator.group.records import decode, encode
+from protocol.errors import ProtocolError
+
+T = bytes(range(16))
+CLASSIC = ClassicProtocols(10_000, (("range", b"\x00\x01"), ("sticky", b"")))
+MEMBER = ConsumerMember(
+    instance_id="i",
+    rack_id="r",
+    client_id="c",
+    client_host="/h",
+    topic_names=("a", "b"),
+    topic_regex="x.*",
+    rebalance_timeout_ms=300_000,
+    server_assignor="range",
+)
+RECORDS: list[ConsumerGroupRecord] = [
+    GroupEpochStored("g", GroupEpoch(5, -7)),
+    GroupEpochStored("g", GroupEpoch(5)),
+    GroupEpochStored("g", None),
+    MemberStored("g", "m", MEMBER),
+    MemberStored("g", "m", ConsumerMember(classic=CLASSIC)),
+    MemberStored("g", "m", None),
+    TargetEpochStored("g", TargetEpoch(5, 1_700_000_000_000)),
+    TargetEpochStored("g", None),
+    TargetStored("g", "m", {T: frozenset({3, 1})}),
+    TargetStored("g", "m", {}),
+    TargetStored("g", "m", None),
+    CurrentStored(
+        "g",
+        "m",
+        CurrentAssignment(5, 4, MemberState.UNREVOKED_PARTITIONS, {T: {0: 2, 1: 5}}, {T: {2: 4}}),
+    ),
+    CurrentStored("g", "m", CurrentAssignment(-2, 4)),
+    CurrentStored("g", "m", None),
+    RegexStored("g", "x.*", ResolvedRegex(("xa", "xb"), 17, 1_700_000_000_000)),
+    RegexStored("g", "x.*", None),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_what_is_written_is_read(record: ConsumerGroupRecord) -> None:
+    assert decode(*encode(record)) == record
+
+
+def test_the_bytes_are_kafkas() -> None:
+    """Worked out from the schemas of Kafka 4.3.1."""
+    group = b"\x00\x01g"
+    member = b"\x00\x01m"
+    assert encode(GroupEpochStored("g", GroupEpoch(5, 1))) == (
+        b"\x00\x03" + group,
+        b"\x00\x00\x00\x00\x00\x05\x01\x00\x08" + bytes(7) + b"\x01",
+    )
+    assert encode(MemberStored("g", "m", MEMBER)) == (
+        b"\x00\x05" + group + member,
+        b"\x00\x00\x02i\x02r\x02c\x03/h\x03\x02a\x02b\x04x.*\x00\x04\x93\xe0\x06range\x00",
+    )
+    assert encode(TargetStored("g", "m", {T: frozenset({1})})) == (
+        b"\x00\x07" + group + member,
+        b"\x00\x00\x02" + T + b"\x02\x00\x00\x00\x01\x00\x00",
+    )
+    current = CurrentAssignment(5, 4, MemberState.STABLE, {T: {1: 5}}, {})
+    assert encode(CurrentStored("g", "m", current)) == (
+        b"\x00\x08" + group + member,
+        b"\x00\x00\x00\x00\x00\x05\x00\x00\x00\x04\x00\x02"
+        + T
+        + b"\x02\x00\x00\x00\x01\x01\x00\x05\x02\x00\x00\x00\x05\x01\x00",
+    )
+    assert encode(RegexStored("g", "x", ResolvedRegex(("a",), 1, 2))) == (
+        b"\x00\x10" + group + b"\x00\x01x",
+        b"\x00\x00\x02\x02a" + bytes(7) + b"\x01" + bytes(7) + b"\x02\x00",
+    )
+
+
+def test_partitions_without_epochs_are_read_as_of_unknown_epochs() -> None:
+    """Kafka before 4.3 writes none."""
+    value = (
+        b"\x00\x00\x00\x00\x00\x05\x00\x00\x00\x04\x00\x02"
+        + T
+        + b"\x02\x00\x00\x00\x01\x00\x01\x00"
+    )
+    record = decode(b"\x00\x08\x00\x01g\x00\x01m", value)
+    assert isinstance(record, CurrentStored)
+    assert record.current is not None
+    assert record.current.assigned == {T: {1: UNKNOWN_EPOCH}}
+
+
+def test_a_state_of_another_release_is_read_as_unknown() -> None:
+    value = b"\x00\x00\x00\x00\x00\x05\x00\x00\x00\x04\x09\x01\x01\x00"
+    record = decode(b"\x00\x08\x00\x01g\x00\x01m", value)
+    assert isinstance(record, CurrentStored)
+    assert record.current is not None
+    assert record.current.state is MemberState.UNKNOWN
+
+
+def test_a_value_of_a_newer_version_is_refused_by_name() -> None:
+    with pytest.raises(ProtocolError, match="ConsumerGroupMetadataValue version 1"):
+        decode(b"\x00\x03\x00\x01g", b"\x00\x01")
+
+
+@given(st.sampled_from([3, 5, 6, 7, 8, 16]), st.binary(max_size=40), st.binary(max_size=60))
+def test_garbage_raises_protocol_error_and_nothing_else(
+    kind: int, key: bytes, value: bytes
+) -> None:
+    try:
+        decode(kind.to_bytes(2, "big") + key, b"\x00\x00" + value)
+    except ProtocolError:
+        return

@@ -1,0 +1,801 @@
+"""Live rewinds of every kind of group, as played dialogues and against a model."""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from coordinator.group.events import EventKind
+from coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
+from coordinator.group.requests import (
+    WITHDRAW,
+    DescribeRewinds,
+    Position,
+    RewindGroup,
+    RewindHistory,
+    Rewound,
+)
+from coordinator.group.rewind.records import UndoPointStored
+from coordinator.group.rewind.rounds import REASON
+from coordinator.group.settings import GroupSettings
+from coordinator.group.share.requests import RestartStates, StatesRestarted
+from coordinator.outcome import InTransaction, Marker
+from coordinator.runtime import Batch
+from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import OffsetCommitResponse
+from protocol.types import ZERO_UUID
+from tests.support.consumer_playbook import id_of
+from tests.support.group_playbook import Call
+from tests.support.rewind_playbook import (
+    CONSUMER,
+    COOPERATIVE,
+    EAGER,
+    END,
+    SILENT,
+    TOPIC,
+    Ledger,
+    Reader,
+    RewindStage,
+    settle,
+)
+from tests.support.share_group_playbook import ShareStage
+
+KINDS = (EAGER, SILENT, COOPERATIVE, CONSUMER)
+A0, A1, A2, A3 = ((TOPIC, index) for index in range(4))
+
+
+class Scene:
+    """A group of readers that have read some of every partition."""
+
+    def __init__(self, kind: str, count: int = 2, *, read: int = 10) -> None:
+        self.stage = RewindStage()
+        self.ledger = Ledger()
+        self.readers = [
+            Reader(self.stage, self.ledger, kind, f"r{number}") for number in range(count)
+        ]
+        for reader in self.readers:
+            settle(self.stage, *self.readers[: self.readers.index(reader) + 1])
+        for reader in self.readers:
+            reader.read(read)
+            reader.commit()
+
+    def settle(self) -> None:
+        settle(self.stage, *self.readers)
+
+    def rewind(self, to: dict[tuple[str, int], int | None]) -> Rewound:
+        """Rewind and let everybody find out."""
+        return self.until_answered(self.stage.rewind_call(to))
+
+    def until_answered(self, call: Call) -> Rewound:
+        for _ in range(40):
+            if not call.is_parked:
+                break
+            for reader in self.readers:
+                reader.step()
+            self.stage.tick(1)
+        rewound = call.response(Rewound)
+        if rewound.error_code is ErrorCode.NONE:
+            for move in rewound.moves:
+                self.ledger.expected[(move.topic, move.partition)] = max(move.offset, 0)
+        return rewound
+
+    def read_to_the_end(self) -> None:
+        self.settle()
+        for reader in self.readers:
+            reader.read(END)
+        assert self.ledger.expected == {(TOPIC, index): END for index in range(4)}
+
+
+@pytest.fixture(params=KINDS)
+def scene(request: pytest.FixtureRequest) -> Scene:
+    return Scene(request.param)
+
+
+# -- every kind ------------------------------------------------------------------------------------
+
+
+def test_a_rewound_partition_is_delivered_again_and_no_other(scene: Scene) -> None:
+    """B.14: "no record below the rewound position is skipped, nothing outside the listed
+    partitions is redelivered" (the ledger fails on either)."""
+    rewound = scene.rewind({A1: 3, A2: 0})
+    assert [(move.previous, move.offset) for move in rewound.moves] == [(10, 3), (10, 0)]
+    scene.read_to_the_end()
+    # 4 partitions to the end, and what two of them had had before once more.
+    assert scene.ledger.delivered_count == 4 * END + 7 + 10
+
+
+def test_what_was_read_and_not_yet_committed_elsewhere_is_not_delivered_again(
+    scene: Scene,
+) -> None:
+    for reader in scene.readers:
+        reader.read(5)
+    scene.rewind({A0: 2})
+    scene.read_to_the_end()
+    assert scene.ledger.delivered_count == 4 * END + 13
+
+
+def test_an_undo_brings_back_where_it_was(scene: Scene) -> None:
+    scene.rewind({A1: 3})
+    scene.settle()
+    undone = scene.until_answered(scene.stage.undo_call())
+    assert [(move.previous, move.offset) for move in undone.moves] == [(3, 10)]
+    scene.read_to_the_end()
+    assert scene.ledger.delivered_count == 4 * END
+    assert not scene.stage.shard.rewinds.undo_points("g")
+
+
+def test_commits_of_before_are_refused_however_late_they_come(scene: Scene) -> None:
+    scene.rewind({A1: 3})
+    scene.settle()
+    old = [commit for reader in scene.readers for commit in reader.commits if commit[2] == A1]
+    assert old
+    for member_id, generation, key, offset in old:
+        error = scene.stage.commit(
+            {key: offset},
+            member_id=member_id,
+            generation_id=generation,
+            topic_id=id_of(TOPIC),
+            version=10,
+        )
+        assert error in (
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.STALE_MEMBER_EPOCH,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        )
+    assert scene.stage.fetch(*A1).committed_offset == 3
+
+
+def test_a_dry_run_says_what_would_be_and_does_nothing(scene: Scene) -> None:
+    before = len(scene.stage.log)
+    dry = scene.stage.rewind({A1: 3, A2: 1_000}, dry_run=True)
+    assert [(move.previous, move.offset) for move in dry.moves] == [(10, 3), (10, END)]
+    assert len(scene.stage.log) == before
+    assert scene.stage.rewind({A1: None}, shift=-4, dry_run=True).moves[0].offset == 6
+
+
+def test_a_rewind_that_nobody_has_finished_goes_on_after_the_coordinator_has_moved(
+    scene: Scene,
+) -> None:
+    call = scene.stage.rewind_call({A1: 3}, rewind_id=b"1" * 16)
+    assert call.is_parked
+    scene.stage.reload()
+    assert call.refused_with is ErrorCode.NOT_COORDINATOR
+    assert scene.stage.fetch(*A1).committed_offset == 10
+    again = scene.until_answered(scene.stage.rewind_call({A1: 3}, rewind_id=b"1" * 16))
+    assert [move.offset for move in again.moves] == [3]
+    scene.read_to_the_end()
+    assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
+
+
+def test_the_same_rewind_asked_for_twice_is_done_once(scene: Scene) -> None:
+    first = scene.until_answered(scene.stage.rewind_call({A1: 3}, rewind_id=b"1" * 16))
+    assert scene.stage.rewind({A1: 3}, rewind_id=b"1" * 16) == first
+    assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
+
+
+def test_a_rewind_that_was_given_up_is_not_begun_again_by_who_has_not_heard_of_it(
+    scene: Scene,
+) -> None:
+    """Its asker asks again, as long as it has no answer; somebody else has undone it meanwhile."""
+    first = {"rewind_id": b"1" * 16, "timeout_ms": 0}
+    call = scene.stage.rewind_call({A1: 3}, **first)  # type: ignore[arg-type]  # as it has them
+    scene.stage.tick(1)
+    assert call.response(Rewound).error_code is ErrorCode.REQUEST_TIMED_OUT
+    scene.stage.ask(RewindGroup(group_id="g", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW))
+    scene.stage.reload()
+    scene.settle()
+    assert [(move.previous, move.offset) for move in scene.rewind({A2: 4}).moves] == [(10, 4)]
+    again = scene.stage.rewind({A1: 3}, **first)
+    assert again.error_code is ErrorCode.OPERATION_NOT_ATTEMPTED
+    assert scene.stage.fetch(*A1).committed_offset == 10
+
+
+def test_a_rewind_that_was_done_is_not_done_again_after_another_one() -> None:
+    stage = RewindStage()
+    stage.commit({A1: 10})
+    stage.rewind({A1: 3}, rewind_id=b"1" * 16)
+    stage.rewind({A1: 5}, rewind_id=b"2" * 16)
+    again = stage.rewind({A1: 3}, rewind_id=b"1" * 16)
+    assert again.error_code is ErrorCode.INVALID_REQUEST
+    assert "rewound or undone since" in (again.error_message or "")
+    assert stage.fetch(*A1).committed_offset == 5
+
+
+def test_a_rewind_under_way_can_be_withdrawn(scene: Scene) -> None:
+    call = scene.stage.rewind_call({A1: 3})
+    withdrawal = scene.stage.ask(
+        RewindGroup(group_id="g", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW)
+    )
+    assert withdrawal.response(Rewound).error_code is ErrorCode.NONE
+    assert [(at.previous, at.offset) for at in withdrawal.response(Rewound).moves] == [(10, 10)]
+    assert call.response(Rewound).error_code is ErrorCode.OPERATION_NOT_ATTEMPTED
+    scene.read_to_the_end()
+    assert scene.ledger.delivered_count == 4 * END
+
+
+def test_who_asks_is_told_when_it_takes_too_long(scene: Scene) -> None:
+    call = scene.stage.rewind_call({A1: 3}, timeout_ms=500)
+    scene.stage.tick(499)
+    assert call.is_parked
+    scene.stage.tick(1)
+    assert call.response(Rewound).error_code is ErrorCode.REQUEST_TIMED_OUT
+    scene.ledger.expected[A1] = 3
+    scene.read_to_the_end()
+
+
+def test_one_rewind_at_a_time(scene: Scene) -> None:
+    scene.stage.rewind_call({A1: 3})
+    other = scene.stage.rewind({A2: 3})
+    assert other.error_code is ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def test_a_rewind_ends_at_once_when_the_last_member_leaves(scene: Scene) -> None:
+    call = scene.stage.rewind_call({A1: 3})
+    for reader in scene.readers:
+        reader.leave()
+    assert scene.until_answered(call).moves[0].offset == 3
+    scene.read_to_the_end()
+
+
+def test_a_start_that_is_not_written_is_no_start(scene: Scene) -> None:
+    scene.stage.hold_log()
+    call = scene.stage.rewind_call({A1: 3})
+    scene.stage.fail_log(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert call.response(Rewound).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    scene.read_to_the_end()
+    assert scene.ledger.delivered_count == 4 * END
+
+
+def test_every_part_of_the_log_is_a_rewind_to_go_on_with_or_one_that_is_done(
+    scene: Scene,
+) -> None:
+    scene.rewind({A1: 3})
+    scene.settle()
+    seen = set()
+    for end in scene.stage.batch_ends:
+        stage = RewindStage(log=scene.stage.log[:end])
+        rewinds, committed = stage.shard.rewinds, stage.fetch(*A1).committed_offset
+        is_pending, is_done = rewinds.has_pending, bool(rewinds.undo_points("g"))
+        seen.add((is_pending, is_done, committed))
+        # Its members are gone for good: what is under way ends with them.
+        stage.tick(200_000)
+        assert not rewinds.has_pending
+        assert (stage.fetch(*A1).committed_offset == 3) == (is_pending or is_done)
+    assert {(False, False, 10), (True, False, 10), (False, True, 3)} <= seen
+
+
+def test_a_transaction_that_is_to_commit_an_offset_comes_first(scene: Scene) -> None:
+    """B.14: "Transactions: reject while (88) pending for that group/partition"."""
+    committed = OffsetCommitted("g", *A1, CommittedOffset(7))
+    scene.stage.shard.replay(InTransaction(1, 0, committed))
+    refused = scene.stage.rewind({A1: 3, A2: 3})
+    assert refused.error_code is ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert refused.refused == ((*A1, ErrorCode.UNSTABLE_OFFSET_COMMIT),)
+    assert "about to commit a-1" in (refused.error_message or "")
+    scene.stage.shard.replay(Marker(1, 0, 0, is_commit=True))
+    assert scene.rewind({A1: 3, A2: 3}).moves[0].offset == 3
+
+
+def test_a_transaction_that_began_during_a_rewind_does_not_win(scene: Scene) -> None:
+    call = scene.stage.rewind_call({A1: 3})
+    committed = OffsetCommitted("g", *A1, CommittedOffset(50))
+    scene.stage.shard.replay(InTransaction(1, 0, committed))
+    scene.until_answered(call)
+    scene.stage.shard.replay(Marker(1, 0, 0, is_commit=True))
+    scene.read_to_the_end()
+
+
+def test_a_rewind_is_among_what_has_happened_to_the_group(scene: Scene) -> None:
+    scene.rewind({A1: 3})
+    group = scene.stage.shard.classic.objects.get("g")
+    events = scene.stage.shard.consumers.events.of("g") if group is None else group.events.newest()
+    told = [event for event in events if "rew" in event.kind]
+    assert [(event.kind, event.reason) for event in told] == [
+        (EventKind.REWIND_STARTED, "1 partitions"),
+        (EventKind.REWOUND, "1 partitions"),
+    ]
+    assert any(
+        event.kind is EventKind.REBALANCE_STARTED and REASON in event.reason for event in events
+    )
+
+
+def test_a_rewind_that_cannot_be_written_is_given_up_in_the_end(scene: Scene) -> None:
+    """Else the group would rebalance for ever."""
+    call = scene.stage.rewind_call({A1: 3})
+    rewinds = scene.stage.shard.rewinds
+    scene.stage.refuses = _ends_a_rewind
+    for _ in range(100):
+        for reader in scene.readers:
+            reader.step()
+        scene.stage.tick(300)
+    assert not rewinds.has_pending
+    assert call.refused_with is ErrorCode.NOT_COORDINATOR
+    scene.settle()
+    assert scene.stage.fetch(*A1).committed_offset == 10
+    assert not rewinds.undo_points("g")
+
+
+def _ends_a_rewind(batch: Batch[GroupRecord]) -> bool:
+    return any(isinstance(record, UndoPointStored) for record in batch.records)
+
+
+# -- without members -------------------------------------------------------------------------------
+
+
+def test_a_group_without_members_is_rewound_at_once() -> None:
+    stage = RewindStage()
+    assert stage.commit({A0: 7}) == ErrorCode.NONE
+    rewound = stage.rewind({A0: 2})
+    assert rewound.error_code is ErrorCode.NONE
+    assert stage.fetch(*A0).committed_offset == 2
+    undone = stage.undo_call().response(Rewound)
+    assert undone.moves[0].offset == 7
+
+
+def test_offsets_are_kept_within_the_log() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 7})
+    rewound = stage.rewind({A0: 1, A1: 50}, start=5, end=20)
+    assert [move.offset for move in rewound.moves] == [5, 20]
+
+
+def test_an_undo_takes_an_offset_away_that_there_was_not() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 7})
+    stage.rewind({A1: 2})
+    stage.undo_call()
+    assert stage.fetch_all() == {A0: 7}
+
+
+def test_no_group_no_rewind() -> None:
+    assert RewindStage().rewind({A0: 1}).error_code is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_nothing_can_be_counted_from_no_offset() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 7})
+    refused = stage.rewind({A0: None, A1: None}, shift=-1)
+    assert refused.error_code is ErrorCode.INVALID_REQUEST
+    assert refused.refused == ((TOPIC, 1, ErrorCode.INVALID_REQUEST),)
+    assert stage.fetch(*A0).committed_offset == 7
+
+
+def test_the_newest_eight_rewinds_can_be_undone() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 50})
+    for offset in range(10):
+        stage.rewind({A0: offset})
+    for offset in (8, 7, 6, 5, 4, 3, 2, 1):
+        assert stage.undo_call().response(Rewound).moves[0].offset == offset
+    assert not stage.shard.rewinds.undo_points("g")
+
+
+def test_an_undo_of_something_else_is_refused() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 50})
+    stage.rewind({A0: 1})
+    stage.rewind({A0: 2})
+    assert stage.rewind({A0: 50}, undoes=1).error_code is ErrorCode.INVALID_REQUEST
+
+
+def test_members_that_are_no_consumers_are_left_alone() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 50})
+    stage.stable(1, protocol_type="connect")
+    assert stage.rewind({A0: 1}).error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_what_can_be_undone_is_told() -> None:
+    stage = RewindStage()
+    assert stage.ask(DescribeRewinds("g")).response(type(None)) is None
+    stage.commit({A0: 50})
+    stage.rewind({A0: 1})
+    history = stage.ask(DescribeRewinds("g")).response(RewindHistory)
+    assert [point.moves[0].previous for point in history.undo_points.values()] == [50]
+    assert history.pending is None
+
+
+def test_a_deleted_group_leaves_nothing_behind() -> None:
+    stage = RewindStage()
+    stage.commit({A0: 50})
+    stage.rewind({A0: 1})
+    assert stage.delete_group().error_code == ErrorCode.NONE
+    stage.reload()
+    assert not stage.shard.rewinds.undo_points("g")
+    assert stage.shard.rewinds.state("g").last is None
+
+
+# -- particular to a kind --------------------------------------------------------------------------
+
+
+def test_cooperative_members_keep_what_is_not_rewound() -> None:
+    scene = Scene(COOPERATIVE)
+    scene.rewind({A1: 3})
+    scene.settle()
+    assert sum(reader.revoked_count for reader in scene.readers) <= 3
+    assert all(ErrorCode.UNKNOWN_MEMBER_ID not in reader.refusals for reader in scene.readers)
+
+
+def test_consumers_keep_what_is_not_rewound() -> None:
+    scene = Scene(CONSUMER)
+    before = sum(reader.revoked_count for reader in scene.readers)
+    scene.rewind({A1: 3})
+    scene.settle()
+    assert sum(reader.revoked_count for reader in scene.readers) == before + 1
+
+
+def test_a_consumer_that_has_given_a_partition_up_cannot_commit_it() -> None:
+    """B.14: "commits between get (113)"."""
+    scene = Scene(CONSUMER)
+    call = scene.stage.rewind_call({A1: 3, A3: 3})
+    owner = next(reader for reader in scene.readers if A1 in reader.positions)
+    owner.step()
+    assert call.is_parked
+    error = scene.stage.commit(
+        {A1: 9},
+        member_id=owner.name,
+        generation_id=owner.consumer.epoch,
+        topic_id=id_of(TOPIC),
+        version=10,
+    )
+    owned = scene.stage.consumers().owner(id_of(TOPIC), 1)
+    assert (error == ErrorCode.STALE_MEMBER_EPOCH) == (owned is None)
+
+
+def test_a_consumer_that_has_not_heard_of_the_new_epoch_cannot_commit_from_the_old_one() -> None:
+    """What the revocation was acknowledged in is its current epoch still, but not the group's."""
+    scene = Scene(CONSUMER, 1)
+    (reader,) = scene.readers
+    call = scene.stage.rewind_call({A1: 3})
+    while call.is_parked:
+        reader.step()
+        scene.stage.tick(1)
+    assert reader.consumer.epoch < scene.stage.consumers().epoch
+    for key, error in ((A1, ErrorCode.STALE_MEMBER_EPOCH), (A2, ErrorCode.NONE)):
+        answered = scene.stage.commit(
+            {key: 9},
+            member_id=reader.name,
+            generation_id=reader.consumer.epoch,
+            topic_id=id_of(TOPIC),
+            version=10,
+        )
+        assert answered == error
+    assert scene.stage.fetch(*A1).committed_offset == 3
+
+
+def test_who_keeps_what_it_was_not_given_is_removed() -> None:
+    """B.14: "Fence holders of rewound partitions (25 on next heartbeat)"."""
+    scene = Scene(COOPERATIVE, 1)
+    (reader,) = scene.readers
+    reader.is_stubborn = True
+    call = scene.stage.rewind_call({A1: 3})
+    for _ in range(40):
+        reader.step()
+    assert ErrorCode.UNKNOWN_MEMBER_ID in reader.refusals
+    scene.until_answered(call)
+    assert scene.stage.fetch(*A1).committed_offset == 3
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_member_that_passes_over_what_it_is_given_has_not_given_anything_up(times: int) -> None:
+    """kafka-python, where the answer comes between two polls: it joins again, and keeps what it
+    had when it is given that then."""
+    scene = Scene(SILENT)
+    for reader in scene.readers:
+        reader.deaf_count = times
+    scene.rewind({A1: 3, A2: 0})
+    scene.read_to_the_end()
+    assert scene.ledger.delivered_count == 4 * END + 7 + 10
+
+
+# -- share groups ----------------------------------------------------------------------------------
+
+
+def share_stage() -> ShareStage:
+    stage = ShareStage({"a": 2})
+    stage.share("m")
+    stage.keep_states()
+    return stage
+
+
+def share_rewind(stage: ShareStage, to: int) -> Call:
+    positions = (
+        Position(
+            topic="a",
+            topic_id=id_of("a"),
+            partition=1,
+            start_offset=0,
+            end_offset=END,
+            offset=to,
+            previous=10,
+        ),
+    )
+    request = RewindGroup(group_id="s", rewind_id=b"1" * 16, positions=positions)
+    return stage.ask(request)
+
+
+def restarted(stage: ShareStage, code: ErrorCode = ErrorCode.NONE) -> RestartStates:
+    """What was asked for, which is done now or fails."""
+    [asked] = [sent for sent in stage.sent if isinstance(sent, RestartStates)]
+    stage.sent.clear()
+    outcomes = {topic_id: dict.fromkeys(at, code) for topic_id, at in asked.topics.items()}
+    stage.ask(StatesRestarted(asked.group_id, asked.state_epoch, outcomes))
+    return asked
+
+
+def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
+    """B.14: "set start offset with state epoch +1 per partition"."""
+    stage = share_stage()
+    before = stage.states["s", id_of("a"), 1][0]
+    call = share_rewind(stage, 3)
+    assert call.is_parked
+    asked = restarted(stage)
+    assert asked.topics == {id_of("a"): {1: 3}}
+    assert asked.state_epoch > before
+    (move,) = call.response(Rewound).moves
+    assert (move.previous, move.offset) == (10, 3)
+    assert share_rewind(stage, 3).response(Rewound).moves == (move,)
+    points = stage.shard.rewinds.undo_points("s")
+    undone = share_rewind_back(stage, max(points))
+    assert restarted(stage).topics == {id_of("a"): {1: 10}}
+    assert undone.response(Rewound).error_code is ErrorCode.NONE
+    assert not stage.shard.rewinds.undo_points("s")
+
+
+def share_rewind_back(stage: ShareStage, number: int) -> Call:
+    (move,) = stage.shard.rewinds.undo_points("s")[number].moves
+    at = Position(
+        topic="a",
+        topic_id=id_of("a"),
+        partition=1,
+        start_offset=0,
+        end_offset=END,
+        offset=move.previous,
+        previous=3,
+    )
+    return stage.ask(RewindGroup(group_id="s", rewind_id=b"2" * 16, positions=(at,), undoes=number))
+
+
+def test_a_leader_that_has_not_heard_is_told_again() -> None:
+    stage = share_stage()
+    call = share_rewind(stage, 3)
+    first = restarted(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert call.is_parked
+    stage.tick(1_000)
+    second = restarted(stage)
+    assert second.state_epoch > first.state_epoch
+    assert call.response(Rewound).error_code is ErrorCode.NONE
+
+
+def test_whoever_loads_the_shard_begins_a_share_group_anew_too() -> None:
+    stage = share_stage()
+    share_rewind(stage, 3)
+    stage.reload()
+    stage.tick(1)
+    again = share_rewind(stage, 3)
+    assert restarted(stage).topics == {id_of("a"): {1: 3}}
+    assert again.response(Rewound).error_code is ErrorCode.NONE
+    assert len(stage.shard.rewinds.undo_points("s")) == 1
+
+
+def test_a_share_group_that_begins_anew_cannot_be_stopped_half_way() -> None:
+    stage = share_stage()
+    share_rewind(stage, 3)
+    withdrawal = stage.ask(
+        RewindGroup(group_id="s", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW)
+    )
+    assert withdrawal.response(Rewound).error_code is ErrorCode.INVALID_REQUEST
+
+
+# -- plain commits ---------------------------------------------------------------------------------
+
+
+def test_a_commit_from_outside_is_a_rewind_where_the_group_says_so(scene: Scene) -> None:
+    refused = scene.stage.commit({A1: 3}, topic_id=id_of(TOPIC), version=10)
+    assert refused == ErrorCode.UNKNOWN_MEMBER_ID
+    scene.stage.shard.settings = GroupSettings(
+        initial_rebalance_delay_ms=0,
+        consumer_assignment_interval_ms=0,
+        rewound_by_commit=frozenset({"g"}),
+    )
+    call = scene.stage.commit_call({A1: 3}, topic_id=id_of(TOPIC), version=10)
+    again = scene.stage.commit_call({A1: 3}, topic_id=id_of(TOPIC), version=10)
+    scene.ledger.expected[A1] = 3
+    scene.read_to_the_end()
+    for answered in (call, again):
+        response = answered.response(OffsetCommitResponse)
+        assert response.topics[0].partitions[0].error_code == ErrorCode.NONE
+    assert len(scene.stage.shard.rewinds.undo_points("g")) == 1
+
+
+def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
+    """Kafka bounds no committed offset either: kafka-consumer-groups does that by itself."""
+    scene = Scene(CONSUMER)
+    scene.stage.shard.settings = GroupSettings(
+        consumer_assignment_interval_ms=0, rewound_by_commit=frozenset({"g"})
+    )
+    call = scene.stage.commit_call({A1: 10 * END, A2: -5}, topic_id=id_of(TOPIC), version=10)
+    scene.settle()
+    assert not any(
+        partition.error_code
+        for topic in call.response(OffsetCommitResponse).topics
+        for partition in topic.partitions
+    )
+    assert scene.stage.fetch(*A1).committed_offset == 10 * END
+    assert scene.stage.fetch(*A2).committed_offset == 0
+
+
+# -- against a model -------------------------------------------------------------------------------
+
+
+CROWDS = (
+    *((kind, kind, kind) for kind in KINDS),
+    # The group changes its protocol as members come and go (KIP-848, online migration).
+    (EAGER, CONSUMER, EAGER),
+    (SILENT, CONSUMER, SILENT),
+    (COOPERATIVE, CONSUMER, COOPERATIVE),
+)
+
+
+class Crowd(RuleBasedStateMachine):
+    """Readers of one kind that come, go, read and commit while somebody rewinds, undoes and moves
+    the coordinator; and commits that come too late.
+
+    The model is the ledger: each record of a partition is delivered after the one before it, and
+    the first one after a rewind (or its undoing) is the one that was asked for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stage = RewindStage(3)
+        self.ledger = Ledger()
+        self.readers: list[Reader] = []
+        self.rewind: Call | None = None
+        self.request: dict[tuple[str, int], int | None] = {}
+        self.undoes = 0
+        self.stale: list[tuple[str, int, tuple[str, int], int]] = []
+        self.ends_of: list[tuple[tuple[str, int], int]] = []
+
+    @initialize(kinds=st.sampled_from(CROWDS))
+    def begin(self, kinds: tuple[str, str, str]) -> None:
+        self.readers = [
+            Reader(self.stage, self.ledger, kind, f"r{at}") for at, kind in enumerate(kinds)
+        ]
+        settle(self.stage, *self.readers[:2])
+
+    @rule(at=st.integers(0, 2))
+    def step(self, at: int) -> None:
+        self.readers[at].step()
+        self._look()
+
+    @rule(at=st.integers(0, 2), count=st.integers(1, 3))
+    def read(self, at: int, count: int) -> None:
+        self._look()
+        self.readers[at].read(count)
+
+    @rule(at=st.integers(0, 2))
+    def commit(self, at: int) -> None:
+        self.readers[at].commit()
+
+    @rule(at=st.integers(0, 2))
+    def leave(self, at: int) -> None:
+        if not self.readers[at].is_waiting:
+            self.readers[at].leave()
+        self._look()
+
+    @rule()
+    def wait(self) -> None:
+        self.stage.tick(1)
+        self._look()
+
+    @rule(
+        to=st.dictionaries(
+            st.sampled_from([A0, A1, A2]), st.integers(0, 20), min_size=1, max_size=2
+        )
+    )
+    def rewind_somewhere(self, to: dict[tuple[str, int], int]) -> None:
+        if self.rewind is None and not self.stage.shard.rewinds.has_pending:
+            self._start(dict(to))
+
+    @rule()
+    def undo(self) -> None:
+        points = self.stage.shard.rewinds.undo_points("g")
+        if self.rewind is None and points and not self.stage.shard.rewinds.has_pending:
+            number = max(points)
+            moves = points[number].moves
+            self._start(
+                {(move.topic, move.partition): move.previous for move in moves}, undoes=number
+            )
+
+    @rule()
+    def move_the_coordinator(self) -> None:
+        self.stage.reload()
+        if self.rewind is not None and self.rewind.refused_with is not None:
+            # Who asked asks again, and means the same rewind.
+            self._start(self.request, undoes=self.undoes, is_again=True)
+
+    @rule()
+    def lose_a_write(self) -> None:
+        # Whoever is in the middle of something must not take a lost write for a kept one.
+        if self.rewind is None and not any(reader.is_waiting for reader in self.readers):
+            self.stage.hold_log()
+            self.stage.tick(1)
+            self.stage.fail_log(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    @rule(data=st.data())
+    def commit_late(self, data: st.DataObject) -> None:
+        """What was committed before a rewind is said once more after it."""
+        if not self.stale:
+            return
+        member_id, generation, key, offset = data.draw(st.sampled_from(self.stale))
+        before = self.stage.fetch(*key).committed_offset
+        error = self.stage.commit(
+            {key: offset},
+            member_id=member_id,
+            generation_id=generation,
+            topic_id=id_of(TOPIC),
+            version=10,
+        )
+        assert error != ErrorCode.NONE
+        assert self.stage.fetch(*key).committed_offset == before
+
+    def _start(
+        self,
+        to: dict[tuple[str, int], int | None],
+        *,
+        undoes: int = 0,
+        is_again: bool = False,
+    ) -> None:
+        if not is_again:
+            self.rewind_id = len(self.stage.calls).to_bytes(16, "big")
+        self.request, self.undoes = to, undoes
+        self.rewind = self.stage.rewind_call(to, undoes=undoes, rewind_id=self.rewind_id)
+        self._look()
+
+    def _look(self) -> None:
+        """Whether the rewind is over."""
+        call = self.rewind
+        if call is None or call.is_parked or call.refused_with is not None:
+            return
+        self.rewind = None
+        rewound = call.response(Rewound)
+        if rewound.error_code is not ErrorCode.NONE:
+            # There is no such group yet, or no more.
+            assert rewound.error_code is ErrorCode.GROUP_ID_NOT_FOUND, rewound
+            return
+        moved = {(move.topic, move.partition) for move in rewound.moves}
+        for move in rewound.moves:
+            self.ledger.expected[(move.topic, move.partition)] = max(move.offset, 0)
+        for reader in self.readers:
+            self.stale += (commit for commit in reader.commits if commit[2] in moved)
+            reader.commits = [commit for commit in reader.commits if commit[2] not in moved]
+            # Nobody has a partition of before any more.
+            for key in moved & reader.positions.keys():
+                assert reader.positions[key] == self.ledger.expected[key]
+
+    def teardown(self) -> None:
+        if not self.readers:
+            return
+        # Long enough for members that left, but are back with the coordinator that has moved.
+        for _ in range(90):
+            for reader in self.readers:
+                reader.step()
+            self.stage.tick(1_000)
+            self._look()
+        assert self.rewind is None
+        assert not self.stage.shard.rewinds.has_pending
+        settle(self.stage, *self.readers)
+        for reader in self.readers:
+            reader.read(END)
+        assert self.ledger.expected == {(TOPIC, index): END for index in range(3)}
+
+
+TestCrowd = Crowd.TestCase
+TestCrowd.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)

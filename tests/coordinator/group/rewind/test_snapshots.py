@@ -1,0 +1,94 @@
+"""Snapshots of a group's offsets: taken, told, dropped, bounded."""
+
+import pytest
+
+from coordinator.group.requests import (
+    DescribeRewinds,
+    DropSnapshot,
+    RewindHistory,
+    Rewound,
+    TakeSnapshot,
+)
+from coordinator.group.rewind.points import SNAPSHOT_COUNT_MAX
+from coordinator.group.rewind.records import Move
+from protocol.errors import ErrorCode
+from tests.support.consumer_playbook import id_of
+from tests.support.rewind_playbook import TOPIC, RewindStage
+from tests.support.share_group_playbook import ShareStage
+
+A0 = (TOPIC, 0)
+
+
+@pytest.fixture
+def stage() -> RewindStage:
+    stage = RewindStage()
+    stage.commit({A0: 7}, metadata="m")
+    return stage
+
+
+def take(stage: RewindStage, name: str = "s") -> Rewound:
+    return stage.ask(TakeSnapshot("g", name)).response(Rewound)
+
+
+def drop(stage: RewindStage, name: str = "s") -> Rewound:
+    return stage.ask(DropSnapshot("g", name)).response(Rewound)
+
+
+def test_a_snapshot_outlives_the_offsets_it_was_taken_of(stage: RewindStage) -> None:
+    assert [(move.offset, move.metadata) for move in take(stage).moves] == [(7, "m")]
+    stage.commit({A0: 50})
+    stage.reload()
+    history = stage.ask(DescribeRewinds("g")).response(RewindHistory)
+    assert [move.offset for move in history.snapshots["s"].moves] == [7]
+
+
+def test_a_dropped_snapshot_is_gone(stage: RewindStage) -> None:
+    take(stage)
+    assert drop(stage).error_code is ErrorCode.NONE
+    assert drop(stage).error_code is ErrorCode.RESOURCE_NOT_FOUND
+    assert not stage.ask(DescribeRewinds("g")).response(RewindHistory).snapshots
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 250, "a/b", "a\n"])
+def test_a_name_is_a_name(stage: RewindStage, name: str) -> None:
+    assert take(stage, name).error_code is ErrorCode.INVALID_REQUEST
+
+
+def test_a_snapshot_is_not_written_over(stage: RewindStage) -> None:
+    take(stage)
+    assert "delete it first" in (take(stage).error_message or "")
+
+
+def test_a_group_has_only_so_many(stage: RewindStage) -> None:
+    for number in range(SNAPSHOT_COUNT_MAX):
+        assert take(stage, f"s{number}").error_code is ErrorCode.NONE
+    assert take(stage).error_code is ErrorCode.INVALID_REQUEST
+
+
+def test_there_must_be_a_group_and_offsets(stage: RewindStage) -> None:
+    for request in (TakeSnapshot("h", "s"), DropSnapshot("h", "s")):
+        assert stage.ask(request).response(Rewound).error_code is ErrorCode.GROUP_ID_NOT_FOUND
+    empty = RewindStage()
+    empty.stable()
+    assert "no committed offsets" in (take(empty).error_message or "")
+
+
+def test_a_snapshot_of_a_share_group_has_where_it_begins() -> None:
+    """It has no committed offsets: who asks has asked the share coordinator."""
+    stage = ShareStage({TOPIC: 2})
+    stage.share("m")
+    stage.keep_states()
+    assert "read nothing yet" in (
+        stage.ask(TakeSnapshot("s", "n")).response(Rewound).error_message or ""
+    )
+    starts = (Move(TOPIC, id_of(TOPIC), 1, 5),)
+    assert stage.ask(TakeSnapshot("s", "n", starts)).response(Rewound).moves == starts
+    stage.reload()
+    history = stage.ask(DescribeRewinds("s")).response(RewindHistory)
+    assert history.snapshots["n"].moves == starts
+
+
+def test_other_groups_are_where_they_have_committed(stage: RewindStage) -> None:
+    starts = (Move(TOPIC, id_of(TOPIC), 1, 5),)
+    taken = stage.ask(TakeSnapshot("g", "s", starts)).response(Rewound)
+    assert [(move.partition, move.offset) for move in taken.moves] == [(0, 7)]

@@ -1,0 +1,121 @@
+"""The formats of share groups' records, beside bytes that are written down by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.group.consumer.records import GroupEpoch, TargetEpoch
+from coordinator.group.records import decode, encode
+from coordinator.group.share.records import (
+    NamedPartitions,
+    PartitionStates,
+    PartitionStatesStored,
+    ShareAssignment,
+    ShareCurrentStored,
+    ShareEpochStored,
+    ShareGroupRecord,
+    ShareMember,
+    ShareMemberStored,
+    ShareTargetEpochStored,
+    ShareTargetStored,
+)
+from protocol.errors import ProtocolError
+
+T = bytes(range(16))
+U = bytes(range(16, 32))
+RECORDS: list[ShareGroupRecord] = [
+    ShareMemberStored(
+        "g",
+        "m",
+        ShareMember(rack_id="r", client_id="c", client_host="/h", topic_names=("a", "b")),
+    ),
+    ShareMemberStored("g", "m", ShareMember()),
+    ShareMemberStored("g", "m", None),
+    ShareEpochStored("g", GroupEpoch(5, -7)),
+    ShareEpochStored("g", None),
+    ShareTargetEpochStored("g", TargetEpoch(5, 1_700_000_000_000)),
+    ShareTargetEpochStored("g", TargetEpoch(5)),
+    ShareTargetEpochStored("g", None),
+    ShareTargetStored("g", "m", {T: frozenset({3, 1})}),
+    ShareTargetStored("g", "m", None),
+    ShareCurrentStored("g", "m", ShareAssignment(5, 4, {T: frozenset({0}), U: frozenset({7})})),
+    ShareCurrentStored("g", "m", None),
+    PartitionStatesStored(
+        "g",
+        PartitionStates(
+            {T: NamedPartitions("a", frozenset({0, 2}))},
+            {T: NamedPartitions("a", frozenset({1})), U: NamedPartitions("b", frozenset({0}))},
+            {U: "b"},
+        ),
+    ),
+    PartitionStatesStored("g", PartitionStates()),
+    PartitionStatesStored("g", None),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_record_is_read_as_it_was_written(record: ShareGroupRecord) -> None:
+    assert decode(*encode(record)) == record
+
+
+@pytest.mark.parametrize(
+    ("record", "key", "value"),
+    [
+        (
+            ShareMemberStored("g", "m", ShareMember(client_id="c", client_host="h")),
+            "000a 0001 67 0001 6d",
+            "0000 00 02 63 02 68 01 00",
+        ),
+        (
+            ShareEpochStored("g", GroupEpoch(2, 3)),
+            "000b 0001 67",
+            "0000 00000002 0000000000000003 00",
+        ),
+        (
+            ShareTargetEpochStored("g", TargetEpoch(2, 3)),
+            "000c 0001 67",
+            "0000 00000002 01 00 08 0000000000000003",
+        ),
+        (ShareTargetEpochStored("g", TargetEpoch(2)), "000c 0001 67", "0000 00000002 00"),
+        (
+            ShareTargetStored("g", "m", {T: frozenset({1, 0})}),
+            "000d 0001 67 0001 6d",
+            "0000 02 000102030405060708090a0b0c0d0e0f 03 00000000 00000001 00 00",
+        ),
+        (
+            ShareCurrentStored("g", "m", ShareAssignment(2, 1, {T: frozenset({1})})),
+            "000e 0001 67 0001 6d",
+            "0000 00000002 00000001 00 02 000102030405060708090a0b0c0d0e0f 02 00000001 00 00",
+        ),
+        (
+            PartitionStatesStored(
+                "g", PartitionStates({}, {T: NamedPartitions("a", frozenset({1}))}, {T: "b"})
+            ),
+            "000f 0001 67",
+            "0000 01 02 000102030405060708090a0b0c0d0e0f 02 61 02 00000001 00"
+            " 02 000102030405060708090a0b0c0d0e0f 02 62 00 00",
+        ),
+    ],
+)
+def test_records_stand_in_the_log_as_kafka_writes_them(
+    record: ShareGroupRecord, key: str, value: str
+) -> None:
+    assert encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
+
+
+def test_a_newer_version_is_not_guessed_at() -> None:
+    key, value = encode(RECORDS[0])
+    assert value is not None
+    with pytest.raises(ProtocolError, match="ShareGroupMemberMetadataValue version 1"):
+        decode(key, b"\0\1" + value[2:])
+
+
+@given(st.sampled_from([record for record in RECORDS if encode(record)[1]]), st.data())
+def test_a_record_that_is_cut_short_is_malformed(
+    record: ShareGroupRecord, data: st.DataObject
+) -> None:
+    key, value = encode(record)
+    assert value is not None
+    length = data.draw(st.integers(0, len(value) - 1))
+    with pytest.raises(ProtocolError):
+        decode(key, value[:length])

@@ -1,0 +1,27 @@
+"""What a shard sends for share states is a value, and comes back with who asked."""
+
+from coordinator.group.share.requests import (
+    DeleteStates,
+    InitializeStates,
+    StatesDeleted,
+    StatesInitialized,
+)
+from coordinator.outcome import NO_REQUEST
+from protocol.errors import ErrorCode
+
+T = bytes(range(16))
+
+
+def test_nobody_waits_unless_it_is_said_who() -> None:
+    for value in (
+        InitializeStates("g", 1, {T: {0: -1}}),
+        DeleteStates("g", {T: frozenset({0})}),
+        StatesInitialized("g", {T: {0: ErrorCode.NONE}}),
+        StatesDeleted("g", {T: {0: ErrorCode.NONE}}),
+    ):
+        assert value.request_id == NO_REQUEST
+
+
+def test_instructions_are_compared_by_what_they_say() -> None:
+    assert InitializeStates("g", 1, {T: {0: -1}}) == InitializeStates("g", 1, {T: {0: -1}})
+    assert InitializeStates("g", 1, {T: {0: -1}}) != InitializeStates("g", 2, {T: {0: -1}})

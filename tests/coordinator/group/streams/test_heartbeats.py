@@ -1,0 +1,324 @@
+"""StreamsGroupHeartbeat, row by row of its table, with every error it can give."""
+
+from collections.abc import Callable
+
+import pytest
+
+from coordinator.group.requests import StreamsAnswer
+from coordinator.group.settings import GroupSettings, StreamsSettings
+from coordinator.group.streams.heartbeats import check
+from coordinator.group.streams.records import TaskSets
+from coordinator.group.streams.topology import StatusCode
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
+from tests.support.streams_playbook import (
+    StreamsStage,
+    Thread,
+    settle_threads,
+    subtopology,
+    topology,
+    word_count,
+)
+
+ALL = {("0", 0), ("0", 1), ("0", 2), ("1", 0), ("1", 1), ("1", 2)}
+
+
+def joining(**given: object) -> StreamsGroupHeartbeatRequest:
+    fields: dict[str, object] = {
+        "group_id": "g",
+        "member_id": "m",
+        "rebalance_timeout_ms": 1,
+        "topology": word_count(),
+        **given,
+    }
+    return StreamsGroupHeartbeatRequest(**fields)  # type: ignore[arg-type]  # by name
+
+
+TASKS = [TaskIds(subtopology_id="0", partitions=[0])]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        joining(member_id=""),
+        joining(group_id=""),
+        joining(instance_id=""),
+        joining(rack_id=""),
+        joining(group_id=" "),
+        joining(rebalance_timeout_ms=-1),
+        joining(active_tasks=TASKS, standby_tasks=[], warmup_tasks=[]),
+        joining(active_tasks=[], standby_tasks=TASKS, warmup_tasks=[]),
+        joining(active_tasks=[], standby_tasks=[], warmup_tasks=TASKS),
+        joining(topology=None),
+        joining(active_tasks=[]),
+        joining(member_epoch=1),
+        joining(member_epoch=-2, topology=None),
+        joining(member_epoch=-3, topology=None),
+        joining(member_id="m" * 9_000),
+    ],
+)
+def test_a_request_that_breaks_a_rule_is_invalid(request_: StreamsGroupHeartbeatRequest) -> None:
+    with pytest.raises(ApiError) as refused:
+        check(request_)
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_the_first_member_gets_everything() -> None:
+    stage = StreamsStage()
+    answer = stage.streams_beat("m")
+    assert answer.error_code == ErrorCode.NONE
+    # The first epoch is that of a group without members.
+    assert (answer.member_id, answer.member_epoch) == ("m", 2)
+    assert answer.status == []
+    thread = Thread(stage, "m")
+    thread.hear(answer)
+    assert thread.active == ALL
+    assert stage.streams().state == "Stable"
+
+
+def test_nothing_is_told_or_written_again_while_nothing_changes() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    length = len(stage.log)
+    answer = stage.streams_beat("m", 2, endpoint_epoch=0)
+    assert answer.active_tasks is None
+    assert answer.partitions_by_user_endpoint is None
+    assert len(stage.log) == length
+
+
+def test_a_known_member_that_joins_again_is_told_all_its_tasks() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    answer = stage.streams_beat("m")
+    assert answer.member_epoch == 2
+    assert answer.active_tasks is not None
+
+
+def test_a_task_moves_only_after_it_was_given_up() -> None:
+    stage = StreamsStage()
+    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a.beat()
+    b.beat()
+    assert (a.active, b.active) == (ALL, set())
+    a.beat()
+    assert len(a.active) == 3
+    b.beat()
+    assert b.active == set(), "a has not said yet that it has given them up"
+    a.beat()
+    b.beat()
+    assert a.active | b.active == ALL
+    assert not a.active & b.active
+
+
+def test_a_full_group_takes_nobody() -> None:
+    streams = StreamsSettings(initial_rebalance_delay_ms=0, size_max=1)
+    stage = StreamsStage(settings=GroupSettings(streams=streams))
+    stage.streams_beat("a")
+    assert stage.streams_beat("b").error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert stage.streams_beat("a").error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("epoch", [1, -1, -2])
+def test_whoever_is_unknown_is_told_so(epoch: int) -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    answer = stage.streams_beat("x", epoch, instance=None if epoch != -2 else "i")
+    assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("epoch", [1, -1])
+def test_a_group_that_is_not_there_is_told_so(epoch: int) -> None:
+    answer = StreamsStage().streams_beat("m", epoch)
+    assert answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_an_epoch_that_was_never_given_is_fenced() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    assert stage.streams_beat("m", 3).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert stage.streams_beat("m", 1).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_the_previous_epoch_is_good_as_long_as_nothing_else_is_held() -> None:
+    stage = StreamsStage()
+    a, b = Thread(stage, "a"), Thread(stage, "b")
+    settle_threads(a, b)
+    stage.streams_beat("a", a.epoch, endpoint=("host", 1))
+    lost = stage.streams_beat("b", b.epoch)
+    assert lost.member_epoch == b.epoch + 1
+    too_much = TaskSets({"0": frozenset({0, 1, 2}), "1": frozenset({0, 1, 2})})
+    assert stage.streams_beat("b", b.epoch, owned=too_much).error_code == (
+        ErrorCode.FENCED_MEMBER_EPOCH
+    )
+    assert stage.streams_beat("b", b.epoch).error_code == ErrorCode.FENCED_MEMBER_EPOCH
+    again = stage.streams_beat("b", b.epoch, owned=b.tasks)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, b.epoch + 1)
+
+
+def test_tasks_whose_answer_was_lost_are_told_again() -> None:
+    stage = StreamsStage()
+    a, b = Thread(stage, "a"), Thread(stage, "b")
+    a.beat()
+    b.beat()
+    a.beat()
+    a.beat()
+    lost = stage.streams_beat("b", b.epoch, owned=b.tasks)
+    assert lost.active_tasks
+    assert lost.member_epoch == b.epoch, "it was waited for at this epoch already"
+    b.beat()
+    assert a.active | b.active == ALL
+
+
+def test_a_member_that_leaves_is_gone_and_the_others_share() -> None:
+    stage = StreamsStage()
+    a, b = Thread(stage, "a"), Thread(stage, "b")
+    settle_threads(a, b)
+    answer = stage.streams_beat("b", -1)
+    assert (answer.member_id, answer.member_epoch, answer.status) == ("b", -1, [])
+    settle_threads(a)
+    assert a.active == ALL
+
+
+@pytest.mark.parametrize(("name", "index"), [("2", 0), ("0", 3), ("0", -1)])
+def test_tasks_that_there_are_not_cannot_be_had(name: str, index: int) -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    answer = stage.streams_beat("m", 2, owned=TaskSets({name: frozenset({index})}))
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_tasks_that_there_were_may_still_be_had_for_a_while() -> None:
+    stage = StreamsStage({"in": 3})
+    plan = topology(subtopology("0", "in"))
+    m = Thread(stage, "m")
+    m.hear(stage.streams_beat("m", plan=plan))
+    held = m.tasks
+    stage.topics({})
+    assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
+    stage.topics({"in": 1})
+    assert stage.streams_beat("m", m.epoch, owned=held).error_code == ErrorCode.NONE
+    m.tasks = TaskSets()
+    settle_threads(m)
+    assert m.active == {("0", 0)}
+
+
+def test_the_first_topology_counts() -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m", plan=word_count(epoch=3))
+    other = topology(subtopology("0", "in"), epoch=3)
+    assert stage.streams_beat("x", plan=other).error_code == ErrorCode.INVALID_REQUEST
+    newer = word_count(epoch=4)
+    assert stage.streams_beat("x", plan=newer).error_code == ErrorCode.INVALID_REQUEST
+    stale = stage.streams_beat("x", plan=word_count(epoch=2))
+    assert [each.status_code for each in stale.status or ()] == [StatusCode.STALE_TOPOLOGY]
+    assert stale.error_code == ErrorCode.NONE
+
+
+def test_an_invalid_topology_makes_no_group() -> None:
+    stage = StreamsStage()
+    plan = topology(subtopology("0", repartition=["r"], sinks=["r"]))
+    assert stage.streams_beat("m", plan=plan).error_code == ErrorCode.STREAMS_INVALID_TOPOLOGY
+    assert stage.streams_beat("m", plan=word_count(-1)).error_code == (
+        ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH
+    )
+    assert stage.log == []
+    assert stage.shard.streams.get("g") is None
+
+
+def test_a_static_member_steps_out_and_somebody_takes_its_place() -> None:
+    stage = StreamsStage()
+    a = Thread(stage, "a", instance="i")
+    b = Thread(stage, "b")
+    settle_threads(a, b)
+    held = a.active
+    taken = stage.streams_beat("c", instance="i")
+    assert taken.error_code == ErrorCode.UNRELEASED_INSTANCE_ID
+    assert stage.streams_beat("b", -2, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert stage.streams_beat("a", -2, instance="j").error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert stage.streams_beat("a", -2, instance="i").member_epoch == -2
+    c = Thread(stage, "c", instance="i")
+    settle_threads(c, b)
+    assert c.active == held
+    assert stage.streams_beat("a", 5, instance="i").error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert stage.streams().member("a") is None
+
+
+def test_topics_that_are_missing_are_told_and_asked_for() -> None:
+    stage = StreamsStage({"in": 2})
+    answer = stage.streams_answer(
+        stage.streams_call("m", plan=word_count(), process="p", timeout_ms=1_000)
+    )
+    assert [each.status_code for each in answer.response.status or ()] == [
+        StatusCode.MISSING_INTERNAL_TOPICS
+    ]
+    assert {topic.name: topic.partition_count for topic in answer.missing} == {
+        "words": 2,
+        "counts": 2,
+    }
+    assert stage.streams().state == "NotReady"
+    assert answer.response.active_tasks == []
+    stage.topics({"in": 2, "words": 2, "counts": 2})
+    after = stage.streams_beat("m", answer.response.member_epoch)
+    assert after.status == []
+    assert after.active_tasks
+    assert stage.streams().state == "Stable"
+
+
+def test_a_source_that_goes_takes_the_tasks_with_it() -> None:
+    stage = StreamsStage()
+    m = Thread(stage, "m")
+    m.beat()
+    stage.topics({"words": 3, "counts": 3})
+    settle_threads(m)
+    assert m.active == set()
+    assert m.statuses == [StatusCode.MISSING_SOURCE_TOPICS]
+    stage.topics({"in": 3, "words": 3, "counts": 3})
+    settle_threads(m)
+    assert m.active == ALL
+    assert m.statuses == []
+
+
+def test_a_topic_that_grows_brings_more_tasks() -> None:
+    stage = StreamsStage({"in": 1})
+    m = Thread(stage, "m")
+    plan = topology(subtopology("0", "in"))
+    m.hear(stage.streams_beat("m", plan=plan))
+    assert m.active == {("0", 0)}
+    stage.topics({"in": 2})
+    settle_threads(m)
+    assert m.active == {("0", 0), ("0", 1)}
+
+
+def _interval(stage: StreamsStage, epoch: int) -> int:
+    return stage.streams_beat("m", epoch).heartbeat_interval_ms
+
+
+def test_the_interval_is_short_while_the_group_is_small_unless_it_is_set() -> None:
+    stage = StreamsStage()
+    joined = stage.streams_beat("m")
+    assert joined.heartbeat_interval_ms == 100
+    assert _interval(stage, 2) == 200
+    own = StreamsSettings(heartbeat_interval_ms=7_000, is_interval_fixed=True)
+    stage.shard.settings = GroupSettings(streams_overrides={"g": own})
+    assert _interval(stage, 2) == 7_000
+
+
+Change = Callable[[StreamsStage], object]
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda stage: stage.streams_call("m", 9),
+        lambda stage: stage.streams_call("x", 1),
+        lambda stage: stage.streams_call("m", 0),
+    ],
+)
+def test_what_is_refused_changes_nothing(refuse: Callable[[StreamsStage], object]) -> None:
+    stage = StreamsStage()
+    stage.streams_beat("m")
+    length = len(stage.log)
+    refuse(stage)
+    call = stage.calls[max(stage.calls)]
+    assert call.response(StreamsAnswer).response.error_code
+    assert len(stage.log) == length
