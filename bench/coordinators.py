@@ -214,6 +214,8 @@ def shared(broker: Broker, jars: Path) -> _Results:
         told = _java(jars, measurement, *where, "--topic", topic, "--group", group, *count)
         used = processes.cpu_seconds(broker.pid) - used
     fields = [field.strip() for field in told.strip().splitlines()[-1].split(",")]
+    if int(fields[5]) < SHARED_RECORDS:
+        raise RuntimeError(f"{broker.name}: the share group has read {fields[5]} records only")
     result = Result(
         value=float(fields[3]),
         p50_ms=None,

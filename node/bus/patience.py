@@ -6,8 +6,9 @@ for. So only who waits for a single message looks, and who looked in vain leaves
 twice as many each time.
 """
 
-LOOK_S = 0.00012
-"""How long a look lasts: what a worker needs for a turn of one small append."""
+LOOK_S = 0.0003
+"""How long a look lasts: what a worker needs for a turn of one small append, on a slow machine too.
+Looks that end a moment too soon cost most: the time, and the waking."""
 _SKIPPED_MAX = 64
 
 
