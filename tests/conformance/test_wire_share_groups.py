@@ -130,12 +130,20 @@ def offsets(wire: WireClient, group: str) -> DescribeShareGroupOffsetsResponseGr
 
 
 def alter(wire: WireClient, group: str, topic: str, offset: int) -> AlterShareGroupOffsetsResponse:
+    """What is answered once the coordinator of the share's state is there, as clients ask."""
     partition = AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=offset)
     request = AlterShareGroupOffsetsRequest(
         group_id=group,
         topics=[AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=[partition])],
     )
-    return wire.ask(request, 0, AlterShareGroupOffsetsResponse)
+
+    def settled() -> AlterShareGroupOffsetsResponse | None:
+        answer = wire.ask(request, 0, AlterShareGroupOffsetsResponse)
+        return None if answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE else answer
+
+    answer = wait_until(settled, timeout_s=DEADLINE_S, what="the share's state has a coordinator")
+    assert answer is not None
+    return answer
 
 
 def forget(wire: WireClient, group: str, topic: str) -> DeleteShareGroupOffsetsResponse:

@@ -196,6 +196,8 @@ class Payer(Client):
         group = OffsetFetchRequestGroup(group_id=self.name, topics=[topic])
         request = OffsetFetchRequest(groups=[group], require_stable=True)
         coordinator = self._leader(self._groups)
+        if coordinator is None:
+            return
         checker = self.cluster.checker
         is_true = checker.is_leader(self._groups, coordinator)
 
@@ -210,7 +212,7 @@ class Payer(Client):
                 self.ledger.told_offset(self.name, found.topics[0].partitions[0].committed_offset)
                 self.step = _Step.ADD
 
-        self._call(self._groups, handle_offset_fetch, request, ApiKey.OFFSET_FETCH, 9, done)
+        self._call_node(coordinator, handle_offset_fetch, request, ApiKey.OFFSET_FETCH, 9, done)
 
     def _add(self) -> None:
         request = AddPartitionsToTxnRequest(
@@ -354,9 +356,18 @@ class Payer(Client):
         done: Callable[[object], None],
     ) -> None:
         leader = self._leader(place)
-        if leader is None:
-            return
+        if leader is not None:
+            self._call_node(leader, handler, request, key, version, done)
 
+    def _call_node(
+        self,
+        node_id: int,
+        handler: Handler,
+        request: object,
+        key: ApiKey,
+        version: int,
+        done: Callable[[object], None],
+    ) -> None:
         def what(node: ClusterNode, answer: Callable[[object], None]) -> None:
             reply = node.router.ends.handle(handler, request, key, version)
             reply.on_done(lambda: answer(reply.result()))
@@ -367,7 +378,7 @@ class Payer(Client):
             elif self.step is _Step.END and self.random.random() < self._restart_share:
                 self._fail()
 
-        self.ask(leader, what, answered, patience_ms=_PATIENCE_MS)
+        self.ask(node_id, what, answered, patience_ms=_PATIENCE_MS)
 
 
 class Auditor(Client):
