@@ -161,3 +161,9 @@ class TimelineTable(Generic[K, V]):
             self._live.pop(key, None)
         else:
             self._live[key] = value
+
+
+def count(table: TimelineTable[K, int], key: K, step: int) -> None:
+    """Add `step` to what the table counts of the key; what comes to 0 is not kept."""
+    counted = (table.get(key) or 0) + step
+    table.assign(key, counted or None)

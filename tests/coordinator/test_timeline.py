@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from coordinator.timeline import Timeline, TimelineTable
+from coordinator.timeline import Timeline, TimelineTable, count
 
 
 class Twin:
@@ -118,3 +118,17 @@ def test_commits_go_forward_and_not_past_what_is_written() -> None:
         timeline.commit(0)
     with pytest.raises(ValueError, match="outside"):
         timeline.commit(2)
+
+
+def test_what_comes_to_nothing_is_not_counted_any_more() -> None:
+    timeline = Timeline()
+    table: TimelineTable[str, int] = TimelineTable(timeline)
+    timeline.advance()
+    count(table, "a", 1)
+    count(table, "a", 1)
+    count(table, "a", -1)
+    count(table, "b", 1)
+    count(table, "b", -1)
+    assert dict(table.items()) == {"a": 1}
+    timeline.revert()
+    assert dict(table.items()) == {}

@@ -12,7 +12,7 @@ and the other transitions; only `replay` changes anything.
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from coordinator.group.consumer.records import (
     NO_PARTITIONS,
@@ -31,10 +31,8 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.timeline import Timeline, TimelineTable
+from coordinator.timeline import Timeline, TimelineTable, count
 from protocol.types import Uuid
-
-K = TypeVar("K")
 
 LEFT_FOR_A_WHILE: Final = -2
 """The member epoch of a static member that has stepped out and may come back (KIP-345)."""
@@ -116,11 +114,11 @@ class ConsumerGroup:
             if known is None:
                 continue
             for name in set(known.topic_names):
-                _count(self._names, name, step)
+                count(self._names, name, step)
             if known.topic_regex:
-                _count(self._uses, known.topic_regex, step)
+                count(self._uses, known.topic_regex, step)
             if known.classic is not None:
-                _count(self._counts, "classic", step)
+                count(self._counts, "classic", step)
         instance_id = None if old is None else old.instance_id
         # Whoever has taken the place of an old static member keeps it.
         if instance_id is not None and self._static.get(instance_id) == member_id:
@@ -132,14 +130,14 @@ class ConsumerGroup:
         old = self._currents.get(member_id)
         if old is not None:
             if old.state is MemberState.STABLE:
-                _count(self._settled, old.member_epoch, -1)
+                count(self._settled, old.member_epoch, -1)
             for partition in _partitions_of(old):
                 # A log that has been compacted may tell of the new owner first.
                 if self._owners.get(partition) == member_id:
                     self._owners.remove(partition)
         if current is not None:
             if current.state is MemberState.STABLE:
-                _count(self._settled, current.member_epoch, 1)
+                count(self._settled, current.member_epoch, 1)
             for partition in _partitions_of(current):
                 self._owners.put(partition, member_id)
         self._currents.assign(member_id, current)
@@ -289,14 +287,6 @@ class ConsumerGroup:
             for topic_id, indexes in self.target(member_id).items()
             for index in indexes
         )
-
-
-def _count(table: TimelineTable[K, int], key: K, step: int) -> None:
-    count = (table.get(key) or 0) + step
-    if count:
-        table.put(key, count)
-    else:
-        table.remove(key)
 
 
 def _partitions_of(current: CurrentAssignment) -> Iterator[tuple[Uuid, int]]:

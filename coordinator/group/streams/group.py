@@ -13,7 +13,7 @@ reached the target and has what that says, and Stable then. Called by `streams.h
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 from coordinator.group.consumer.records import TargetEpoch
 from coordinator.group.streams.records import (
@@ -35,10 +35,7 @@ from coordinator.group.streams.records import (
 )
 from coordinator.group.streams.topology import Configured, configure
 from coordinator.group.topics import TopicCatalog
-from coordinator.timeline import Timeline, TimelineTable
-
-K = TypeVar("K")
-V = TypeVar("V")
+from coordinator.timeline import Timeline, TimelineTable, count
 
 FIRST_EPOCH: Final = 1
 """Of a group that nobody has joined yet, and of the assignment that nobody has made."""
@@ -99,13 +96,13 @@ class StreamsGroup:
         """Change the tables as the record says."""
         match record:
             case StreamsEpochStored():
-                _set(self._epochs, _GROUP, record.epoch)
+                self._epochs.assign(_GROUP, record.epoch)
             case StreamsTargetEpochStored():
-                _set(self._target_epochs, _TARGET, record.epoch)
+                self._target_epochs.assign(_TARGET, record.epoch)
             case TopologyStored():
-                _set(self._topologies, _GROUP, record.topology)
+                self._topologies.assign(_GROUP, record.topology)
             case StreamsTargetStored():
-                _set(self._targets, record.member_id, record.target)
+                self._targets.assign(record.member_id, record.target)
             case StreamsMemberStored():
                 self._replay_member(record.member_id, record.member)
             case StreamsCurrentStored():
@@ -115,7 +112,7 @@ class StreamsGroup:
         old = self._members.get(member_id)
         current = self._currents.get(member_id)
         process_before = self._process_of(member_id)
-        _set(self._members, member_id, member)
+        self._members.assign(member_id, member)
         process_after = self._process_of(member_id)
         if current is not None and process_before != process_after:
             # A log that has been compacted may tell of the tasks first.
@@ -133,7 +130,7 @@ class StreamsGroup:
         process_id = self._process_of(member_id)
         if old is not None:
             if old.state is StreamsMemberState.STABLE:
-                _count(self._settled, old.member_epoch, -1)
+                count(self._settled, old.member_epoch, -1)
             self._count_held(old, process_id, -1)
             for task in _active_of(old):
                 # A log that has been compacted may tell of the new runner first.
@@ -141,11 +138,11 @@ class StreamsGroup:
                     self._runners.remove(task)
         if current is not None:
             if current.state is StreamsMemberState.STABLE:
-                _count(self._settled, current.member_epoch, 1)
+                count(self._settled, current.member_epoch, 1)
             self._count_held(current, process_id, 1)
             for task in _active_of(current):
                 self._runners.put(task, member_id)
-        _set(self._currents, member_id, current)
+        self._currents.assign(member_id, current)
 
     def _process_of(self, member_id: str) -> str:
         member = self._members.get(member_id)
@@ -153,7 +150,7 @@ class StreamsGroup:
 
     def _count_held(self, current: StreamsCurrent, process_id: str, step: int) -> None:
         for subtopology, index in _held_tasks(current):
-            _count(self._held, (subtopology, index, process_id), step)
+            count(self._held, (subtopology, index, process_id), step)
 
     @property
     def is_blank(self) -> bool:
@@ -272,21 +269,6 @@ class StreamsGroup:
         """How many members of a process have the task, in whatever role, or have still to give
         it up."""
         return self._held.get((subtopology, index, process_id)) or 0
-
-
-def _set(table: TimelineTable[str, V], key: str, value: V | None) -> None:
-    if value is None:
-        table.remove(key)
-    else:
-        table.put(key, value)
-
-
-def _count(table: TimelineTable[K, int], key: K, step: int) -> None:
-    count = (table.get(key) or 0) + step
-    if count:
-        table.put(key, count)
-    else:
-        table.remove(key)
 
 
 def _active_of(current: StreamsCurrent) -> Iterator[tuple[str, int]]:
