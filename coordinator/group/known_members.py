@@ -35,6 +35,22 @@ def check_instance(group: HasStaticMembers, member_id: str, instance_id: str | N
         )
 
 
+def fenced(kind: str, belongings: str, why: str) -> ApiError:
+    """A member that must begin anew; `kind` of group, and what members have there."""
+    return ApiError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The {kind} group member {why}. The member must abandon all its {belongings} and rejoin.",
+    )
+
+
+def foreign_epoch(epoch: int, known: int) -> str:
+    """Why a member is fenced that names another epoch than it is in."""
+    return (
+        f"has a {'greater' if epoch > known else 'smaller'} member epoch ({epoch}) than the one"
+        f" known by the group coordinator ({known})"
+    )
+
+
 def unknown_member(group_id: str, member_id: str) -> ApiError:
     """Nobody of that id is in the group."""
     return ApiError(

@@ -14,14 +14,6 @@ ITEMS_PER_TURN: Final = 500
 """A few milliseconds, at some ten microseconds each."""
 
 
-async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items in order; others have a turn after every ITEMS_PER_TURN."""
-    for count, item in enumerate(items):
-        if count and count % ITEMS_PER_TURN == 0:
-            await asyncio.sleep(0)
-        yield item
-
-
 class Pace:
     """For several lists that are done one within the other: counts what is in all of them."""
 
@@ -35,3 +27,11 @@ class Pace:
         if self._count and self._count % ITEMS_PER_TURN == 0:
             await asyncio.sleep(0)
         self._count += 1
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """The items in order, at a pace of their own."""
+    pace = Pace()
+    for item in items:
+        await pace.step()
+        yield item

@@ -31,6 +31,7 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
+from coordinator.group.member_tables import MemberTables
 from coordinator.timeline import Timeline, TimelineTable, count
 from protocol.types import Uuid
 
@@ -51,32 +52,27 @@ class ConsumerGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class ConsumerGroup:
+class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
     __slots__ = (
         "_counts",
         "_currents",
         "_epochs",
-        "_members",
         "_names",
         "_owners",
         "_regexes",
         "_settled",
         "_static",
-        "_targets",
         "_uses",
         "awaited",
-        "group_id",
     )
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
-        self.group_id = group_id
+        super().__init__(group_id, timeline)
         # Soft: classic members that were told to join again, and have a timer for that.
         self.awaited: set[str] = set()
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
-        self._members: TimelineTable[str, ConsumerMember] = TimelineTable(timeline)
-        self._targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
         self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
         # What follows from the members: who holds an instance id, how many read a topic by name,
@@ -196,11 +192,6 @@ class ConsumerGroup:
         return ConsumerGroupState.STABLE
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not len(self._members)
-
-    @property
     def classic_count(self) -> int:
         """How many members speak the classic protocol."""
         return self._counts.get("classic") or 0
@@ -233,19 +224,6 @@ class ConsumerGroup:
 
     # -- questions about members ------------------------------------------------------------------
 
-    @property
-    def member_count(self) -> int:
-        """How many members there are."""
-        return len(self._members)
-
-    def members(self) -> Iterator[tuple[str, ConsumerMember]]:
-        """All members by id, in the order in which they came."""
-        return self._members.items()
-
-    def member(self, member_id: str) -> ConsumerMember | None:
-        """The member of that id."""
-        return self._members.get(member_id)
-
     def static_member_id(self, instance_id: str) -> str | None:
         """Who holds the instance id."""
         return self._static.get(instance_id)
@@ -257,10 +235,6 @@ class ConsumerGroup:
     def target(self, member_id: str) -> Partitions:
         """What the member shall own."""
         return self._targets.get(member_id) or NO_PARTITIONS
-
-    def has_target(self, member_id: str) -> bool:
-        """Whether a target is stored for the member."""
-        return member_id in self._targets
 
     def topics_of(self, member: ConsumerMember) -> set[str]:
         """The topics that a member subscribes to."""

@@ -30,6 +30,7 @@ anyway, so that a change reaches members before the configured interval has pass
 """
 
 from collections.abc import Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -58,7 +59,12 @@ from coordinator.group.consumer.records import (
     Partitions,
     TargetStored,
 )
-from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.known_members import (
+    check_instance,
+    fenced,
+    foreign_epoch,
+    unknown_member,
+)
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.requests import Heartbeat
 from coordinator.outcome import Command
@@ -80,6 +86,8 @@ HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
 INTERVAL_MS_MIN: Final = 200
 """Half of what "a member joins" and "a member leaves" may take to be known to all."""
 INTERVAL_MS_MIN_RECONCILING: Final = 100
+
+_fenced = partial(fenced, "consumer", "partitions")
 
 
 class Found(NamedTuple):
@@ -294,28 +302,14 @@ def _find(
     return Found(member_id, member, current)
 
 
-def _fenced(why: str) -> ApiError:
-    return ApiError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The consumer group member {why}. The member must abandon all its partitions and rejoin.",
-    )
-
-
 def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | None) -> None:
     known = current.member_epoch
     if epoch in (JOIN, known):
         return
-    if epoch > known:
-        raise _fenced(
-            f"has a greater member epoch ({epoch}) than the one known by the group coordinator"
-            f" ({known})"
-        )
-    is_retry = epoch == current.previous_member_epoch and owned is not None
-    if not is_retry or not _is_within(owned or {}, current.assigned):
-        raise _fenced(
-            f"has a smaller member epoch ({epoch}) than the one known by the group coordinator"
-            f" ({known})"
-        )
+    # Whoever did not get the answer of an epoch tells what it had before.
+    is_retry = epoch == current.previous_member_epoch
+    if not is_retry or owned is None or not _is_within(owned, current.assigned):
+        raise _fenced(foreign_epoch(epoch, known))
 
 
 def _is_within(owned: Partitions, assigned: PartitionEpochs) -> bool:

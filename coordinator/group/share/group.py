@@ -9,7 +9,6 @@ Everything is in tables that can go back to the committed state. Called by `shar
 `share.groups`; only `replay` changes anything.
 """
 
-from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -19,6 +18,7 @@ from coordinator.group.consumer.records import (
     Partitions,
     TargetEpoch,
 )
+from coordinator.group.member_tables import MemberTables
 from coordinator.group.share.records import (
     PartitionStates,
     PartitionStatesStored,
@@ -31,7 +31,7 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.timeline import Timeline, TimelineTable
+from coordinator.timeline import Timeline, TimelineTable, count
 
 NEW_MEMBER: Final = ShareAssignment()
 NO_STATES: Final = PartitionStates()
@@ -48,16 +48,14 @@ class ShareGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class ShareGroup:
+class ShareGroup(MemberTables[ShareMember, Partitions]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
-    __slots__ = ("_currents", "_epochs", "_members", "_names", "_states", "_targets", "group_id")
+    __slots__ = ("_currents", "_epochs", "_names", "_states")
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
-        self.group_id = group_id
+        super().__init__(group_id, timeline)
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
-        self._members: TimelineTable[str, ShareMember] = TimelineTable(timeline)
-        self._targets: TimelineTable[str, Partitions] = TimelineTable(timeline)
         self._currents: TimelineTable[str, ShareAssignment] = TimelineTable(timeline)
         self._states: TimelineTable[str, PartitionStates] = TimelineTable(timeline)
         # What follows from the members: how many read a topic.
@@ -86,8 +84,7 @@ class ShareGroup:
         self._members.assign(member_id, member)
         for known, step in ((old, -1), (member, 1)):
             for name in () if known is None else known.topic_names:
-                count = (self._names.get(name) or 0) + step
-                self._names.assign(name, count or None)
+                count(self._names, name, step)
 
     @property
     def is_blank(self) -> bool:
@@ -137,29 +134,11 @@ class ShareGroup:
         """See the module's docstring."""
         return ShareGroupState.STABLE if len(self._members) else ShareGroupState.EMPTY
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not len(self._members)
-
     def topic_names(self) -> frozenset[str]:
         """Every topic that a member subscribes to, whether it exists or not."""
         return frozenset(name for name, _ in self._names.items())
 
     # -- questions about members ------------------------------------------------------------------
-
-    @property
-    def member_count(self) -> int:
-        """How many members there are."""
-        return len(self._members)
-
-    def members(self) -> Iterator[tuple[str, ShareMember]]:
-        """All members by id, in the order in which they came."""
-        return self._members.items()
-
-    def member(self, member_id: str) -> ShareMember | None:
-        """The member of that id."""
-        return self._members.get(member_id)
 
     def current(self, member_id: str) -> ShareAssignment:
         """What the member reads; nothing, at epoch 0, if it has just come."""
@@ -168,7 +147,3 @@ class ShareGroup:
     def target(self, member_id: str) -> Partitions:
         """What the member shall read."""
         return self._targets.get(member_id) or NO_PARTITIONS
-
-    def has_target(self, member_id: str) -> bool:
-        """Whether a target is stored for the member."""
-        return member_id in self._targets

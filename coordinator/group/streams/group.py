@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from coordinator.group.consumer.records import TargetEpoch
+from coordinator.group.member_tables import MemberTables
 from coordinator.group.streams.records import (
     NO_TASKS,
     HeldTasks,
@@ -55,7 +56,7 @@ class StreamsGroupState(StrEnum):
     STABLE = "Stable"
 
 
-class StreamsGroup:
+class StreamsGroup(MemberTables[StreamsMember, TaskSets]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
     __slots__ = (
@@ -63,23 +64,18 @@ class StreamsGroup:
         "_currents",
         "_epochs",
         "_held",
-        "_members",
         "_runners",
         "_settled",
         "_static",
         "_target_epochs",
-        "_targets",
         "_topologies",
-        "group_id",
     )
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
-        self.group_id = group_id
+        super().__init__(group_id, timeline)
         self._epochs: TimelineTable[str, StreamsEpoch] = TimelineTable(timeline)
         self._target_epochs: TimelineTable[str, TargetEpoch] = TimelineTable(timeline)
         self._topologies: TimelineTable[str, Topology] = TimelineTable(timeline)
-        self._members: TimelineTable[str, StreamsMember] = TimelineTable(timeline)
-        self._targets: TimelineTable[str, TaskSets] = TimelineTable(timeline)
         self._currents: TimelineTable[str, StreamsCurrent] = TimelineTable(timeline)
         # What follows: who holds an instance id, who runs a task, how many members of a process
         # have a task in whatever role, how many members are Stable at an epoch.
@@ -218,11 +214,6 @@ class StreamsGroup:
             return StreamsGroupState.RECONCILING
         return StreamsGroupState.STABLE
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has no members."""
-        return not len(self._members)
-
     def configured(self, topology: Topology, topics: TopicCatalog) -> Configured:
         """The topology, which is the group's or will be, beside the topics that there are."""
         known = self._configured
@@ -231,19 +222,6 @@ class StreamsGroup:
         return known[2]
 
     # -- questions about members ------------------------------------------------------------------
-
-    @property
-    def member_count(self) -> int:
-        """How many members there are."""
-        return len(self._members)
-
-    def members(self) -> Iterator[tuple[str, StreamsMember]]:
-        """All members by id, in the order in which they came."""
-        return self._members.items()
-
-    def member(self, member_id: str) -> StreamsMember | None:
-        """The member of that id."""
-        return self._members.get(member_id)
 
     def static_member_id(self, instance_id: str) -> str | None:
         """Who holds the instance id."""
@@ -256,10 +234,6 @@ class StreamsGroup:
     def target(self, member_id: str) -> TaskSets:
         """The tasks that the member shall have."""
         return self._targets.get(member_id) or NO_TASKS
-
-    def has_target(self, member_id: str) -> bool:
-        """Whether a target is stored for the member."""
-        return member_id in self._targets
 
     def runner(self, subtopology: str, index: int) -> str | None:
         """Who runs the task, or has still to give it up."""

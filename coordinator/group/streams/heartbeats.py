@@ -28,6 +28,7 @@ Called by `streams.groups`.
 """
 
 from collections.abc import Collection
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -43,7 +44,12 @@ from coordinator.group.consumer.heartbeats import (
     is_blank,
 )
 from coordinator.group.consumer.reconciliation import MustBeFenced
-from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.known_members import (
+    check_instance,
+    fenced,
+    foreign_epoch,
+    unknown_member,
+)
 from coordinator.group.records import TEXT_LETTERS_MAX
 from coordinator.group.streams.assigning import (
     Knowledge,
@@ -59,7 +65,6 @@ from coordinator.group.streams.assigning import (
 from coordinator.group.streams.group import StreamsGroup, StreamsGroupState, tasks_by_role, tasks_of
 from coordinator.group.streams.reconciliation import Role, is_within, reconcile
 from coordinator.group.streams.records import (
-    NO_TASKS,
     NOTHING_HELD,
     StreamsCurrent,
     StreamsCurrentStored,
@@ -78,6 +83,8 @@ from coordinator.group.streams.warmups import has_caught_up
 from coordinator.outcome import Command
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
+
+_fenced = partial(fenced, "streams", "tasks")
 
 
 class Found(NamedTuple):
@@ -268,28 +275,14 @@ def _find(
     return Found(member_id, member, current)
 
 
-def _fenced(why: str) -> ApiError:
-    return ApiError(
-        ErrorCode.FENCED_MEMBER_EPOCH,
-        f"The streams group member {why}. The member must abandon all its tasks and rejoin.",
-    )
-
-
 def _check_epoch(epoch: int, current: StreamsCurrent, owned: TaskSets | None) -> None:
     known = current.member_epoch
     if epoch in (JOIN, known):
         return
-    if epoch > known:
-        raise _fenced(
-            f"has a greater member epoch ({epoch}) than the one known by the group coordinator"
-            f" ({known})"
-        )
-    is_retry = epoch == current.previous_member_epoch and owned is not None
-    if not is_retry or not is_within(owned or NO_TASKS, current.assigned):
-        raise _fenced(
-            f"has a smaller member epoch ({epoch}) than the one known by the group coordinator"
-            f" ({known})"
-        )
+    # Whoever did not get the answer of an epoch tells what it had before.
+    is_retry = epoch == current.previous_member_epoch
+    if not is_retry or owned is None or not is_within(owned, current.assigned):
+        raise _fenced(foreign_epoch(epoch, known))
 
 
 def _check_tasks(owned: TaskSets, current: StreamsCurrent, configured: Configured) -> None:

@@ -2,7 +2,12 @@
 
 import pytest
 
-from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.known_members import (
+    check_instance,
+    fenced,
+    foreign_epoch,
+    unknown_member,
+)
 from protocol.errors import ApiError, ErrorCode
 
 
@@ -38,3 +43,13 @@ def test_who_is_not_known_is_told_in_which_group() -> None:
     error = unknown_member("g", "m")
     assert error.code == ErrorCode.UNKNOWN_MEMBER_ID
     assert error.message == "Member m is not a member of group g."
+
+
+@pytest.mark.parametrize(("epoch", "how"), [(7, "greater"), (3, "smaller")])
+def test_who_names_another_epoch_is_told_which_and_what_to_do(epoch: int, how: str) -> None:
+    error = fenced("consumer", "partitions", foreign_epoch(epoch, 5))
+    assert error.code == ErrorCode.FENCED_MEMBER_EPOCH
+    assert error.message == (
+        f"The consumer group member has a {how} member epoch ({epoch}) than the one known by the"
+        " group coordinator (5). The member must abandon all its partitions and rejoin."
+    )

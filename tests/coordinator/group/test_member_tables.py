@@ -1,0 +1,32 @@
+"""What every newer kind of group knows of its members."""
+
+import pytest
+
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.records import ConsumerMember, MemberStored, TargetStored
+from coordinator.group.member_tables import MemberTables
+from coordinator.group.share.group import ShareGroup
+from coordinator.group.streams.group import StreamsGroup
+from coordinator.timeline import Timeline
+
+
+@pytest.mark.parametrize("kind", [ConsumerGroup, ShareGroup, StreamsGroup])
+def test_a_group_without_records_has_nobody(kind: type[MemberTables[object, object]]) -> None:
+    group = kind("g", Timeline())
+    assert group.group_id == "g"
+    assert group.is_empty
+    assert (group.member_count, list(group.members()), group.member("m")) == (0, [], None)
+    assert not group.has_target("m")
+
+
+def test_members_are_there_until_they_are_taken_back() -> None:
+    timeline = Timeline()
+    group = ConsumerGroup("g", timeline)
+    member = ConsumerMember()
+    timeline.advance()
+    group.replay(MemberStored("g", "m", member))
+    group.replay(TargetStored("g", "m", {}))
+    assert (group.member_count, list(group.members())) == (1, [("m", member)])
+    assert (group.is_empty, group.member("m"), group.has_target("m")) == (False, member, True)
+    timeline.revert()
+    assert (group.is_empty, group.member("m"), group.has_target("m")) == (True, None, False)
