@@ -35,6 +35,7 @@ CALL_S: Final = 10.0
 TIMEOUT_S: Final = 20.0
 """Of transactions."""
 _POLL_S: Final = 0.2
+_LOOK_S: Final = 2.0
 _CLIENT: Final[dict[str, str | int | float | bool]] = {
     # What librdkafka says of broken connections is what the tests are about.
     "log_level": 0,
@@ -271,21 +272,25 @@ class StableWatch(threading.Thread):
 
 def ends_of(bootstrap: str, banks: Sequence[Bank] = ()) -> dict[int, int]:
     """Where the logs end for those who read everything, once that covers what the banks were told:
-    a worker that was started anew learns only then how far its logs are committed."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", **_CLIENT})
+    a worker that was started anew learns only then how far its logs are committed.
+
+    Each look is a new client's: librdkafka asks the leader that it knows of until its time is up,
+    also when that one is dead and another has long been elected.
+    """
 
     def ends() -> dict[int, int] | None:
-        found = {
-            index: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), WAIT_S)[1]
-            for index in range(PARTITIONS)
-        }
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", **_CLIENT})
+        try:
+            found = {
+                index: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), _LOOK_S)[1]
+                for index in range(PARTITIONS)
+            }
+        finally:
+            consumer.close()
         is_there = all(found[index] >= bank.ends[index] for bank in banks for index in found)
         return found if is_there else None
 
-    try:
-        found = wait_until(ends, timeout_s=WAIT_S, what="the logs end behind what was acknowledged")
-    finally:
-        consumer.close()
+    found = wait_until(ends, timeout_s=WAIT_S, what="the logs end behind what was acknowledged")
     assert found is not None
     return found
 
