@@ -11,6 +11,7 @@ from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
+from coordinator.transaction.shard import TransactionShard
 from node.bus.reply import Reply
 from node.router.coordinator_kinds import GroupKind, group_settings, transaction_settings
 from node.router.markers import Errand
@@ -33,9 +34,10 @@ def test_the_topic_of_transactions_is_made_as_the_broker_says(room: TransactionR
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
         "min.insync.replicas": "2",
-        "segment.bytes": "104857600",
+        "segment.bytes": "16777216",
         "unclean.leader.election.enable": "false",
     }
+    assert TransactionShard.is_log_compacted
 
 
 def test_settings_of_transactions_come_from_configs_and_features(room: TransactionRoom) -> None:
