@@ -5,7 +5,7 @@ A group lives in one shard of `__consumer_offsets`, a transactional id in one of
 the shard is hosted where the leader of its partition is. This is the
 only place where requests to shards have futures: shards and their runtimes know request ids.
 Handlers `call` and await; an answer to a client that has gone is dropped by its connection. What a
-shard asks to be done outside goes to its kind (coordinator_kinds.py).
+shard asks to be done outside goes to its kind (kinds.py).
 
 Invariant: the hosted shards are those that the newest image says this node leads. Time in shards
 is the wall clock at start plus what the steady clock has counted since, so that a clock that is
@@ -28,12 +28,12 @@ from coordinator.ownership import claims, compare, shard_of
 from coordinator.runtime import Shard, ShardRuntime, ShardState
 from node.bus.reply import Reply
 from node.router.controller_link import ControllerLink
-from node.router.coordinator_kinds import ShardKind
 from node.router.fanout import Fanout
 from node.router.logs import Logs
-from node.router.markers import NOBODY, Errand
-from node.router.shard_host import Runtime, ShardHost
-from node.router.shard_log import StoreLog
+from node.router.shards.host import Runtime, ShardHost
+from node.router.shards.kinds import ShardKind
+from node.router.shards.log import StoreLog
+from node.router.transactions.markers import NOBODY, Errand
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import ZERO_UUID
 

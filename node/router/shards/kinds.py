@@ -29,9 +29,9 @@ from coordinator.runtime import Shard
 from coordinator.transaction.requests import WriteMarkers
 from coordinator.transaction.settings import TransactionSettings
 from coordinator.transaction.shard import TransactionShard
-from node.router.markers import Errand, MarkerWriter
 from node.router.patterns import Patterns
-from node.router.share_groups import StateKeeper
+from node.router.share.state_keeper import StateKeeper
+from node.router.transactions.markers import Errand, MarkerWriter
 from protocol.errors import ApiError
 from protocol.messages.groups import JoinGroupRequest
 from protocol.messages.share import ShareGroupHeartbeatRequest

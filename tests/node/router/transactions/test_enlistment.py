@@ -8,9 +8,9 @@ import pytest
 from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.transaction.requests import AddPartitions
 from node.bus.reply import Reply
-from node.router.enlistment import Producer, produce_error
 from node.router.fanout import Answer
-from node.router.markers import NOBODY
+from node.router.transactions.enlistment import Producer, produce_error
+from node.router.transactions.markers import NOBODY
 from protocol.errors import ErrorCode
 from tests.support.transaction_room import Client, TransactionRoom
 from tests.support.waiting import wait_until

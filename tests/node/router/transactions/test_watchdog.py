@@ -13,8 +13,8 @@ from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.group.requests import CommitInTransaction
 from node.bus.reply import drive
-from node.router.markers import NOBODY
-from node.router.watchdog import Watchdog
+from node.router.transactions.markers import NOBODY
+from node.router.transactions.watchdog import Watchdog
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     TxnOffsetCommitRequest,

@@ -12,10 +12,10 @@ from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
 from node.bus.reply import Reply
-from node.router.coordinator_kinds import GroupKind, group_settings, transaction_settings
-from node.router.markers import Errand
 from node.router.patterns import Patterns
-from node.router.share_groups import StateKeeper
+from node.router.shards.kinds import GroupKind, group_settings, transaction_settings
+from node.router.share.state_keeper import StateKeeper
+from node.router.transactions.markers import Errand
 from tests.support.group_room import GroupRoom
 from tests.support.transaction_room import TransactionRoom
 
