@@ -49,8 +49,9 @@ from node.router.logs import Logs
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
 from node.router.shards.coordinators import Coordinators
-from node.router.shards.kinds import GroupKind, TransactionKind
+from node.router.shards.group_kind import GroupKind
 from node.router.shards.share_kind import ShareKind
+from node.router.shards.transaction_kind import TransactionKind
 from node.router.share.dead_letters import DeadLetters
 from node.router.share.partitions import SharePartitions
 from node.router.share.reloads import ShareReloads

@@ -23,8 +23,9 @@ from node.router.handlers.transactions import (
     handle_write_txn_markers,
 )
 from node.router.shards.coordinators import Asker
+from node.router.shards.kinds import Errand
 from node.router.transactions.enlistment import Enlistment
-from node.router.transactions.markers import Errand, MarkerWriter, begin
+from node.router.transactions.markers import MarkerWriter, begin
 from node.worker.turns import Request
 from protocol.apis import ApiKey
 from protocol.errors import ApiError, ErrorCode

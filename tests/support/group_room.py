@@ -25,8 +25,9 @@ from node.router.fanout import Answer, Fanout
 from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
 from node.router.shards.coordinators import Coordinators
-from node.router.shards.kinds import GroupKind, TransactionKind
+from node.router.shards.group_kind import GroupKind
 from node.router.shards.share_kind import ShareKind
+from node.router.shards.transaction_kind import TransactionKind
 from node.router.share.state_keeper import StateKeeper
 from node.router.share.states import ShareStates
 from node.router.transactions.enlistment import Enlistment

@@ -18,8 +18,7 @@ from coordinator.share.shard import ShareStateShard
 from node.bus.reply import drive
 from node.router.fanout import Fanout
 from node.router.logs import Logs
-from node.router.shards.kinds import SWEEP_MS_MAX, TopicPlan
-from node.router.transactions.markers import Errand
+from node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 

@@ -17,7 +17,7 @@ from node.router.handlers.groups import (
     handle_join_group,
     handle_sync_group,
 )
-from node.router.shards.kinds import group_settings
+from node.router.shards.group_kind import group_settings
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,

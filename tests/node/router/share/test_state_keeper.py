@@ -14,9 +14,9 @@ from coordinator.group.share.requests import (
     StatesRestarted,
 )
 from node.bus.reply import Reply
+from node.router.shards.kinds import Errand
 from node.router.share.sessions import TopicPartition
 from node.router.share.state_keeper import StateKeeper
-from node.router.transactions.markers import Errand
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 
