@@ -34,7 +34,7 @@ replayed like any other record.
 Invariants: a reply leaves only when everything written before it is committed; every request gets
 exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
 step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
-node/router/coordinators.py owns clock, log and clients.
+node/router/shards/coordinators.py owns clock, log and clients.
 """
 
 from collections import deque

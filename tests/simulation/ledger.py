@@ -11,7 +11,7 @@ from enum import Enum, auto
 from coordinator.group.records import OffsetCommitted, decode
 from coordinator.loading import TransactionalEntry
 from coordinator.outcome import Marker
-from node.router.shard_log import entries_of
+from node.router.shards.log import entries_of
 from tests.simulation.simulation import Violation
 
 

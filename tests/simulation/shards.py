@@ -1,6 +1,6 @@
 """Coordinators' shards on the router of a simulated node: the real hosts, runtimes and shards.
 
-They have a loop with the node's clock, and read and write their logs as `node/router/shard_log.py`
+They have a loop with the node's clock, and read and write their logs as `node/router/shards/log.py`
 does, through the worker and its store.
 """
 
@@ -16,8 +16,8 @@ from coordinator.runtime import Shard, ShardRuntime
 from node.bus.messages import AppendBytes, DescribeProducers, Failed
 from node.bus.reply import Reply
 from node.router import fanout
-from node.router.shard_host import ShardHost
-from node.router.shard_log import entries_of
+from node.router.shards.host import ShardHost
+from node.router.shards.log import entries_of
 from node.worker.turns import Request
 from protocol.errors import ApiError, ErrorCode
 from tests.simulation.simulation import Simulation

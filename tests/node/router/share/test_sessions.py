@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.router.share_sessions import PARTITIONS_MAX, ShareSession, ShareSessions, TopicPartition
+from node.router.share.sessions import PARTITIONS_MAX, ShareSession, ShareSessions, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
     FetchPartition,

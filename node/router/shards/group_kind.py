@@ -1,19 +1,18 @@
-"""The kinds of coordinators: what each keeps in its topic, and what it needs of its router.
+"""Coordinators of groups: what is particular to them (see kinds.py).
 
-`coordinators` hosts the shards of any kind in the same way; what is particular to one is here: the
-topic and how it is made, how a shard is made and configured, and what is done outside for it.
+Their shards read topics, and their members' expressions, from the image that came last; how often
+members come is agreed by all shards of the router together. Made by the router's process.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any
 
-from cluster.metadata.features import TRANSACTION_VERSION
 from cluster.metadata.group_configs import ASSIGNORS
 from cluster.metadata.group_rules import REWIND_BY_COMMIT, RULE_GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType, MetadataImage
 from cluster.metadata.settings import BrokerSettings
-from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
 from coordinator.group.rules import OwnRules, Rules
@@ -26,12 +25,9 @@ from coordinator.group.settings import (
 from coordinator.group.shard import GroupShard
 from coordinator.group.topics import TopicCatalog, changed_names
 from coordinator.runtime import Shard
-from coordinator.transaction.requests import WriteMarkers
-from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.shard import TransactionShard
-from node.router.markers import Errand, MarkerWriter
 from node.router.patterns import Patterns
-from node.router.share_groups import StateKeeper
+from node.router.shards.kinds import Errand, TopicPlan
+from node.router.share.state_keeper import StateKeeper
 from protocol.errors import ApiError
 from protocol.messages.groups import JoinGroupRequest
 from protocol.messages.share import ShareGroupHeartbeatRequest
@@ -39,67 +35,6 @@ from protocol.messages.streams import StreamsGroupHeartbeatRequest
 from protocol.types import ZERO_UUID, Uuid
 
 log = logging.getLogger(__name__)
-
-SWEEP_MS_MAX: Final = 600_000
-
-
-class TopicPlan(NamedTuple):
-    """How a coordinator's topic is made if there is none."""
-
-    partition_count: int
-    replication_factor: int
-    configs: tuple[tuple[str, str], ...]
-
-
-class ShardKind(Protocol):
-    """See the module's docstring. `configure` comes before anything else, and with every change."""
-
-    topic_name: str
-
-    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
-        """Take the newest configuration in, for shards made from now on."""
-
-    def new_shard(self) -> Shard[Any]:
-        """A shard for a log to be loaded into."""
-
-    def update(self, shard: Shard[Any]) -> None:
-        """Give a shard the newest configuration."""
-
-    def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
-        """How to make the topic."""
-
-    def after_deletion(self, topics: tuple[tuple[str, Uuid], ...]) -> object | None:
-        """What shards are to be told when topics were deleted, if anything."""
-
-    def sweep_interval_ms(self) -> int:
-        """How often to look for what `missed_deletions` finds."""
-
-    def missed_deletions(self, shard: Shard[Any], image: MetadataImage) -> object | None:
-        """What a shard is to be told of topics whose deletion it has not heard of, if anything."""
-
-    def carry_out(self, instruction: object, errand: Errand) -> None:
-        """Do what a shard asks for (Send)."""
-
-    def needs_id(self, request: object) -> bool:
-        """Whether the shard may have to make up an id for who asks."""
-
-    def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
-        """Take a new image in; whether shards are to be updated and told `news` of it."""
-
-    def news(self, shard: Shard[Any]) -> object | None:
-        """What a shard that serves is to be told of the image that came last."""
-
-    def has_missed_news(self, shard: Shard[Any]) -> bool:
-        """Whether images may have come by while the shard was loading, or somewhere else."""
-
-    def all_news(self, shard: Shard[Any]) -> object | None:
-        """What makes good for that."""
-
-    def changes_members(self, request: object) -> bool:
-        """Whether there may be more or fewer members after the request."""
-
-    def count_members(self, shards: Sequence[Shard[Any]]) -> None:
-        """Tell all of these shards how many members they have together."""
 
 
 class GroupKind:
@@ -240,82 +175,6 @@ class GroupKind:
         )
 
 
-class TransactionKind:
-    """Transactional ids, in `__transaction_state`; `markers` ends transactions in partitions."""
-
-    topic_name = TRANSACTION_STATE
-
-    def __init__(self, markers: MarkerWriter) -> None:
-        self._markers = markers
-
-    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
-        """See ShardKind."""
-        self._settings = transaction_settings(settings, image.features)
-
-    def new_shard(self) -> TransactionShard:
-        """See ShardKind."""
-        return TransactionShard(self._settings)
-
-    def update(self, shard: Shard[Any]) -> None:
-        """See ShardKind."""
-        assert isinstance(shard, TransactionShard)
-        shard.settings = self._settings
-
-    def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
-        """See ShardKind."""
-        return TopicPlan(
-            settings.transaction_state_log_num_partitions,
-            settings.transaction_state_log_replication_factor,
-            (
-                ("cleanup.policy", "compact"),
-                ("compression.type", "uncompressed"),
-                ("min.insync.replicas", str(settings.transaction_state_log_min_isr)),
-                ("segment.bytes", str(settings.transaction_state_log_segment_bytes)),
-                ("unclean.leader.election.enable", "false"),
-            ),
-        )
-
-    def after_deletion(self, _topics: tuple[tuple[str, Uuid], ...]) -> None:
-        """Markers for partitions that are no more count as written; nothing else is kept."""
-
-    def sweep_interval_ms(self) -> int:
-        """See ShardKind."""
-        return SWEEP_MS_MAX
-
-    def missed_deletions(self, _shard: Shard[Any], _image: MetadataImage) -> None:
-        """See `after_deletion`."""
-
-    def carry_out(self, instruction: object, errand: Errand) -> None:
-        """Write markers."""
-        assert isinstance(instruction, WriteMarkers)
-        self._markers.write(instruction, errand)
-
-    def needs_id(self, _request: object) -> bool:
-        """Clients name themselves."""
-        return False
-
-    def follow(self, _old: MetadataImage, _new: MetadataImage) -> bool:
-        """Nothing of an image matters but what `configure` takes."""
-        return False
-
-    def news(self, _shard: Shard[Any]) -> None:
-        """There are none."""
-
-    def has_missed_news(self, _shard: Shard[Any]) -> bool:
-        """There are none."""
-        return False
-
-    def all_news(self, _shard: Shard[Any]) -> None:
-        """There are none."""
-
-    def changes_members(self, _request: object) -> bool:
-        """There are no members."""
-        return False
-
-    def count_members(self, _shards: Sequence[Shard[Any]]) -> None:
-        """There are no members."""
-
-
 def group_settings(settings: BrokerSettings, image: MetadataImage) -> GroupSettings:
     """What shards need of the broker's configuration, and of that of groups."""
     return GroupSettings(
@@ -434,18 +293,4 @@ def _overrides_of(protocol: str, configs: Mapping[str, str]) -> ConsumerGroupOve
         session_timeout_ms=own("session.timeout.ms"),
         heartbeat_interval_ms=own("heartbeat.interval.ms"),
         assignment_interval_ms=own("assignment.interval.ms"),
-    )
-
-
-def transaction_settings(
-    settings: BrokerSettings, features: Mapping[str, int]
-) -> TransactionSettings:
-    """What shards of transactions need of the broker's configuration and the finalised features."""
-    return TransactionSettings(
-        timeout_max_ms=settings.transaction_max_timeout_ms,
-        expiration_ms=settings.transactional_id_expiration_ms,
-        expiry_check_interval_ms=(
-            settings.transaction_remove_expired_transaction_cleanup_interval_ms
-        ),
-        transaction_version=features.get(TRANSACTION_VERSION, 0),
     )

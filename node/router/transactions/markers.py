@@ -11,7 +11,7 @@ because they change what groups have committed.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.metadata.topic_names import CONSUMER_OFFSETS
@@ -22,6 +22,7 @@ from coordinator.transaction.transaction import Partition
 from node.bus.reply import Reply, drive
 from node.router.fanout import Fanout
 from node.router.logs import Logs
+from node.router.shards.kinds import Errand
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
     WritableTxnMarker,
@@ -48,31 +49,10 @@ SETTLED: Final = frozenset(
 """Answers after which a partition needs no further marker of this transaction."""
 
 
-class Errand(NamedTuple):
-    """What a shard's host gives with an instruction: the epoch in which it coordinates, whether the
-    shard is still there to be told, and how, and which one it is."""
-
-    coordinator_epoch: int
-    is_wanted: Callable[[], bool]
-    tell: Callable[[object], Reply[object]]
-    shard: int
-
-
-class Nobody(NamedTuple):
-    """Who asks a shard when it is the broker itself."""
-
-    api_version: int = 0
-    client_id: str | None = None
-    client_host: str = ""
-
-
-NOBODY: Final = Nobody()
-
-
 class GroupShards(Protocol):
     """The group coordinator of this router: Coordinators is one."""
 
-    def call_shard(self, shard: int, request: object, asker: Nobody) -> Reply[object]: ...
+    def call_shard(self, shard: int, request: object) -> Reply[object]: ...
 
 
 class Enlisted(Protocol):
@@ -140,7 +120,7 @@ class MarkerWriter:
             services.enlistment.ended(marker.producer_id)
             try:
                 code = await services.coordinators.call_shard(
-                    partition, EndProducerTransaction(marker), NOBODY
+                    partition, EndProducerTransaction(marker)
                 )
             except ApiError as error:
                 return error.code

@@ -10,7 +10,7 @@ from coordinator.loading import LogEntry, TransactionalEntry
 from coordinator.outcome import Marker
 from node.bus.messages import Appended
 from node.router.fanout import Fanout
-from node.router.shard_log import READ_BYTES, StoreLog
+from node.router.shards.log import READ_BYTES, StoreLog
 from protocol.control_records import (
     ControlType,
     EndTransactionMarker,

@@ -2,7 +2,7 @@
 
 A machine lives from a group's first fetch from a partition until the partition is led by another,
 or the group has no share session here any more; its state is read from, and written to, wherever
-the group's state is kept (share_states.py), and never from a machine of another leader. All that
+the group's state is kept (states.py), and never from a machine of another leader. All that
 changes a machine ends in `_go_on`: what it wants written is written, one write at a time, its next
 deadline is set, and fetches that wait for its partition look again, one after the other, while
 there is something for them.
@@ -23,11 +23,11 @@ from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wis
 from coordinator.share.partition import DeadLetters, SharePartition, StateWrite
 from coordinator.share.terms import Terms, share_terms
 from node.bus.reply import Reply, drive
-from node.router.dead_letters import DeadLetters as DeadLetterOffice
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs, Place
-from node.router.share_sessions import ShareSession, ShareSessions, TopicPartition
-from node.router.share_states import ShareStates
+from node.router.share.dead_letters import DeadLetters as DeadLetterOffice
+from node.router.share.sessions import ShareSession, ShareSessions, TopicPartition
+from node.router.share.states import ShareStates
 from protocol.batch_spans import BatchSpan, spans_of
 from protocol.errors import ApiError, ErrorCode
 from storage.reader import ReadResult, StoreReader

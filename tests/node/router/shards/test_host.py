@@ -21,7 +21,7 @@ from coordinator.transaction.requests import (
 )
 from coordinator.transaction.settings import TransactionSettings
 from coordinator.transaction.shard import TransactionShard
-from node.router.shard_host import ShardHost
+from node.router.shards.host import ShardHost
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,

@@ -30,7 +30,7 @@ from coordinator.transaction.transaction import EPOCH_BUMPS_SINCE, Partition
 from node.bus.messages import Failed
 from node.bus.reply import Reply, drive
 from node.router.fanout import Answer
-from node.router.markers import NOBODY, Neighbours, Nobody
+from node.router.transactions.markers import Neighbours
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -101,7 +101,7 @@ class TransactionShards(Protocol):
 
     def coordinator_of(self, key: str) -> int: ...
 
-    def call(self, key: str, request: object, asker: Nobody) -> Reply[object]: ...
+    def call(self, key: str, request: object) -> Reply[object]: ...
 
 
 class Surroundings(Protocol):
@@ -330,9 +330,7 @@ class Enlistment:
             else AddPartitions(*producer, partitions, client_version)
         )
         try:
-            answer = await self._services.transactions.call(
-                producer.transactional_id, request, NOBODY
-            )
+            answer = await self._services.transactions.call(producer.transactional_id, request)
         except ApiError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:
                 raise ApiError(ErrorCode.INVALID_REQUEST) from error

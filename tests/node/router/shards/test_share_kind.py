@@ -10,7 +10,7 @@ from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import SHARE_GROUP_STATE
 from coordinator.share.requests import ForgetTopicStates, MeasureLog, StateRead
 from coordinator.share.shard import ShareStateShard
-from node.router.share_kind import ShareKind
+from node.router.shards.share_kind import ShareKind
 from tests.support.share_room import GROUP, ShareRoom
 from tests.support.waiting import wait_until
 

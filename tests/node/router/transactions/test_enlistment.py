@@ -8,9 +8,8 @@ import pytest
 from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.transaction.requests import AddPartitions
 from node.bus.reply import Reply
-from node.router.enlistment import Producer, produce_error
 from node.router.fanout import Answer
-from node.router.markers import NOBODY
+from node.router.transactions.enlistment import Producer, produce_error
 from protocol.errors import ErrorCode
 from tests.support.transaction_room import Client, TransactionRoom
 from tests.support.waiting import wait_until
@@ -94,7 +93,7 @@ def test_what_is_asked_before_a_marker_and_answered_behind_it_counts_for_nothing
     # Behind a record that is not committed yet the coordinator's answer waits.
     room.bus.is_away = True
     adding = AddPartitions(*producer, frozenset({("t", 1)}), client_version=1)
-    room.transactions.call("tx", adding, NOBODY)
+    room.transactions.call("tx", adding)
     answers = [enlistment.append(producer, ("t", 0), append, 9, 0)]
     assert not answers[0].is_done
     enlistment.ended(client.producer_id)

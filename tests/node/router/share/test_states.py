@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
 from coordinator.share.requests import NOTHING_KNOWN, StateRead, Summary
-from node.router.share_states import ShareStates
+from node.router.share.states import ShareStates
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share_state import (
     ReadShareGroupStateRequest,

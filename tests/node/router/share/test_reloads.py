@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from node.bus.reply import Reply
-from node.router.share_reloads import ShareReloads, places_of
-from node.router.share_sessions import TopicPartition
+from node.router.share.reloads import ShareReloads, places_of
+from node.router.share.sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.odradek import ReloadShareStateRequest, ReloadShareStateResponse
 from tests.support.router_room import RouterRoom

@@ -10,7 +10,7 @@ from cluster.metadata.records import PartitionChanged
 from coordinator.share.acquisition import LogBatch, Wish
 from coordinator.share.partition import SharePartition
 from node.bus.reply import Reply
-from node.router.share_states import ShareStates
+from node.router.share.states import ShareStates
 from protocol.errors import ApiError, ErrorCode
 from tests.support.share_fetching import (
     ACCEPT,

@@ -12,8 +12,8 @@ from cluster.metadata.image import ConfigResourceType
 from coordinator.share.batches import ARCHIVING, StateBatch
 from coordinator.share.partition import DeadLetters as Letters
 from node.bus.reply import Reply, drive
-from node.router.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
-from node.router.share_sessions import TopicPartition
+from node.router.share.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
+from node.router.share.sessions import TopicPartition
 from protocol.errors import ErrorCode
 from protocol.records import Record, build_batch, iter_batches, iter_records
 from tests.support.controller_room import topic_id

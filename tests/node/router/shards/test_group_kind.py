@@ -1,58 +1,20 @@
-"""The kinds of coordinators: their topics and settings come from the broker's."""
+"""Coordinators of groups: their settings, and what their shards are told."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.group.ephemeral import GroupVanished
 from coordinator.group.requests import FollowTopics
 from coordinator.group.rules import OwnRules, Rules
-from coordinator.transaction.shard import TransactionShard
 from node.bus.reply import Reply
-from node.router.coordinator_kinds import GroupKind, group_settings, transaction_settings
-from node.router.markers import Errand
 from node.router.patterns import Patterns
-from node.router.share_groups import StateKeeper
+from node.router.shards.group_kind import GroupKind, group_settings
+from node.router.shards.kinds import Errand
+from node.router.share.state_keeper import StateKeeper
 from tests.support.group_room import GroupRoom
-from tests.support.transaction_room import TransactionRoom
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Iterator[TransactionRoom]:
-    with TransactionRoom(tmp_path) as room:
-        yield room
-
-
-def test_the_topic_of_transactions_is_made_as_the_broker_says(room: TransactionRoom) -> None:
-    topic = room.image.topics_by_name[TRANSACTION_STATE]
-    assert len(topic.partitions) == 3
-    assert room.image.configs.of(ConfigResourceType.TOPIC, TRANSACTION_STATE) == {
-        "cleanup.policy": "compact",
-        "compression.type": "uncompressed",
-        "min.insync.replicas": "2",
-        "segment.bytes": "16777216",
-        "unclean.leader.election.enable": "false",
-    }
-    assert TransactionShard.is_log_compacted
-
-
-def test_settings_of_transactions_come_from_configs_and_features(room: TransactionRoom) -> None:
-    static = {
-        "transaction.max.timeout.ms": "1",
-        "transactional.id.expiration.ms": "2",
-        "transaction.remove.expired.transaction.cleanup.interval.ms": "3",
-    }
-    settings = transaction_settings(
-        broker_settings(room.image, 1, static), {"transaction.version": 2}
-    )
-    assert (settings.timeout_max_ms, settings.expiration_ms) == (1, 2)
-    assert settings.expiry_check_interval_ms == 3
-    assert settings.transaction_version == 2
-    assert transaction_settings(broker_settings(room.image, 0, {}), {}).transaction_version == 0
 
 
 def test_rules_for_groups_come_from_brokers_and_groups(tmp_path: Path) -> None:

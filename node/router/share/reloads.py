@@ -1,7 +1,7 @@
 """Has the leaders of a share group's partitions begin anew with what is stored of them.
 
 A leader keeps what its members have locked in memory and looks at the stored state when it begins
-(share_partitions.py). When the group is set to begin elsewhere it has to be told, wherever it is.
+(partitions.py). When the group is set to begin elsewhere it has to be told, wherever it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from typing import Protocol
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from node.bus.reply import Reply
-from node.router.share_sessions import TopicPartition
+from node.router.share.sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.odradek import (
     ReloadShareStateRequest,

@@ -10,7 +10,6 @@ from cluster.metadata.records import PartitionChanged
 from cluster.metadata.settings import broker_settings
 from coordinator.group.shard import GroupShard
 from coordinator.ownership import shard_of
-from node.router.coordinator_kinds import group_settings
 from node.router.handlers.group_offsets import handle_offset_commit, handle_offset_fetch
 from node.router.handlers.groups import (
     handle_find_coordinator,
@@ -18,6 +17,7 @@ from node.router.handlers.groups import (
     handle_join_group,
     handle_sync_group,
 )
+from node.router.shards.group_kind import group_settings
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,

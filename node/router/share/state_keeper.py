@@ -19,8 +19,9 @@ from coordinator.group.share.requests import (
     StatesRestarted,
 )
 from node.bus.reply import Reply, drive
-from node.router.markers import RETRY_S_MAX, RETRY_S_MIN, Errand
-from node.router.share_sessions import TopicPartition
+from node.router.shards.kinds import Errand
+from node.router.share.sessions import TopicPartition
+from node.router.transactions.markers import RETRY_S_MAX, RETRY_S_MIN
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 

@@ -14,9 +14,9 @@ from coordinator.group.share.requests import (
     StatesRestarted,
 )
 from node.bus.reply import Reply
-from node.router.markers import Errand
-from node.router.share_groups import StateKeeper
-from node.router.share_sessions import TopicPartition
+from node.router.shards.kinds import Errand
+from node.router.share.sessions import TopicPartition
+from node.router.share.state_keeper import StateKeeper
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 

@@ -32,7 +32,7 @@ from coordinator.share.requests import (
     Write,
 )
 from node.bus.reply import Reply, drive
-from node.router.markers import NOBODY, Neighbours, Nobody
+from node.router.transactions.markers import Neighbours
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import share_state as messages
 from protocol.types import Uuid
@@ -60,7 +60,7 @@ _RETRIED: Final = frozenset(
 class Shards(Protocol):
     """The shards that this router hosts: Coordinators is one."""
 
-    def call(self, key: str, request: object, asker: Nobody) -> Reply[object]: ...
+    def call(self, key: str, request: object) -> Reply[object]: ...
 
     def coordinator_of(self, key: str) -> int: ...
 
@@ -175,7 +175,7 @@ class ShareStates:
             return
         node_id = shards.coordinator_of(key)
         if node_id == self._services.node_id:
-            reply = shards.call(key, question.asked, NOBODY)
+            reply = shards.call(key, question.asked)
             reply.on_done(partial(self._on_answer, question, reply))
         elif node_id == NO_LEADER:
             self._again(question, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))

@@ -21,7 +21,7 @@ from coordinator.runtime import Batch, ShardRuntime, ShardState
 from node.bus.messages import Appended
 from node.bus.reply import Reply
 from node.router import fanout
-from node.router.shard_log import ShardLog
+from node.router.shards.log import ShardLog
 from protocol.control_records import (
     ControlType,
     EndTransactionMarker,

@@ -1,4 +1,4 @@
-"""Coordinators of share states: what is particular to them (see coordinator_kinds.py).
+"""Coordinators of share states: what is particular to them (see kinds.py).
 
 The log of a shard is not compacted: the shard writes it anew from time to time, and has what lies
 before dropped (coordinator/share/shard.py).
@@ -16,10 +16,9 @@ from coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, M
 from coordinator.share.settings import ShareStateSettings
 from coordinator.share.shard import ShareStateShard
 from node.bus.reply import drive
-from node.router.coordinator_kinds import SWEEP_MS_MAX, TopicPlan
 from node.router.fanout import Fanout
 from node.router.logs import Logs
-from node.router.markers import Errand
+from node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 

@@ -5,7 +5,7 @@ A group lives in one shard of `__consumer_offsets`, a transactional id in one of
 the shard is hosted where the leader of its partition is. This is the
 only place where requests to shards have futures: shards and their runtimes know request ids.
 Handlers `call` and await; an answer to a client that has gone is dropped by its connection. What a
-shard asks to be done outside goes to its kind (coordinator_kinds.py).
+shard asks to be done outside goes to its kind (kinds.py).
 
 Invariant: the hosted shards are those that the newest image says this node leads. Time in shards
 is the wall clock at start plus what the steady clock has counted since, so that a clock that is
@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
 from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
@@ -28,12 +28,11 @@ from coordinator.ownership import claims, compare, shard_of
 from coordinator.runtime import Shard, ShardRuntime, ShardState
 from node.bus.reply import Reply
 from node.router.controller_link import ControllerLink
-from node.router.coordinator_kinds import ShardKind
 from node.router.fanout import Fanout
 from node.router.logs import Logs
-from node.router.markers import NOBODY, Errand
-from node.router.shard_host import Runtime, ShardHost
-from node.router.shard_log import StoreLog
+from node.router.shards.host import Runtime, ShardHost
+from node.router.shards.kinds import Errand, ShardKind
+from node.router.shards.log import StoreLog
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import ZERO_UUID
 
@@ -55,6 +54,17 @@ class Asker(Protocol):
 
     @property
     def client_host(self) -> str: ...
+
+
+class _Broker(NamedTuple):
+    """Who asks a shard when no client does."""
+
+    api_version: int = 0
+    client_id: str | None = None
+    client_host: str = ""
+
+
+BROKER: Final = _Broker()
 
 
 class Surroundings(Protocol):
@@ -90,7 +100,7 @@ class Coordinators:
 
     # -- what handlers ask ------------------------------------------------------------------------
 
-    def call(self, key: str, request: object, asker: Asker) -> Reply[object]:
+    def call(self, key: str, request: object, asker: Asker = BROKER) -> Reply[object]:
         """Have the shard of a group or transactional id answer.
 
         Raises (when awaited) ApiError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS or
@@ -118,7 +128,7 @@ class Coordinators:
         if news is not None:
             host.execute(Command(request=news))
 
-    def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
+    def call_shard(self, shard: int, request: object, asker: Asker = BROKER) -> Reply[object]:
         """Have one shard answer."""
         reply: Reply[object] = Reply()
         host = self._hosts.get(shard)
@@ -279,7 +289,7 @@ class Coordinators:
         return Errand(
             host.leader_epoch,
             is_wanted,
-            lambda request: self.call_shard(shard, request, NOBODY),
+            partial(self.call_shard, shard),
             shard,
         )
 

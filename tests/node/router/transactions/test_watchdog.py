@@ -13,8 +13,7 @@ from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import TRANSACTION_STATE
 from coordinator.group.requests import CommitInTransaction
 from node.bus.reply import drive
-from node.router.markers import NOBODY
-from node.router.watchdog import Watchdog
+from node.router.transactions.watchdog import Watchdog
 from protocol.errors import ErrorCode
 from protocol.messages.transactions import (
     TxnOffsetCommitRequest,
@@ -126,7 +125,7 @@ def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
         producer_epoch=client.producer_epoch,
         topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
     )
-    room.coordinators.call("g", CommitInTransaction(commit, is_verified=True), NOBODY)
+    room.coordinators.call("g", CommitInTransaction(commit, is_verified=True))
     wait_until(
         lambda: client.fetch_offset() == -ErrorCode.UNSTABLE_OFFSET_COMMIT,
         what="the offset is pending",
