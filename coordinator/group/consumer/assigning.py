@@ -42,11 +42,12 @@ _NOTHING: Final[frozenset[Uuid]] = frozenset()
 class ConsumerStep(Step):
     """The outcome of one transition in the making, and what it happens under.
 
-    `crowd_count` is how many members of consumer groups send heartbeats to this process.
+    `crowd_count` is how many members of consumer groups send heartbeats to this process, and
+    `lateness_ms` how long they wait there before anything is done with them.
     `withheld` says which partitions of a group are nobody's while it is rewound.
     """
 
-    __slots__ = ("crowd_count", "topics", "withheld")
+    __slots__ = ("crowd_count", "lateness_ms", "topics", "withheld")
 
     def __init__(
         self,
@@ -55,10 +56,13 @@ class ConsumerStep(Step):
         topics: TopicCatalog,
         crowd_count: int = 1,
         withheld: Callable[[str], Partitions] = lambda _group_id: NO_PARTITIONS,
+        *,
+        lateness_ms: int = 0,
     ) -> None:
         super().__init__(now_ms, settings)
         self.topics = topics
         self.crowd_count = crowd_count
+        self.lateness_ms = lateness_ms
         self.withheld = withheld
 
 

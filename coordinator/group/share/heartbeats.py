@@ -101,7 +101,7 @@ def beat(
         member_id=member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=fair_interval(
-            step.crowd_count,
+            step,
             is_busy=bool(step.records or group.states.initializing)
             or group.epoch > current.member_epoch,
             own_ms=None if own is None else own.heartbeat_interval_ms,

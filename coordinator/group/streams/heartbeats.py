@@ -41,6 +41,7 @@ from coordinator.group.consumer.heartbeats import (
     INTERVAL_MS_MIN,
     INTERVAL_MS_MIN_RECONCILING,
     JOIN,
+    LATENESS_FACTOR,
     is_blank,
 )
 from coordinator.group.consumer.reconciliation import MustBeFenced
@@ -432,7 +433,7 @@ def interval_ms(group: StreamsGroup, step: ConsumerStep) -> int:
         return settings.heartbeat_interval_ms
     else:
         rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
-    fair_ms = 1000 * step.crowd_count // rate
+    fair_ms = max(1000 * step.crowd_count // rate, LATENESS_FACTOR * step.lateness_ms)
     return min(max(fair_ms, floor_ms), settings.heartbeat_interval_ms)
 
 

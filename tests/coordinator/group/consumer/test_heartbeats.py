@@ -349,6 +349,20 @@ def test_members_come_often_while_the_group_reconciles_and_while_they_are_few() 
     assert first.interval_ms == 5_000
 
 
+def test_members_of_a_process_that_is_late_come_less_often() -> None:
+    """Who waits for a heartbeat no longer than for the next one must have a chance to hear it."""
+    stage = Stage({"a": 2})
+    member = Consumer(stage, "m")
+    stage.shard.lateness_ms = 90
+    member.beat()
+    assert member.interval_ms == 450
+    settle(member)
+    for lateness_ms, interval_ms in ((30, 200), (300, 1_500), (60_000, 5_000)):
+        stage.shard.lateness_ms = lateness_ms
+        member.beat()
+        assert member.interval_ms == interval_ms
+
+
 def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:
     overrides = {"g": ConsumerGroupOverrides(heartbeat_interval_ms=7_000)}
     stage = Stage({"a": 2}, GroupSettings(consumer_overrides=overrides))
