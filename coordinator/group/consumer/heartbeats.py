@@ -327,13 +327,16 @@ def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | Non
         return
     # Whoever did not get the answer of an epoch tells what it had before, if it says that again.
     is_retry = epoch == current.previous_member_epoch and epoch < known
-    if not is_retry or (owned is not None and not _is_within(owned, current.assigned)):
+    may_own = (current.assigned, current.pending_revocation)
+    if not is_retry or (owned is not None and not _is_within(owned, *may_own)):
         raise _fenced(foreign_epoch(epoch, known))
 
 
-def _is_within(owned: Partitions, assigned: PartitionEpochs) -> bool:
+def _is_within(owned: Partitions, *known: PartitionEpochs) -> bool:
     return all(
-        indexes.issubset(assigned.get(topic_id, {}).keys()) for topic_id, indexes in owned.items()
+        any(index in partitions.get(topic_id, ()) for partitions in known)
+        for topic_id, indexes in owned.items()
+        for index in indexes
     )
 
 
