@@ -22,10 +22,10 @@ from coordinator.group.streams.topology import StatusCode
 from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
-from node.router.coordinators import CREATE_TIMEOUT_MS
 from node.router.handlers.groups import member_error
 from node.router.handlers.topics import fresh_topic_id, may_create
 from node.router.pacing import in_turns
+from node.router.shards.coordinators import CREATE_TIMEOUT_MS
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.streams import (
     DescribedGroup,
