@@ -341,6 +341,7 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
+            self._rewinding.after_sync(request.group_id, step)
         elif self.rewinds.has_pending:
             self.classic.sync(command, self._rewinding.before_sync(request, step), step)
             self._rewinding.after_sync(request.group_id, step)

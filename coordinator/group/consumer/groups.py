@@ -126,8 +126,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
-            known = (id_ for id_, member in group.members() if member.classic is not None)
+            known = [id_ for id_, member in group.members() if member.classic is not None]
             self._unstored.note(known, step.now_ms)
+            # What the coordinator before has told last may have been lost.
+            group.untold.update(id_ for id_, _ in group.members() if id_ not in known)
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
