@@ -108,7 +108,8 @@ class GroupShard:
         self._explainer = Explainer(
             self.classic,
             self.consumers,
-            self.families,
+            self.shares,
+            self.streams,
             self.offsets,
             self.pending_offsets,
         )
