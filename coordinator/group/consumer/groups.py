@@ -206,11 +206,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
         beat = request.request
         before = len(step.records)
-        why = "a member changed its subscription"
-        if beat.member_epoch == heartbeats.JOIN:
-            why = f"{command.client_id or 'a client'} at {command.client_host} joined"
-        elif beat.member_epoch < heartbeats.JOIN:
-            why = f"{command.client_id or 'a client'} at {command.client_host} left"
         response: ConsumerGroupHeartbeatResponse
         if beat.member_epoch >= heartbeats.JOIN:
             member_id = beat.member_id or command.fresh_id
@@ -227,7 +222,9 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 )
             else:
                 response = heartbeats.step_out(group, beat, step)
-        self.events.note(group, step.records[before:], step.now_ms, why)
+        if len(step.records) > before:
+            why = _reason(command, beat)
+            self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
@@ -482,6 +479,14 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 for member_id, member in group.members()
             ],
         )
+
+
+def _reason(command: Command, beat: ConsumerGroupHeartbeatRequest) -> str:
+    """Why something has changed with a heartbeat."""
+    if beat.member_epoch > heartbeats.JOIN:
+        return "a member changed its subscription"
+    what = "joined" if beat.member_epoch == heartbeats.JOIN else "left"
+    return f"{command.client_id or 'a client'} at {command.client_host} {what}"
 
 
 def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:
