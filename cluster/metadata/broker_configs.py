@@ -391,8 +391,9 @@ _GROUPS: Final = (
     define(
         "offsets.topic.segment.bytes",
         ConfigType.INT,
-        104_857_600,
-        "The segment.bytes that __consumer_offsets is created with.",
+        16_777_216,
+        "The segment.bytes that __consumer_offsets is created with. Whoever takes a coordinator"
+        " over reads as much of its log, and what compaction has left: about 0.3 s.",
         enforced_by="node.router.shards.group_kind",
         limit=at_least(1 << 20),
         scope=ConfigScope.READ_ONLY,

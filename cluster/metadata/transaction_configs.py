@@ -70,8 +70,9 @@ TRANSACTION_CONFIGS: Final = (
     define(
         "transaction.state.log.segment.bytes",
         ConfigType.INT,
-        104_857_600,
-        "The segment.bytes that __transaction_state is created with.",
+        16_777_216,
+        "The segment.bytes that __transaction_state is created with; see"
+        " offsets.topic.segment.bytes.",
         enforced_by="node.router.shards.transaction_kind",
         limit=at_least(1 << 20),
         scope=ConfigScope.READ_ONLY,

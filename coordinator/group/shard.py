@@ -7,7 +7,7 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from coordinator.group import records as formats
 from coordinator.group.admission import refusal
@@ -77,6 +77,8 @@ _Handler = Callable[[Command, int], Outcome[GroupRecord]]
 
 class GroupShard:
     """The groups of one shard. `settings` may be replaced at any time."""
+
+    is_log_compacted: Final = True
 
     def __init__(self, settings: GroupSettings, topics: TopicCatalog = NO_TOPICS) -> None:
         self.settings = settings

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from coordinator.group.records import OffsetCommitted, decode
+from coordinator.loading import TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import TransactionalEntry
 from node.router.shards.log import entries_of
 from tests.simulation.simulation import Violation
 

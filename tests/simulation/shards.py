@@ -9,9 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from coordinator.loading import LogEntry
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import LogEntry, Shard, ShardRuntime
+from coordinator.runtime import Shard, ShardRuntime
 from node.bus.messages import AppendBytes, DescribeProducers, Failed
 from node.bus.reply import Reply
 from node.router import fanout

@@ -1,6 +1,6 @@
 """A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
-from coordinator.runtime import LogEntry
+from coordinator.loading import LogEntry
 from node.bus.messages import Appended, Failed, ProducersDescribed
 from node.bus.reply import Reply
 from node.router.fanout import Answer

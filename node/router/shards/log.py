@@ -7,8 +7,8 @@ there. Reading goes straight to the store; appending takes the way of every prod
 from collections.abc import Iterator
 from typing import Protocol
 
+from coordinator.loading import LogEntry, TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import LogEntry, TransactionalEntry
 from node.bus.messages import Failed
 from node.bus.reply import Reply
 from node.router.fanout import Answer, Fanout

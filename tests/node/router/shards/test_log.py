@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from coordinator.loading import LogEntry, TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import LogEntry, TransactionalEntry
 from node.bus.messages import Appended
 from node.router.fanout import Fanout
 from node.router.shards.log import READ_BYTES, StoreLog

@@ -33,6 +33,7 @@ def test_the_topic_is_made_as_the_broker_says(room: ShareRoom) -> None:
         "segment.bytes": "104857600",
         "unclean.leader.election.enable": "false",
     }
+    assert not ShareStateShard.is_log_compacted
 
 
 def test_shards_write_as_the_broker_says(room: ShareRoom) -> None:

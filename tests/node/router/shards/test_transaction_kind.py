@@ -8,6 +8,7 @@ import pytest
 from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_names import TRANSACTION_STATE
+from coordinator.transaction.shard import TransactionShard
 from node.router.shards.transaction_kind import transaction_settings
 from tests.support.transaction_room import TransactionRoom
 
@@ -25,9 +26,10 @@ def test_the_topic_of_transactions_is_made_as_the_broker_says(room: TransactionR
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
         "min.insync.replicas": "2",
-        "segment.bytes": "104857600",
+        "segment.bytes": "16777216",
         "unclean.leader.election.enable": "false",
     }
+    assert TransactionShard.is_log_compacted
 
 
 def test_settings_of_transactions_come_from_configs_and_features(room: TransactionRoom) -> None:
