@@ -108,7 +108,8 @@ class GroupShard:
         self._explainer = Explainer(
             self.classic,
             self.consumers,
-            self.families,
+            self.shares,
+            self.streams,
             self.offsets,
             self.pending_offsets,
         )
@@ -341,6 +342,7 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
+            self._rewinding.after_sync(request.group_id, step)
         elif self.rewinds.has_pending:
             self.classic.sync(command, self._rewinding.before_sync(request, step), step)
             self._rewinding.after_sync(request.group_id, step)
