@@ -220,7 +220,7 @@ class ShareHost:
     def share_coordinators(self) -> "ShareHost":
         return self
 
-    def call(self, key: str, request: object) -> Reply[object]:
+    def call(self, key: str, request: object, _asker: object = None) -> Reply[object]:
         return self.shards.call(key, request)
 
     def shard_of(self, key: str) -> int:

@@ -36,7 +36,6 @@ from coordinator.group.consumer.assigning import (
     revocation_key,
     start_epoch,
 )
-from coordinator.group.consumer.events import ConsumerEvents
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.migration import downgraded, may_upgrade, tombstones, upgraded
 from coordinator.group.consumer.records import (
@@ -49,6 +48,7 @@ from coordinator.group.events import REASON_NOT_PROVIDED
 from coordinator.group.family import FamilyHandler
 from coordinator.group.group_table import GroupTable
 from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.recorded_events import RecordedEvents, why_of_beat
 from coordinator.group.records import GroupRecord, GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.outcome import Command, TimerKey
@@ -110,7 +110,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self._unstored = unstored
-        self.events = ConsumerEvents()
+        self.events = RecordedEvents()
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
 
@@ -208,11 +208,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
         beat = request.request
         before = len(step.records)
-        why = "a member changed its subscription"
-        if beat.member_epoch == heartbeats.JOIN:
-            why = f"{command.client_id or 'a client'} at {command.client_host} joined"
-        elif beat.member_epoch < heartbeats.JOIN:
-            why = f"{command.client_id or 'a client'} at {command.client_host} left"
         response: ConsumerGroupHeartbeatResponse
         if beat.member_epoch >= heartbeats.JOIN:
             member_id = beat.member_id or command.fresh_id
@@ -229,7 +224,9 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 )
             else:
                 response = heartbeats.step_out(group, beat, step)
-        self.events.note(group, step.records[before:], step.now_ms, why)
+        if len(step.records) > before:
+            why = why_of_beat(command, beat.member_epoch)
+            self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
@@ -484,6 +481,14 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 for member_id, member in group.members()
             ],
         )
+
+
+def _reason(command: Command, beat: ConsumerGroupHeartbeatRequest) -> str:
+    """Why something has changed with a heartbeat."""
+    if beat.member_epoch > heartbeats.JOIN:
+        return "a member changed its subscription"
+    what = "joined" if beat.member_epoch == heartbeats.JOIN else "left"
+    return f"{command.client_id or 'a client'} at {command.client_host} {what}"
 
 
 def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:

@@ -366,6 +366,8 @@ class Rewinding:
             group.events.add(step.now_ms, kind, "", what)
         elif group_id in self._consumers:
             self._consumers.events.mark(group_id, step.now_ms, kind, what)
+        elif group_id in self._shares:
+            self._shares.events.mark(group_id, step.now_ms, kind, what)
 
     # -- classic groups ---------------------------------------------------------------------------
 
@@ -466,7 +468,7 @@ class Rewinding:
         offsets: dict[Uuid, dict[int, int]] = {}
         for move in moves:
             offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
-        self._restarted_in[group_id] = self._shares.restart(group_id, offsets, step)
+        self._restarted_in[group_id] = self._shares.restart(group_id, offsets, step, why=REASON)
 
     def _states_restarted(self, command: Command, step: ConsumerStep) -> None:
         report = command.request

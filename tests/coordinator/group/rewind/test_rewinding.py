@@ -585,6 +585,15 @@ def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
     assert not stage.shard.rewinds.undo_points("s")
 
 
+def test_a_share_group_tells_that_it_was_rewound() -> None:
+    stage = share_stage()
+    share_rewind(stage, 3)
+    restarted(stage)
+    events = stage.explained("s").events
+    assert [event.kind for event in events if "rew" in event.kind] == ["rewind started", "rewound"]
+    assert any(event.reason.endswith(": live rewind") for event in events)
+
+
 def share_rewind_back(stage: ShareStage, number: int) -> Call:
     (move,) = stage.shard.rewinds.undo_points("s")[number].moves
     at = Position(

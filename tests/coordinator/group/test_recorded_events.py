@@ -1,7 +1,9 @@
-"""What happened in consumer groups, read off their records: who, why, and how long it took."""
+"""What happened in groups of newer kinds, read off their records: who, why, how long it took."""
 
 from coordinator.group.events import EVENT_COUNT_MAX
 from tests.support.consumer_playbook import Consumer, Stage
+from tests.support.share_group_playbook import Sharer, ShareStage, settle
+from tests.support.streams_playbook import StreamsStage, Thread, settle_threads
 
 
 def happened(stage: Stage) -> list[tuple[str, str]]:
@@ -92,3 +94,54 @@ def test_heartbeats_that_change_nothing_leave_no_trace() -> None:
     for _ in range(3):
         stage.beat("m", epoch)
     assert happened(stage) == before
+
+
+def test_members_of_a_share_group_join_go_silent_and_leave() -> None:
+    stage = ShareStage({"a": 2})
+    settle(stage, Sharer(stage, "first"), second := Sharer(stage, "second"))
+    group = stage.explained("s")
+    assert [(event.kind, event.member_id) for event in group.events][:3] == [
+        ("member joined", "first"),
+        ("rebalance started", ""),
+        ("targets assigned", ""),
+    ]
+    whys = [event.reason for event in group.events if event.kind == "rebalance started"]
+    assert any("partitions have been made ready" in why for why in whys)
+    stage.tick(44_000)
+    second.beat()
+    stage.tick(2_000)
+    stage.share("second", -1)
+    left = [event for event in stage.explained("s").events if event.kind == "member left"]
+    assert [(event.member_id, event.reason) for event in left] == [
+        ("first", "first no heartbeat for 45000 ms"),
+        ("second", "client at /127.0.0.1 left"),
+    ]
+
+
+def test_members_of_a_streams_group_join_give_tasks_up_and_leave() -> None:
+    stage = StreamsStage()
+    first = Thread(stage, "first")
+    settle_threads(first)
+    second = Thread(stage, "second")
+    second.beat()
+    first.beat()
+    stage.tick(70)
+    first.beat()
+    second.beat()
+    assert ("member joined", "second") in happened(stage)
+    assert reasons(stage, "asked to give up partitions")[0].endswith(" tasks")
+    assert reasons(stage, "partitions given up") == ["after 70 ms"]
+    stage.streams_beat("second", -1)
+    assert reasons(stage, "member left") == ["client at /127.0.0.1 left"]
+    stage.tick(60_000)
+    assert reasons(stage, "member left")[-1].startswith("first no heartbeat for ")
+
+
+def test_a_group_that_has_gone_leaves_no_events_to_the_next_one_of_its_name() -> None:
+    stage = ShareStage({"a": 1})
+    settle(stage, Sharer(stage, "m"))
+    stage.share("m", -1)
+    stage.delete_call("s")
+    stage.keep_states()
+    Sharer(stage, "next").beat()
+    assert {event.member_id for event in stage.explained("s").events} <= {"", "next"}
