@@ -88,7 +88,7 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"{definition.name} must be the same on all brokers: set it as the cluster-wide"
-            " default, for the broker with the empty name",
+            " default, for the broker with the empty name (`odradek config set broker default`)",
         )
 
 
