@@ -409,14 +409,14 @@ def _document(
     state = _words(found.state.name)
     if state == UNKNOWN:
         state = _newer_states(admin, connection).get(found.group_id, state)
-    behind = [row["lag"] for row in lag]
+    behind = [value for row in lag if isinstance(value := row["lag"], int)]
     return {
         "group": found.group_id,
         "state": state,
         "type": found.type.name.lower(),
         "assignor": found.partition_assignor or None,
         "coordinator": found.coordinator.id if found.coordinator else None,
-        "total_lag": sum(value for value in behind if isinstance(value, int)),
+        "total_lag": sum(behind) if behind or not lag else None,
         "members": members,
         "offsets": lag,
     }
