@@ -34,14 +34,15 @@ replayed like any other record.
 Invariants: a reply leaves only when everything written before it is committed; every request gets
 exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
 step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
-node/router/coordinators.py owns clock, log and clients.
+node/router/shards/coordinators.py owns clock, log and clients.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from coordinator.loading import Loader, LogEntry
 from coordinator.outcome import (
     NO_REQUEST,
     Answer,
@@ -114,25 +115,15 @@ class ShardState(Enum):
     CLOSED = auto()
 
 
+# Looked at with every request.
+_ACTIVE: Final = ShardState.ACTIVE
+
 _REFUSAL_IN: Final = {
     ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ShardState.DRAINING: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ShardState.FAILED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ShardState.CLOSED: ErrorCode.NOT_COORDINATOR,
 }
-
-
-class TransactionalEntry(NamedTuple):
-    """A record of a transactional batch as the log has it."""
-
-    producer_id: int
-    producer_epoch: int
-    key: bytes | None
-    value: bytes | None
-
-
-LogEntry: TypeAlias = tuple[bytes | None, bytes | None] | TransactionalEntry | Marker
-"""What a log is read as: (key, value), the same inside a transaction, or the end of one."""
 
 
 class Shard(Protocol[R]):
@@ -143,6 +134,10 @@ class Shard(Protocol[R]):
     """
 
     timeline: Timeline
+
+    @property
+    def is_log_compacted(self) -> bool:
+        """Whether of the log's records only the newest of each key counts."""
 
     def encode(self, record: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - R without wrappers
         """The record's key and value (None: a tombstone) in the log.
@@ -225,6 +220,7 @@ class ShardRuntime(Generic[R]):
         self.shard = shard
         self.timers = Timers()
         self._timeline = shard.timeline
+        self._loader = Loader(shard)
         self._batch_bytes_max = batch_bytes_max
         self._closed: list[Batch[R]] = []
         self._open: Batch[R] | None = None
@@ -258,7 +254,7 @@ class ShardRuntime(Generic[R]):
     @property
     def has_batches(self) -> bool:
         """Whether `take_batches` would return something."""
-        return self.state is ShardState.ACTIVE and (self._open is not None or bool(self._closed))
+        return (self._open is not None or bool(self._closed)) and self.state is _ACTIVE
 
     @property
     def has_urgent_batches(self) -> bool:
@@ -273,27 +269,12 @@ class ShardRuntime(Generic[R]):
         What is not `is_committed` lies beyond the high watermark, and so does all that follows it.
         """
         assert self.state is ShardState.LOADING
-        shard: Shard[Any] = self.shard
-        for entry in entries:
-            record = self._record_of(entry)
-            if record is not None:
-                if not is_committed:
-                    self._timeline.advance()
-                shard.replay(record)
-
-    def _record_of(self, entry: LogEntry) -> object:
-        """What an entry of the log says to the shard; None if it is not for it."""
-        if type(entry) is Marker:
-            return entry
-        key, value = entry[-2:]  # type: ignore[index]  # markers were told apart
-        record = self.shard.decode(key, value) if key is not None else None
-        if record is not None and type(entry) is TransactionalEntry:
-            return InTransaction(entry.producer_id, entry.producer_epoch, record)
-        return record
+        self._loader.replay(entries, is_committed=is_committed)
 
     def finish_loading(self, *, next_offset: int, now_ms: int) -> list[Answer]:
         """Everything below `next_offset` has been replayed; serve from here."""
         assert self.state is ShardState.LOADING
+        self._loader.finish()
         self.state = ShardState.ACTIVE
         self._next_offset = self._write_offset = next_offset
         timeline = self._timeline
@@ -310,7 +291,7 @@ class ShardRuntime(Generic[R]):
 
     def execute(self, command: Command, now_ms: int) -> list[Answer]:
         """Decide a request; returns the answers (to this and others) that may leave at once."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not _ACTIVE:
             return [Refusal(command.request_id, _REFUSAL_IN[self.state])]
         if command.request_id != NO_REQUEST:
             self._outstanding.add(command.request_id)
@@ -318,9 +299,13 @@ class ShardRuntime(Generic[R]):
         self._apply(self.shard.handle(command, now_ms), now_ms, answers)
         return answers
 
+    def next_look_ms(self) -> int | None:
+        """When to call `fire_due` next: something may be due then, and nothing is before."""
+        return self.timers.next_look_ms() if self.state is _ACTIVE else None
+
     def next_deadline_ms(self) -> int | None:
-        """When `fire_due` should be called next."""
-        return self.timers.next_deadline_ms() if self.state is ShardState.ACTIVE else None
+        """When something is due next."""
+        return self.timers.next_deadline_ms() if self.state is _ACTIVE else None
 
     def fire_due(self, now_ms: int, *, count_max: int = 100) -> list[Answer]:
         """Fire at most `count_max` due timers; the rest stays due."""
@@ -478,7 +463,8 @@ class ShardRuntime(Generic[R]):
                 self._sends.append(send)
             else:
                 self._parked.append(_Parked(position, send, has_written=True))
-        self._go_on_with(outcome, now_ms, answers)
+        if outcome.again:
+            self._go_on_with(outcome, now_ms, answers)
 
     def _go_on_with(self, outcome: Outcome[R], now_ms: int, answers: list[Answer]) -> None:
         for command in outcome.again:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cluster.metadata.image import MetadataImage
 from node.router.patterns import Patterns
 from node.router.readers import Readers
@@ -16,28 +18,27 @@ from node.router.readers import Readers
 if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
     from node.router.controller_link import ControllerLink
-    from node.router.coordinators import Coordinators
-    from node.router.dead_letters import DeadLetters
-    from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
     from node.router.log_positions import LogPositions
     from node.router.logs import Logs
-    from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
-    from node.router.share_partitions import SharePartitions
-    from node.router.share_reloads import ShareReloads
-    from node.router.share_sessions import ShareSessions
-    from node.router.share_states import ShareStates
+    from node.router.shards.coordinators import Coordinators
+    from node.router.share.dead_letters import DeadLetters
+    from node.router.share.partitions import SharePartitions
+    from node.router.share.reloads import ShareReloads
+    from node.router.share.sessions import ShareSessions
+    from node.router.share.states import ShareStates
+    from node.router.transactions.enlistment import Enlistment
+    from node.router.transactions.markers import MarkerWriter
 
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"
 """Other nodes of the cluster."""
 
 
-@dataclass(slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     """One request and the connection it came by.
 
     `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive
@@ -58,12 +59,12 @@ class RequestContext:
     listener_name: str
     principal: str = "User:ANONYMOUS"
     connection_id: int = 0
-    frame: memoryview = field(default_factory=lambda: memoryview(b""))
+    frame: memoryview = memoryview(b"")
     arena_offset: int = 0
     retain: Callable[[], None] = lambda: None
     offset_of: Callable[[memoryview], int] = lambda _view: 0
     close: Callable[[], None] = lambda: None
-    holds: list[object] = field(default_factory=list)
+    holds: list[object] = []
 
 
 def context_of_cluster(api_key: int, api_version: int) -> RequestContext:

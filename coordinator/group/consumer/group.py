@@ -66,12 +66,19 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         "_static",
         "_uses",
         "awaited",
+        "unsynced",
+        "untold",
     )
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
         # Soft: classic members that were told to join again, and have a timer for that.
         self.awaited: set[str] = set()
+        # Soft: classic members that cannot say what they keep, have joined, and have still to ask
+        # for what they are given.
+        self.unsynced: set[str] = set()
+        # Soft: members whose partitions have changed, and that have not said yet that they know.
+        self.untold: set[str] = set()
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
         self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
@@ -115,6 +122,9 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
                 count(self._uses, known.topic_regex, step)
             if known.classic is not None:
                 count(self._counts, "classic", step)
+        if member is None:
+            self.untold.discard(member_id)
+            self.unsynced.discard(member_id)
         instance_id = None if old is None else old.instance_id
         # Whoever has taken the place of an old static member keeps it.
         if instance_id is not None and self._static.get(instance_id) == member_id:
@@ -183,11 +193,13 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     @property
     def state(self) -> ConsumerGroupState:
         """See the module's docstring."""
-        if not len(self._members):
+        count = len(self._members)
+        if not count:
             return ConsumerGroupState.EMPTY
-        if self.epoch > self.target_epoch:
+        target_epoch = self.target_epoch
+        if self.epoch > target_epoch:
             return ConsumerGroupState.ASSIGNING
-        if (self._settled.get(self.target_epoch) or 0) < len(self._members):
+        if (self._settled.get(target_epoch) or 0) < count:
             return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 

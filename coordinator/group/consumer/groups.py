@@ -126,8 +126,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
-            known = (id_ for id_, member in group.members() if member.classic is not None)
+            known = [id_ for id_, member in group.members() if member.classic is not None]
             self._unstored.note(known, step.now_ms)
+            # What the coordinator before has told last may have been lost.
+            group.untold.update(id_ for id_, _ in group.members() if id_ not in known)
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
@@ -206,7 +208,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
         beat = request.request
         before = len(step.records)
-        why = why_of_beat(command, beat.member_epoch)
         response: ConsumerGroupHeartbeatResponse
         if beat.member_epoch >= heartbeats.JOIN:
             member_id = beat.member_id or command.fresh_id
@@ -223,7 +224,9 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 )
             else:
                 response = heartbeats.step_out(group, beat, step)
-        self.events.note(group, step.records[before:], step.now_ms, why)
+        if len(step.records) > before:
+            why = why_of_beat(command, beat.member_epoch)
+            self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
@@ -478,6 +481,14 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 for member_id, member in group.members()
             ],
         )
+
+
+def _reason(command: Command, beat: ConsumerGroupHeartbeatRequest) -> str:
+    """Why something has changed with a heartbeat."""
+    if beat.member_epoch > heartbeats.JOIN:
+        return "a member changed its subscription"
+    what = "joined" if beat.member_epoch == heartbeats.JOIN else "left"
+    return f"{command.client_id or 'a client'} at {command.client_host} {what}"
 
 
 def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:

@@ -14,7 +14,7 @@ of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
 | > 0 | static, the id is another's | FENCED_INSTANCE_ID |
 | > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one, owns nothing it should not | goes on: an answer was lost |
+| > 0 | epoch is its previous one, owns nothing it should not | an answer was lost: told again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
 | -1 | known | gone, group epoch + 1 |
 | -2 | static | its place is kept until its session ends |
@@ -24,6 +24,12 @@ of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
 and take the next step of `reconciliation`. A member whose session ends, or that does not give up
 partitions within its rebalance timeout, is removed as if it had left.
 
+Answers get lost, several in a row, and fencing a member has records delivered again that it has
+read. So who has not heard of its epoch is told of it until it has, and comes no further meanwhile;
+and an assignment is told until the member says that it has it. Clients that send what a lost
+answer belonged to once more (librdkafka, after one interval) name no partitions if they had
+nothing to say of them: they own nothing but what they were known to own.
+
 The answer tells when to come again: soon while the group reconciles, and while it is small
 anyway, so that a change reaches members before the configured interval has passed. Called by
 `consumer.groups`.
@@ -31,7 +37,7 @@ anyway, so that a change reaches members before the configured interval has pass
 
 from collections.abc import Collection
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -48,7 +54,7 @@ from coordinator.group.consumer.assigning import (
     start_epoch,
 )
 from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, ConsumerGroupState
-from coordinator.group.consumer.reconciliation import MustBeFenced, reconcile
+from coordinator.group.consumer.reconciliation import MustBeFenced, has_arrived, reconcile
 from coordinator.group.consumer.records import (
     ConsumerMember,
     CurrentAssignment,
@@ -90,7 +96,7 @@ INTERVAL_MS_MIN_RECONCILING: Final = 100
 _fenced = partial(fenced, "consumer", "partitions")
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
 
     member_id: str
@@ -108,13 +114,13 @@ def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
     """Whether the request is one at all; else ApiError."""
     epoch = request.member_epoch
     complaint = None
-    if is_blank(request.group_id):
+    if not request.group_id.strip():
         complaint = "GroupId can't be empty."
-    elif is_blank(request.instance_id):
+    elif request.instance_id is not None and not request.instance_id.strip():
         complaint = "InstanceId can't be empty."
-    elif is_blank(request.rack_id):
+    elif request.rack_id is not None and not request.rack_id.strip():
         complaint = "RackId can't be empty."
-    elif is_blank(request.member_id) and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
+    elif not request.member_id.strip() and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
         complaint = "MemberId can't be empty."
     elif epoch == JOIN:
         if request.rebalance_timeout_ms == -1:
@@ -144,14 +150,13 @@ def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
 
 
 def _can_be_stored(request: ConsumerGroupHeartbeatRequest) -> bool:
-    texts = (
-        request.group_id,
-        request.member_id,
-        request.instance_id or "",
-        request.rack_id or "",
-        request.subscribed_topic_regex or "",
+    return (
+        len(request.group_id) <= TEXT_LETTERS_MAX
+        and len(request.member_id) <= TEXT_LETTERS_MAX
+        and len(request.instance_id or "") <= TEXT_LETTERS_MAX
+        and len(request.rack_id or "") <= TEXT_LETTERS_MAX
+        and len(request.subscribed_topic_regex or "") <= TEXT_LETTERS_MAX
     )
-    return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
 
 
 # -- joining and going on -------------------------------------------------------------------------
@@ -165,8 +170,11 @@ def beat(
     owned = _owned(request)
     found = _find(group, member_id, request, owned, step)
     member = _updated(found.member, command, request)
-    target_epoch, target = take_over(group, found, member, heartbeat.regex_names, step)
-    current = advance(group, found, member, (target_epoch, target), owned, step)
+    goal = take_over(group, found, member, heartbeat.regex_names, step)
+    current = found.current
+    has_heard = request.member_epoch in (JOIN, current.member_epoch)
+    if has_heard:
+        current = advance(group, found, member, goal, owned, step)
     refresh(group, member_id, member, step)
     is_full = request.member_epoch == JOIN or (
         request.rebalance_timeout_ms != -1
@@ -175,12 +183,21 @@ def beat(
         )
         and request.topic_partitions is not None
     )
+    if request.member_epoch != JOIN and _has_other_partitions(found.current, current):
+        group.untold.add(member_id)
+    elif owned is not None and member_id in group.untold and _is_exactly(owned, current.assigned):
+        group.untold.discard(member_id)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=_interval(group, step),
     )
-    if is_full or _has_other_partitions(found.current, current):
+    if (
+        is_full
+        or not has_heard
+        or member_id in group.untold
+        or _has_other_partitions(found.current, current)
+    ):
         response.assignment = _assignment(current)
     return response
 
@@ -195,18 +212,18 @@ def take_over(
     """Write what is new of the member, and of the group with it; returns epoch and target."""
     before = found.member
     is_replacing = found.replaced_id is not None
+    is_as_before = member is before or member == before
     epoch, target_epoch = group.epoch, group.target_epoch
     target = group.target(found.replaced_id or found.member_id)
     if (
-        before is not None
-        and member == before
+        is_as_before
         and not is_replacing
         and regex_names is None
         and (epoch <= target_epoch or not is_due(group, step))
     ):
         return target_epoch, target
     membership = Membership(group)
-    if before is None or member != before or is_replacing:
+    if not is_as_before or is_replacing:
         _store(group, found, member, membership, step)
     is_news = before is None or _wants(before) != _wants(member)
     if member.topic_regex and regex_names is not None:
@@ -236,6 +253,8 @@ def advance(
 ) -> CurrentAssignment:
     """The member's next step towards its target, written if there is one."""
     member_id, before = found.member_id, found.current
+    if has_arrived(before, goal[0]):
+        return before
     owners = (None, member_id, found.replaced_id)
     try:
         current = reconcile(
@@ -306,15 +325,21 @@ def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | Non
     known = current.member_epoch
     if epoch in (JOIN, known):
         return
-    # Whoever did not get the answer of an epoch tells what it had before.
-    is_retry = epoch == current.previous_member_epoch
-    if not is_retry or owned is None or not _is_within(owned, current.assigned):
+    # Whoever did not get the answer of an epoch tells what it had before, if it says that again.
+    is_retry = epoch == current.previous_member_epoch and epoch < known
+    if not is_retry or (owned is not None and not _is_within(owned, current.assigned)):
         raise _fenced(foreign_epoch(epoch, known))
 
 
 def _is_within(owned: Partitions, assigned: PartitionEpochs) -> bool:
     return all(
         indexes.issubset(assigned.get(topic_id, {}).keys()) for topic_id, indexes in owned.items()
+    )
+
+
+def _is_exactly(owned: Partitions, assigned: PartitionEpochs) -> bool:
+    return _is_within(owned, assigned) and sum(map(len, owned.values())) == sum(
+        map(len, assigned.values())
     )
 
 
@@ -332,6 +357,8 @@ def _updated(
     member: ConsumerMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerMember:
     """The member with what it says anew; null says that nothing has changed."""
+    if member is not None and _is_as_known(member, command, request):
+        return member
     known = member or ConsumerMember()
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
@@ -350,6 +377,23 @@ def _updated(
         else request.server_assignor,
     )
     return known if updated == member else updated
+
+
+def _is_as_known(
+    member: ConsumerMember, command: Command, request: ConsumerGroupHeartbeatRequest
+) -> bool:
+    """Whether a heartbeat says nothing of the member itself, as most do."""
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.instance_id in (None, member.instance_id)
+        and command.client_id == member.client_id
+        and command.client_host == member.client_host
+        and member.classic is None
+    )
 
 
 def _store(

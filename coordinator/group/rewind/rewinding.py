@@ -383,7 +383,10 @@ class Rewinding:
     def after_sync(self, group_id: str, step: ConsumerStep) -> None:
         """Members may have heard what they shall give up."""
         group = self._classic.objects.get(group_id)
-        if group is not None:
+        if group_id in self._consumers:
+            if self._rewinds.pending(group_id) is not None:
+                step.set_timer(("rewind", group_id), step.now_ms)
+        elif group is not None:
             self._rounds.after_sync(group, step)
 
     def on_heartbeat(self, request: HeartbeatRequest) -> None:
