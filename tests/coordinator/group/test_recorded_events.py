@@ -145,3 +145,16 @@ def test_a_group_that_has_gone_leaves_no_events_to_the_next_one_of_its_name() ->
     stage.keep_states()
     Sharer(stage, "next").beat()
     assert {event.member_id for event in stage.explained("s").events} <= {"", "next"}
+
+
+def test_that_the_coordinator_has_come_here_is_told_of_groups_with_members() -> None:
+    consumers, shares, streams = Stage({"a": 1}), ShareStage({"a": 1}), StreamsStage()
+    consumers.beat("m")
+    shares.share("m")
+    streams.streams_beat("m", 0)
+    for stage, group in ((consumers, "g"), (shares, "s"), (streams, "g")):
+        stage.reload()
+        assert [event.kind for event in stage.explained(group).events] == ["group loaded"]
+    consumers.beat("m", -1)
+    consumers.reload()
+    assert consumers.explained().events == []
