@@ -125,6 +125,7 @@ class RecordedEvents:
         timings = self._timings.setdefault(group_id, Timings())
         retargeted = sum(
             isinstance(record, TargetStored | ShareTargetStored | StreamsTargetStored)
+            and record.target is not None
             for record in records
         )
         for record in records:

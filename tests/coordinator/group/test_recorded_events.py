@@ -27,6 +27,7 @@ def test_a_member_joins_and_leaves() -> None:
     assert reasons(stage, "targets assigned") == ["epoch 1: new targets for 1 members"]
     stage.beat("m", -1)
     assert ("member left", "m") in happened(stage)
+    assert reasons(stage, "targets assigned")[-1] == "epoch 2: new targets for 0 members"
     assert reasons(stage, "member left") == ["client at /127.0.0.1 left"]
 
 
