@@ -111,6 +111,11 @@ class RecordedEvents:
         """Something has happened that does not show in the group's own records."""
         self._rings.setdefault(group_id, EventRing()).add(at_ms, kind, "", reason)
 
+    def note_loaded(self, group: _Members, now_ms: int) -> None:
+        """The coordinator has come here; of an Empty group nobody asks why it is at work."""
+        if not group.is_empty:
+            self.mark(group.group_id, now_ms, EventKind.LOADED, "")
+
     def note(self, group: _Members, records: Sequence[GroupRecord], now_ms: int, why: str) -> None:
         """These records are about to change the group, for that reason."""
         if not records:
@@ -120,6 +125,7 @@ class RecordedEvents:
         timings = self._timings.setdefault(group_id, Timings())
         retargeted = sum(
             isinstance(record, TargetStored | ShareTargetStored | StreamsTargetStored)
+            and record.target is not None
             for record in records
         )
         for record in records:
