@@ -87,11 +87,17 @@ class ConsumerEvents:
         if not records:
             return
         group_id = group.group_id
-        ring = self._rings.setdefault(group_id, EventRing())
-        timings = self._timings.setdefault(group_id, Timings())
-        retargeted = sum(isinstance(record, TargetStored) for record in records)
+        ring = self._rings.get(group_id)
+        if ring is None:
+            ring = self._rings[group_id] = EventRing()
+        timings = self._timings.get(group_id)
+        if timings is None:
+            timings = self._timings[group_id] = Timings()
+        retargeted = sum(type(record) is TargetStored for record in records)
         for record in records:
             match record:
+                case CurrentStored():
+                    _note_current(group, record, ring, timings, now_ms)
                 case GroupEpochStored(epoch=epoch) if epoch is not None:
                     timings.start(now_ms)
                     ring.add(now_ms, EventKind.REBALANCE_STARTED, "", f"epoch {epoch.epoch}: {why}")
@@ -100,8 +106,6 @@ class ConsumerEvents:
                     ring.add(now_ms, EventKind.TARGET_ASSIGNED, "", what)
                 case MemberStored():
                     _note_member(group, record, ring, timings, now_ms, why)
-                case CurrentStored():
-                    _note_current(group, record, ring, timings, now_ms)
 
 
 def _note_member(
