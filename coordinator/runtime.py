@@ -34,14 +34,15 @@ replayed like any other record.
 Invariants: a reply leaves only when everything written before it is committed; every request gets
 exactly one answer, at the latest when the shard is unloaded; positions and log offsets grow in
 step, so that a foreign record in the partition is noticed at the next append. Pure: the shell in
-node/router/coordinators.py owns clock, log and clients.
+node/router/shards/coordinators.py owns clock, log and clients.
 """
 
 from collections import deque
 from collections.abc import Iterable
 from enum import Enum, auto
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from coordinator.loading import Loader, LogEntry
 from coordinator.outcome import (
     NO_REQUEST,
     Answer,
@@ -125,19 +126,6 @@ _REFUSAL_IN: Final = {
 }
 
 
-class TransactionalEntry(NamedTuple):
-    """A record of a transactional batch as the log has it."""
-
-    producer_id: int
-    producer_epoch: int
-    key: bytes | None
-    value: bytes | None
-
-
-LogEntry: TypeAlias = tuple[bytes | None, bytes | None] | TransactionalEntry | Marker
-"""What a log is read as: (key, value), the same inside a transaction, or the end of one."""
-
-
 class Shard(Protocol[R]):
     """A state machine that the runtime can run. Only `replay` changes what the log holds.
 
@@ -146,6 +134,10 @@ class Shard(Protocol[R]):
     """
 
     timeline: Timeline
+
+    @property
+    def is_log_compacted(self) -> bool:
+        """Whether of the log's records only the newest of each key counts."""
 
     def encode(self, record: Any) -> tuple[bytes, bytes | None]:  # noqa: ANN401 - R without wrappers
         """The record's key and value (None: a tombstone) in the log.
@@ -228,6 +220,7 @@ class ShardRuntime(Generic[R]):
         self.shard = shard
         self.timers = Timers()
         self._timeline = shard.timeline
+        self._loader = Loader(shard)
         self._batch_bytes_max = batch_bytes_max
         self._closed: list[Batch[R]] = []
         self._open: Batch[R] | None = None
@@ -276,27 +269,12 @@ class ShardRuntime(Generic[R]):
         What is not `is_committed` lies beyond the high watermark, and so does all that follows it.
         """
         assert self.state is ShardState.LOADING
-        shard: Shard[Any] = self.shard
-        for entry in entries:
-            record = self._record_of(entry)
-            if record is not None:
-                if not is_committed:
-                    self._timeline.advance()
-                shard.replay(record)
-
-    def _record_of(self, entry: LogEntry) -> object:
-        """What an entry of the log says to the shard; None if it is not for it."""
-        if type(entry) is Marker:
-            return entry
-        key, value = entry[-2:]  # type: ignore[index]  # markers were told apart
-        record = self.shard.decode(key, value) if key is not None else None
-        if record is not None and type(entry) is TransactionalEntry:
-            return InTransaction(entry.producer_id, entry.producer_epoch, record)
-        return record
+        self._loader.replay(entries, is_committed=is_committed)
 
     def finish_loading(self, *, next_offset: int, now_ms: int) -> list[Answer]:
         """Everything below `next_offset` has been replayed; serve from here."""
         assert self.state is ShardState.LOADING
+        self._loader.finish()
         self.state = ShardState.ACTIVE
         self._next_offset = self._write_offset = next_offset
         timeline = self._timeline

@@ -95,6 +95,11 @@ def decode_subscription(data: bytes | bytearray | memoryview) -> ConsumerProtoco
     )
 
 
+def can_name_owned(subscription: bytes) -> bool:
+    """Whether a subscription has a place for partitions that are kept: version 0 has none."""
+    return subscription[:2] != b"\0\0"
+
+
 def encode_assignment(assignment: ConsumerProtocolAssignment, version: int = VERSION_MAX) -> bytes:
     """The bytes of a version from 0 to 3, its number in front."""
     assert 0 <= version <= VERSION_MAX

@@ -281,6 +281,10 @@ class Store:
         """The replicated logs whose start has moved since this was last asked."""
         return self._starts.take_moved()
 
+    def has(self, number: int) -> bool:
+        """Whether there is a partition of this number."""
+        return number in self._logs
+
     def producers(self, number: int) -> list[ProducerState]:
         """What DescribeProducers shows of a partition."""
         return describe_producers(self._logs[number].producers)

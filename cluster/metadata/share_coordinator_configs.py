@@ -11,7 +11,7 @@ from cluster.metadata.config_definitions import (
     define,
 )
 
-_KIND: Final = "node.router.share_kind"
+_KIND: Final = "node.router.shards.share_kind"
 
 SHARE_COORDINATOR_CONFIGS: Final = (
     define(

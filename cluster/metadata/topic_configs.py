@@ -116,7 +116,7 @@ TOPIC_CONFIGS: Final[Definitions] = table(
             ConfigType.BOOLEAN,
             "false",
             "Whether groups may make this topic their dead-letter topic (KIP-1191).",
-            enforced_by="node.router.dead_letters",
+            enforced_by="node.router.share.dead_letters",
         ),
         define(
             "file.delete.delay.ms",

@@ -2,11 +2,10 @@
 
 Members with what each of them is at, what it owns and how long it took; commits with their times;
 what happened lately. Nothing is changed here, and nothing is judged: findings are made of this and
-of what the partitions' leaders know (node/cli/findings.py). Of kinds of groups that are neither
-classic nor consumer groups only what all families tell is told. Called by `shard`.
+of what the partitions' leaders know (node/cli/findings.py). Called by `shard`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from coordinator.group.classic.group import ClassicGroup, GroupState
@@ -15,12 +14,17 @@ from coordinator.group.classic.roster import Member
 from coordinator.group.consumer.assigning import ConsumerStep
 from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
 from coordinator.group.consumer.groups import ConsumerGroups
-from coordinator.group.consumer.records import MemberState, PartitionEpochs
+from coordinator.group.consumer.records import MemberState
 from coordinator.group.events import GroupEvent
-from coordinator.group.family import Family
 from coordinator.group.offsets import Offsets
 from coordinator.group.pending_offsets import PendingOffsets
 from coordinator.group.requests import ExplainGroup
+from coordinator.group.share.group import ShareGroup
+from coordinator.group.share.groups import ShareGroups
+from coordinator.group.streams.answers import ASSIGNOR_NAME, read_by
+from coordinator.group.streams.group import StreamsGroup
+from coordinator.group.streams.groups import StreamsGroups
+from coordinator.group.streams.records import HeldTasks, StreamsMemberState
 from coordinator.group.topics import TopicCatalog
 from protocol.embedded import decode_assignment
 from protocol.errors import ErrorCode, ProtocolError
@@ -32,6 +36,7 @@ from protocol.messages.insight import (
     ExplainedMember,
     ExplainedTopic,
 )
+from protocol.types import Uuid
 
 JOINED: Final = "joined"
 MISSING: Final = "has not joined"
@@ -40,6 +45,8 @@ NOT_SYNCED: Final = "has not asked for its assignment"
 ANNOUNCED: Final = "has an id and has not joined"
 STABLE: Final = "stable"
 GIVING_UP: Final = "has to give up partitions"
+GIVING_UP_TASKS: Final = "has to give up tasks"
+WAITING_FOR_TASKS: Final = "waits for tasks of others"
 WAITING: Final = "waits for partitions of others"
 BEHIND: Final = "has not heard of the newest assignment"
 AWAY: Final = "left for a while"
@@ -55,22 +62,25 @@ class Explainer:
     __slots__ = (
         "_classic",
         "_consumers",
-        "_families",
         "_offsets",
         "_pending_offsets",
+        "_shares",
+        "_streams",
     )
 
     def __init__(
         self,
         classic: ClassicGroups,
         consumers: ConsumerGroups,
-        families: tuple[Family, ...],
+        shares: ShareGroups,
+        streams: StreamsGroups,
         offsets: Offsets,
         pending_offsets: PendingOffsets,
     ) -> None:
         self._classic = classic
         self._consumers = consumers
-        self._families = families
+        self._shares = shares
+        self._streams = streams
         self._offsets = offsets
         self._pending_offsets = pending_offsets
 
@@ -82,28 +92,35 @@ class Explainer:
         ttl_ms = step.settings.rules.ttl_ms(group_id)
         explained.ttl_ms = -1 if ttl_ms is None else ttl_ms
         explained.commits = self._commits(group_id, step.topics)
+        events = self._fill(explained, step)
+        explained.events = [_event(event) for event in events] if with_events else []
+        return explained
+
+    def _fill(self, explained: ExplainedGroup, step: ConsumerStep) -> tuple[GroupEvent, ...]:
+        """Tell of the group and its members, as its kind does; returns its events."""
+        group_id = explained.group_id
         consumers = self._consumers.get(group_id)
         if consumers is not None:
             _fill_consumers(explained, consumers, self._consumers, step)
-            events = self._consumers.events.of(group_id) if with_events else ()
+            return self._consumers.events.of(group_id)
+        share = self._shares.get(group_id)
+        if share is not None:
+            _fill_share(explained, share, self._shares, step)
+            return self._shares.events.of(group_id)
+        streams = self._streams.get(group_id)
+        if streams is not None:
+            _fill_streams(explained, streams, self._streams, step)
+            return self._streams.events.of(group_id)
+        group = self._classic.group(group_id)
+        if group is not None:
+            _fill_classic(explained, group)
+            return group.events.newest()
+        if explained.commits:
+            explained.group_type, explained.group_state = GROUP_TYPE_CLASSIC, GroupState.EMPTY
         else:
-            family = next((family for family in self._families if group_id in family), None)
-            group = self._classic.group(group_id)
-            events = ()
-            if family is not None:
-                listed = family.listed(group_id)
-                explained.group_type, explained.group_state = listed.group_type, listed.group_state
-                explained.topics = sorted(family.topic_names(group_id))
-            elif group is not None:
-                _fill_classic(explained, group)
-                events = group.events.newest() if with_events else ()
-            elif explained.commits:
-                explained.group_type, explained.group_state = GROUP_TYPE_CLASSIC, GroupState.EMPTY
-            else:
-                explained.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-                explained.error_message = f"Group {group_id} not found."
-        explained.events = [_event(event) for event in events]
-        return explained
+            explained.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            explained.error_message = f"Group {group_id} not found."
+        return ()
 
     def _commits(self, group_id: str, topics: TopicCatalog) -> list[ExplainedCommits]:
         """Offsets on topics that have been deleted are left out."""
@@ -238,8 +255,94 @@ def _fill_consumers(
         )
 
 
-def _named(partitions: PartitionEpochs, topics: TopicCatalog) -> Iterator[ExplainedTopic]:
-    for topic_id, epochs in partitions.items():
+def _named(
+    partitions: Mapping[Uuid, Collection[int]], topics: TopicCatalog
+) -> Iterator[ExplainedTopic]:
+    for topic_id, indexes in partitions.items():
         name = topics.name_of(topic_id)
-        if name is not None and epochs:
-            yield ExplainedTopic(name=name, partitions=sorted(epochs))
+        if name is not None and indexes:
+            yield ExplainedTopic(name=name, partitions=sorted(indexes))
+
+
+# -- share groups ---------------------------------------------------------------------------------
+
+
+def _fill_share(
+    explained: ExplainedGroup, group: ShareGroup, groups: ShareGroups, step: ConsumerStep
+) -> None:
+    """Nobody gives anything up for others: a member has its target, or has not heard of it."""
+    explained.group_type = groups.group_type
+    explained.group_state = group.state
+    explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
+    explained.topics = sorted(group.topic_names())
+    timings = groups.events.timings(group.group_id)
+    is_told = True
+    for member_id, member in group.members():
+        current = group.current(member_id)
+        is_behind = current.member_epoch < group.target_epoch
+        is_told = is_told and not is_behind
+        explained.members.append(
+            ExplainedMember(
+                member_id=member_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                epoch=current.member_epoch,
+                state=BEHIND if is_behind else STABLE,
+                join_ms=timings.settled_ms.get(member_id, -1),
+                owned=list(_named(current.assigned, step.topics)),
+            )
+        )
+    explained.since = -1 if is_told else timings.started_ms
+
+
+# -- streams groups -------------------------------------------------------------------------------
+
+
+def _fill_streams(
+    explained: ExplainedGroup, group: StreamsGroup, groups: StreamsGroups, step: ConsumerStep
+) -> None:
+    """What members own is what their active tasks read."""
+    explained.group_type = groups.group_type
+    explained.group_state = group.state
+    explained.protocol = ASSIGNOR_NAME
+    explained.epoch, explained.target_epoch = group.epoch, group.target_epoch
+    explained.topics = sorted(groups.topic_names(group.group_id))
+    timings = groups.events.timings(group.group_id)
+    explained.since = -1 if group.state in ("Stable", "Empty") else timings.started_ms
+    for member_id, member in group.members():
+        current = group.current(member_id)
+        state, deadline = STABLE, -1
+        if current.member_epoch == LEFT_FOR_A_WHILE:
+            state = AWAY
+        elif current.state is StreamsMemberState.UNREVOKED_TASKS:
+            state = GIVING_UP_TASKS
+            since_ms = timings.revoking.get(member_id, -1)
+            deadline = -1 if since_ms < 0 else since_ms + member.rebalance_timeout_ms
+        elif current.state is StreamsMemberState.UNRELEASED_TASKS:
+            state = WAITING_FOR_TASKS
+        elif current.member_epoch < group.target_epoch:
+            state = BEHIND
+        explained.members.append(
+            ExplainedMember(
+                member_id=member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                epoch=current.member_epoch,
+                state=state,
+                deadline=deadline,
+                join_ms=timings.settled_ms.get(member_id, -1),
+                revoke_ms=timings.revoked_ms.get(member_id, -1),
+                owned=_read_by(group, current.assigned, step.topics),
+                to_give_up=_read_by(group, current.pending_revocation, step.topics),
+            )
+        )
+
+
+def _read_by(group: StreamsGroup, held: HeldTasks, topics: TopicCatalog) -> list[ExplainedTopic]:
+    """The partitions that active tasks read, as far as their topics are there."""
+    topology = group.topology
+    return [
+        ExplainedTopic(name=name, partitions=indexes)
+        for name, indexes in ([] if topology is None else read_by(topology, held.active, topics))
+    ]

@@ -7,7 +7,7 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from coordinator.group import records as formats
 from coordinator.group.admission import refusal
@@ -78,6 +78,8 @@ _Handler = Callable[[Command, int], Outcome[GroupRecord]]
 class GroupShard:
     """The groups of one shard. `settings` may be replaced at any time."""
 
+    is_log_compacted: Final = True
+
     def __init__(self, settings: GroupSettings, topics: TopicCatalog = NO_TOPICS) -> None:
         self.settings = settings
         self.timeline = Timeline()
@@ -106,7 +108,8 @@ class GroupShard:
         self._explainer = Explainer(
             self.classic,
             self.consumers,
-            self.families,
+            self.shares,
+            self.streams,
             self.offsets,
             self.pending_offsets,
         )
@@ -342,6 +345,7 @@ class GroupShard:
         step = self._step(now_ms)
         if consumers is not None:
             self.consumers.sync(consumers, command, request, step)
+            self._rewinding.after_sync(request.group_id, step)
         elif self.rewinds.has_pending:
             self.classic.sync(command, self._rewinding.before_sync(request, step), step)
             self._rewinding.after_sync(request.group_id, step)

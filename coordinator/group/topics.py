@@ -7,7 +7,7 @@ asks for it, so that a catalog costs nothing for topics that no group reads.
 A shard is never given a catalog older than one that its log was written under: whoever hosts it has
 applied the metadata that gave it the partition, and a node that has started anew all that there was
 then (node/controller/presence.py). So what a catalog lacks is no more. Called by everything here
-that assigns partitions; made by node/router/coordinator_kinds.py.
+that assigns partitions; made by node/router/shards/group_kind.py.
 """
 
 import hashlib

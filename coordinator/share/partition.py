@@ -18,7 +18,7 @@ nobody holds must not wait for anything. At most one write is under way; what co
 together in the next one. Invariant: a record is ACQUIRED by one member, and no acknowledged record
 is acquired again.
 
-The host (node/router/share_partitions.py) calls a method with the time, and then asks what is to be
+The host (node/router/share/partitions.py) calls a method with the time, and then asks what is to be
 written, what is to be given to the dead-letter topic and when to call again.
 """
 

@@ -74,6 +74,8 @@ class ShareStateShard:
     """The durable share-partitions of one shard. `settings` and `topics`, the image's by their ids,
     may be replaced at any time."""
 
+    is_log_compacted: Final = False
+
     def __init__(self, settings: ShareStateSettings, topics: Mapping[Uuid, TopicImage]) -> None:
         self.settings = settings
         self.topics = topics

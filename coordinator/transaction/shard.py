@@ -65,6 +65,8 @@ _Handler = Callable[[Command, int], _Outcome]
 class TransactionShard:
     """The transactions of one shard. `settings` may be replaced at any time."""
 
+    is_log_compacted: Final = True
+
     def __init__(self, settings: TransactionSettings) -> None:
         self.settings = settings
         self.timeline = Timeline()

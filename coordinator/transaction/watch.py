@@ -14,8 +14,8 @@ It is proven in two looks at the partition with a question to all coordinators a
 
 A coordinator calls a transaction complete only after its markers are written; so one that it did
 not know and that was open before and after it was asked is known to nobody. The second question is
-for a shard that was just moving when it was asked. What is here is pure; node/router/watchdog.py
-looks and asks, and the command line uses the same judgement.
+for a shard that was just moving when it was asked. What is here is pure;
+node/router/transactions/watchdog.py looks and asks, and the command line uses the same judgement.
 """
 
 from collections.abc import Collection, Iterable, Mapping

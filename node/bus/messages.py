@@ -140,11 +140,13 @@ class Failed(_Message, frozen=True, array_like=True, tag=9, gc=False):
 
 
 class DescribeProducers(_Message, frozen=True, array_like=True, tag=10, gc=False):
-    """Ask who has been writing to a partition."""
+    """Ask who has been writing to a partition: NOT_LEADER_OR_FOLLOWER where it is led elsewhere,
+    unless what a follower has copied is wanted (`of_replica`)."""
 
     request_id: int
     store: int
     number: int
+    of_replica: bool = False
 
 
 class ProducersDescribed(_Message, frozen=True, array_like=True, tag=11, gc=False):

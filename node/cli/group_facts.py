@@ -18,7 +18,7 @@ from cluster.metadata.image import ConfigResourceType
 from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from node.asker import Asker, NotABroker
 from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
-from node.cli.group_kinds import SHARE, fill_members, share_offsets
+from node.cli.group_kinds import SHARE, share_offsets
 from node.cli.session import PAUSE_S, Session
 from protocol.errors import ErrorCode, ProtocolError
 from protocol.messages.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
@@ -167,7 +167,6 @@ class Facts:
         return [found[name] for name in sorted(found)]
 
     def _groups_of(self, broker: int, answer: ExplainGroupResponse) -> list[Group]:
-        fill_members(self._session, broker, answer.groups)
         return [
             Group(
                 coordinator=broker,

@@ -18,20 +18,20 @@ from node.router.readers import Readers
 if TYPE_CHECKING:
     from node.router.authorizer import Authorizer
     from node.router.controller_link import ControllerLink
-    from node.router.coordinators import Coordinators
-    from node.router.dead_letters import DeadLetters
-    from node.router.enlistment import Enlistment
     from node.router.fanout import Fanout
     from node.router.fetch_sessions import FetchSessions
     from node.router.fetch_waits import FetchWaits
     from node.router.log_positions import LogPositions
     from node.router.logs import Logs
-    from node.router.markers import MarkerWriter
     from node.router.producer_ids import ProducerIds
-    from node.router.share_partitions import SharePartitions
-    from node.router.share_reloads import ShareReloads
-    from node.router.share_sessions import ShareSessions
-    from node.router.share_states import ShareStates
+    from node.router.shards.coordinators import Coordinators
+    from node.router.share.dead_letters import DeadLetters
+    from node.router.share.partitions import SharePartitions
+    from node.router.share.reloads import ShareReloads
+    from node.router.share.sessions import ShareSessions
+    from node.router.share.states import ShareStates
+    from node.router.transactions.enlistment import Enlistment
+    from node.router.transactions.markers import MarkerWriter
 
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"

@@ -240,10 +240,12 @@ class Fanout:
         self._next_id = request_id = self._next_id + 1
         return self._request(store, DeleteRecords(request_id, store, number, offset, timeout_ms))
 
-    def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
-        """Who has been writing to a partition."""
+    def describe_producers(
+        self, *, store: int, number: int, of_replica: bool = False
+    ) -> Reply[Answer]:
+        """Who has been writing to a partition; `of_replica` as in DescribeProducers."""
         self._next_id = request_id = self._next_id + 1
-        return self._request(store, DescribeProducers(request_id, store, number))
+        return self._request(store, DescribeProducers(request_id, store, number, of_replica))
 
     def write_marker(
         self,

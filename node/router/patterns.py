@@ -6,7 +6,7 @@ memory: an expression comes from anybody, and the router has one thread. google-
 own binding; this is the only module that imports it, and what it takes and gives is typed here.
 
 A pattern must match the whole name. Answers are remembered until the topics change. Called by
-handlers/consumer_groups.py, handlers/transactions.py and coordinators.py.
+handlers/consumer_groups.py, handlers/transactions.py and shards/group_kind.py.
 """
 
 from collections.abc import Mapping

@@ -37,11 +37,7 @@ from node.router.addresses import relay_address
 from node.router.authorizer import Authorizer
 from node.router.context import Services, context_of_cluster
 from node.router.controller_link import ControllerLink
-from node.router.coordinator_kinds import GroupKind, TransactionKind
-from node.router.coordinators import Coordinators
-from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS, Dispatcher
-from node.router.enlistment import Enlistment
 from node.router.fanout import Fanout
 from node.router.fetch_sessions import FetchSessions
 from node.router.fetch_waits import FetchWaits
@@ -50,16 +46,21 @@ from node.router.handlers.lag import describe_lag_here
 from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
 from node.router.logs import Logs
-from node.router.markers import MarkerWriter
 from node.router.neighbours import Neighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
-from node.router.share_groups import StateKeeper
-from node.router.share_kind import ShareKind
-from node.router.share_partitions import SharePartitions
-from node.router.share_reloads import ShareReloads
-from node.router.share_sessions import ShareSessions
-from node.router.share_states import ShareStates
-from node.router.watchdog import Watchdog
+from node.router.shards.coordinators import Coordinators
+from node.router.shards.group_kind import GroupKind
+from node.router.shards.share_kind import ShareKind
+from node.router.shards.transaction_kind import TransactionKind
+from node.router.share.dead_letters import DeadLetters
+from node.router.share.partitions import SharePartitions
+from node.router.share.reloads import ShareReloads
+from node.router.share.sessions import ShareSessions
+from node.router.share.state_keeper import StateKeeper
+from node.router.share.states import ShareStates
+from node.router.transactions.enlistment import Enlistment
+from node.router.transactions.markers import MarkerWriter
+from node.router.transactions.watchdog import Watchdog
 from node.wire.connection import Connection, Wire
 from node.wire.listener import Listener, Sweeper, drain
 from protocol.apis import ApiKey

@@ -489,6 +489,8 @@ class _Lane:
         self, router: RouterState, store: Store, request: DescribeProducers
     ) -> None:
         refusal = self._partitions.admission(request.store, request.number).refusal
+        if request.of_replica and store.has(request.number):
+            refusal = ErrorCode.NONE
         producers = () if refusal else tuple(store.producers(request.number))
         router.replies.append(ProducersDescribed(request.request_id, refusal, producers))
 

@@ -97,8 +97,9 @@ def test_an_open_transaction_holds_back_those_who_read_what_is_committed(
         asked = admin.list_offsets({partition: OffsetSpec.latest()}, isolation_level=isolation)
         return int(asked[partition].result(TIMEOUT_S).offset)
 
+    # A commit is decided when it is answered; its marker is under way.
+    wait_until(lambda: end(IsolationLevel.READ_UNCOMMITTED) == 3, what="the marker is there")
     assert end(IsolationLevel.READ_COMMITTED) == 0
-    assert end(IsolationLevel.READ_UNCOMMITTED) == 3
     first.abort_transaction(TIMEOUT_S)
     wait_until(lambda: end(IsolationLevel.READ_COMMITTED) == 4)
     assert read(cluster, topic, 1) == ["behind"]

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from cluster.metadata.topic_names import SHARE_GROUP_STATE
 from node.router.handlers.groups import KEY_TYPE_SHARE
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from protocol.messages.offsets import ListOffsetsPartition
 from protocol.messages.share_state import (
     InitializeShareGroupStatePartitionData,
     InitializeShareGroupStateRequest,
@@ -21,7 +23,14 @@ from protocol.messages.share_state import (
     WriteStateData,
 )
 from protocol.types import Uuid, uuid_to_text
-from tests.conformance.dialogue import Cluster, unique
+from tests.conformance.dialogue import (
+    EARLIEST,
+    LATEST,
+    Cluster,
+    describe_topic,
+    list_offsets,
+    unique,
+)
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -49,6 +58,21 @@ def is_initialized(client: WireClient, topic_id: Uuid) -> bool:
     )
     response = client.ask(request, 0, InitializeShareGroupStateResponse)
     return not response.results[0].partitions[0].error_code
+
+
+def record_count(cluster: Cluster) -> int:
+    """How many records are in the topic, of all partitions."""
+    with cluster.connect() as client:
+        indexes = range(len(describe_topic(client, SHARE_GROUP_STATE).partitions))
+        starts, ends = (
+            list_offsets(
+                client,
+                SHARE_GROUP_STATE,
+                [ListOffsetsPartition(partition_index=index, timestamp=at) for index in indexes],
+            )
+            for at in (EARLIEST, LATEST)
+        )
+    return sum(each.offset for each in ends) - sum(each.offset for each in starts)
 
 
 def objects(text: str) -> Iterator[dict[str, Any]]:
@@ -83,13 +107,13 @@ def test_kafkas_tool_reads_what_is_kept_of_share_groups(
         assert not written.results[0].partitions[0].error_code
     done = run_java_tool(
         CONSUMER,
-        *("--bootstrap-server", cluster.bootstrap, "--topic", "__share_group_state"),
+        *("--bootstrap-server", cluster.bootstrap, "--topic", SHARE_GROUP_STATE),
         *("--from-beginning", "--formatter", FORMATTER),
-        # Others may have written there as well.
-        *("--timeout-ms", "3000"),
+        # Others have written there as well.
+        *("--max-messages", str(record_count(cluster)), "--timeout-ms", "60000"),
         *("--command-property", "exclude.internal.topics=false"),
         directory=tmp_path,
-        timeout_s=60.0,
+        timeout_s=90.0,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     snapshot, update = (

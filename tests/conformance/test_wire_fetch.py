@@ -169,7 +169,7 @@ def test_deleted_records_are_out_of_range(wire: WireClient, topic: str) -> None:
 
 def test_an_unknown_topic_or_partition_is_answered_at_once(wire: WireClient, topic: str) -> None:
     """An error ends the wait: max_wait is for partitions that are merely quiet."""
-    wire.socket.settimeout(5)
+    wire.socket.settimeout(20)
     for name, partition in ((unique("nowhere"), 0), (topic, 9)):
         request = fetch_request(name, {partition: 0}, max_wait_ms=60_000)
         data = partitions_of(wire.ask(request, FETCH, FetchResponse))[partition]
@@ -180,13 +180,13 @@ def test_a_fetch_waits_for_as_long_as_it_was_told(wire: WireClient, topic: str) 
     """B.1: "wait until min_bytes or max_wait"."""
     start = time.monotonic()
     assert bytes_of(fetch(wire, topic, 0, max_wait_ms=400)) == b""
-    assert 0.35 <= time.monotonic() - start < 5
+    assert 0.35 <= time.monotonic() - start < 20
 
 
 def test_a_waiting_fetch_wakes_when_a_record_arrives(wire: WireClient, cluster: Cluster) -> None:
     """B.1: "wait until min_bytes or max_wait"."""
     topic = cluster.new_topic(3)
-    wire.socket.settimeout(10)
+    wire.socket.settimeout(20)
     with cluster.connect() as other:
         for expected in range(3):
             request = fetch_request(topic, {0: 0, 1: expected, 2: 0}, max_wait_ms=60_000)
@@ -202,7 +202,7 @@ def test_a_fetch_waits_for_the_least_bytes_it_asked_for(wire: WireClient, cluste
     """B.1: "wait until min_bytes or max_wait"; the bytes of all partitions count together."""
     topic = cluster.new_topic(2)
     size = len(batch_of(b"x" * 1000))
-    wire.socket.settimeout(10)
+    wire.socket.settimeout(20)
     with cluster.connect() as other:
         wire.post(fetch_request(topic, {0: 0, 1: 0}, max_wait_ms=60_000, min_bytes=3 * size), FETCH)
         append(other, topic, b"x" * 1000)
@@ -224,7 +224,7 @@ def test_too_few_bytes_come_when_the_wait_is_over(wire: WireClient, topic: str) 
 
 
 def test_a_fetch_that_wants_no_bytes_does_not_wait(wire: WireClient, topic: str) -> None:
-    wire.socket.settimeout(5)
+    wire.socket.settimeout(20)
     request = fetch_request(topic, {0: 0}, max_wait_ms=60_000, min_bytes=0)
     assert partitions_of(wire.ask(request, FETCH, FetchResponse))[0].error_code == ErrorCode.NONE
 

@@ -1,6 +1,6 @@
 """The runtime around a toy shard: batching, parking, failure, loading, timers."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -62,6 +62,8 @@ class Pair(NamedTuple):
 
 class Dictionary:
     """A shard that keeps pairs of strings."""
+
+    is_log_compacted: Final = True
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -598,6 +600,7 @@ def test_records_of_transactions_and_markers_stand_in_batches_of_their_own() -> 
     # Whoever loads the log replays the same.
     loaded: ShardRuntime[Pair] = ShardRuntime(Ledger())
     loaded.load(entries)
+    loaded.finish_loading(next_offset=offset, now_ms=NOW_MS)
     shards = runtime.shard, loaded.shard
     live, again = (shard.replayed for shard in shards if isinstance(shard, Ledger))
     assert live == again

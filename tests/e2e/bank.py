@@ -26,6 +26,7 @@ from confluent_kafka import (
 )
 
 from tests.e2e.cluster import WAIT_S
+from tests.e2e.load import watermarks
 from tests.support.waiting import wait_until
 
 TOPIC: Final = "accounts"
@@ -35,7 +36,6 @@ CALL_S: Final = 10.0
 TIMEOUT_S: Final = 20.0
 """Of transactions."""
 _POLL_S: Final = 0.2
-_LOOK_S: Final = 2.0
 _CLIENT: Final[dict[str, str | int | float | bool]] = {
     # What librdkafka says of broken connections is what the tests are about.
     "log_level": 0,
@@ -272,21 +272,11 @@ class StableWatch(threading.Thread):
 
 def ends_of(bootstrap: str, banks: Sequence[Bank] = ()) -> dict[int, int]:
     """Where the logs end for those who read everything, once that covers what the banks were told:
-    a worker that was started anew learns only then how far its logs are committed.
-
-    Each look is a new client's: librdkafka asks the leader that it knows of until its time is up,
-    also when that one is dead and another has long been elected.
-    """
+    a worker that was started anew learns only then how far its logs are committed."""
 
     def ends() -> dict[int, int] | None:
-        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", **_CLIENT})
-        try:
-            found = {
-                index: consumer.get_watermark_offsets(TopicPartition(TOPIC, index), _LOOK_S)[1]
-                for index in range(PARTITIONS)
-            }
-        finally:
-            consumer.close()
+        looked = watermarks(bootstrap, TOPIC, range(PARTITIONS))
+        found = {index: end for index, (_, end) in looked.items()}
         is_there = all(found[index] >= bank.ends[index] for bank in banks for index in found)
         return found if is_there else None
 

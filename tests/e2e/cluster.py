@@ -5,8 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from node.cli.quorum import quorum_request
-from node.embedded import EmbeddedBroker
+from node.embedded import BrokerFailure, EmbeddedBroker
 from node.local_cluster import Layout, LocalCluster, LocalNode, keep
 from protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
@@ -65,6 +67,27 @@ class Cluster:
     def join(self, node_id: int) -> EmbeddedBroker:
         """One more node; it is not started yet."""
         return self.local.join(LocalNode(node_id, free_port(), free_pair()))
+
+    def start_in_vain(self, node_id: int, told_there: str, told_here: str) -> None:
+        """Start a node that is not taken in, until it and node 0 have said why; it is killed."""
+        with ThreadPoolExecutor(1) as pool:
+            starting = pool.submit(self.nodes[node_id].start)
+            try:
+                self.wait_until_said(node_id, told_there)
+                self.wait_until_said(0, told_here)
+                assert not starting.done()
+            finally:
+                self.nodes[node_id].kill()
+            with pytest.raises(BrokerFailure):
+                starting.result()
+
+    def wait_until_said(self, node_id: int, text: str) -> None:
+        """Return when it stands in the node's log, which may be written a moment after the deed."""
+        wait_until(
+            lambda: text in self.nodes[node_id].log(),
+            timeout_s=WAIT_S,
+            what=f"node {node_id} says {text!r}",
+        )
 
     def others(self, *node_ids: int) -> list[int]:
         return [n for n in self.nodes if n not in node_ids]

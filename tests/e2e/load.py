@@ -23,6 +23,7 @@ from confluent_kafka import (
 
 from protocol.errors import ErrorCode
 from tests.e2e.checker import UNKNOWN_OFFSET, History, Log, Position, Reading, Value
+from tests.support.waiting import wait_until
 
 IN_FLIGHT_MAX = 200
 """Records of one partition without an answer; a partition that is away must not stop the others."""
@@ -32,6 +33,8 @@ PACE_S = 0.004
 COMMIT_EVERY = 200
 KEYS = 64
 LEAVE_S = 10.0
+LOOK_S = 5.0
+WAIT_S = 60.0
 _NEWS = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
 _PAUSES = (*_NEWS, KafkaError._TIMED_OUT, KafkaError._WAIT_COORD)
 
@@ -262,6 +265,26 @@ class Reader(threading.Thread):
             self._history.complaints.append(f"{self.name} was told {error}")
 
 
+def watermarks(bootstrap: str, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
+    """The first and the next offset of partitions, by whoever leads them now.
+
+    Each look is a new client's: librdkafka asks the leader that it knows of until its time is up,
+    also when that one is dead and another has long been elected.
+    """
+
+    def look() -> dict[int, tuple[int, int]]:
+        consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused", "log_level": 0})
+        try:
+            return {
+                partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), LOOK_S)
+                for partition in partitions
+            }
+        finally:
+            consumer.close()
+
+    return wait_until(look, timeout_s=WAIT_S, what=f"the leaders of {topic} say where it ends")
+
+
 def read_log(bootstrap: str, topic: str, partitions: Iterable[int]) -> Log:
     """Everything that is in the topic, read by a consumer without a group."""
     consumer = Consumer(
@@ -275,13 +298,12 @@ def read_log(bootstrap: str, topic: str, partitions: Iterable[int]) -> Log:
     )
     log: Log = {partition: [] for partition in partitions}
     ends: dict[int, int] = {}
-    for partition in partitions:
-        start, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+    for partition, (start, end) in watermarks(bootstrap, topic, log).items():
         assert start == 0
         ends[partition] = end
     missing = {partition for partition, end in ends.items() if end > 0}
     consumer.assign([TopicPartition(topic, partition, 0) for partition in missing])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WAIT_S
     while missing:
         assert time.monotonic() < deadline, f"partitions {missing} cannot be read to their ends"
         for message in consumer.consume(1000, timeout=0.5):

@@ -187,6 +187,32 @@ def freeze_controller(field: Battlefield) -> AbstractContextManager[None]:
 
 
 @contextmanager
+def freeze_all_routers(field: Battlefield) -> Iterator[None]:
+    """Nobody answers clients for so long that no node shall lead any more, as on a host that stands
+    still: none of them serves when they go on."""
+    nodes = field.nodes.nodes.values()
+    pids = [node.processes["router-0"] for node in nodes]
+    told = "router-0 has not answered"
+    before = [node.log().count(told) for node in nodes]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(
+            lambda: all(
+                node.log().count(told) > count for node, count in zip(nodes, before, strict=True)
+            ),
+            timeout_s=WAIT_S,
+            what="every node has lost patience with its router",
+        )
+        # The controllers do what follows from that.
+        field.hold(1.0)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
 def slow_worker(field: Battlefield) -> Iterator[None]:
     """A worker does its work for a tenth of the time only, as one whose disk is slow: it is stopped
     and continued all the time."""
@@ -389,6 +415,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
         freeze_worker,
         freeze_router,
         freeze_controller,
+        freeze_all_routers,
         slow_worker,
         leader_without_followers,
         leader_deaf_to_a_follower,

@@ -39,7 +39,8 @@ _PIECE_BYTES: Final = 1 << 16
 _PIECES_MAX: Final = 256
 """Under way in one direction of a connection; then its sender has to wait."""
 _ANSWER_S: Final = 30.0
-_LOOK_S: Final = 0.5
+_LOOK_S: Final = 0.1
+"""Between two looks for the processes of who has connected."""
 _RST_AT_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
@@ -188,9 +189,7 @@ class _Gatekeeper:
 
     def __init__(self, gates: list[Gate], marks: dict[int, str], line: "Line") -> None:
         self._line = line
-        self._marks = marks
-        self._pids: Mapping[int, Iterable[int]] = {}
-        self._look_at = 0.0
+        self._owners = _Owners(marks)
         self._flows: dict[_Way, _Flow] = {}
         self._links: dict[asyncio.StreamWriter, _Way] = {}
         """Both ends of the connections that are open, and whose they are."""
@@ -207,6 +206,7 @@ class _Gatekeeper:
                 tasks.create_task(self._accept(gate, listener, tasks))
                 for gate, listener in self._listeners.items()
             ]
+            serving.append(tasks.create_task(self._owners.look()))
             loop.add_reader(self._line.fileno(), self._obey)
             self._line.send("ready")
             await self._is_over.wait()
@@ -264,21 +264,6 @@ class _Gatekeeper:
                 task.add_done_callback(self._connections.discard)
                 task.add_done_callback(lambda _, writer=writer: _abort(writer))  # type: ignore[misc]  # a default
 
-    async def _owner_of(self, port: int, gate_port: int) -> int | None:
-        """The party that has connected; None if it has gone again. A node whose processes are not
-        known yet has to wait: looking at all processes is not for free."""
-        loop = asyncio.get_running_loop()
-        while inode := inode_of(port, gate_port):
-            found = owner_of(inode, self._pids)
-            if found is not None:
-                return found
-            if loop.time() >= self._look_at:
-                self._pids = pids_of(self._marks)
-                self._look_at = loop.time() + _LOOK_S
-            else:
-                await asyncio.sleep(_LOOK_S / 10)
-        return None
-
     async def _carry(
         self,
         gate: Gate,
@@ -294,7 +279,7 @@ class _Gatekeeper:
         try:
             source = gate.source
             if source is None:
-                source = await self._owner_of(port, gate.port)
+                source = await self._owners.owner_of(_End(port, gate.port))
             if source is None:
                 return
             way = _Way(source, gate.owner, gate.kind)
@@ -360,33 +345,104 @@ def _listener(port: int) -> socket.socket:
 # -- whose connection it is ----------------------------------------------------------------------
 
 
-def owner_of(inode: str, pids: Mapping[int, Iterable[int]]) -> int | None:
-    """The party of whose processes one has the socket open."""
-    wanted = f"socket:[{inode}]"
+class _End(NamedTuple):
+    """Of a connection on loopback: its own port, and that of the other end."""
+
+    port: int
+    peer_port: int
+
+
+class _Owners:
+    """Finds out who has connected: in one look for all who want to know it, and in a thread.
+
+    A look costs milliseconds, whatever is looked for: the kernel goes through its table of all
+    connections. Who did that for each of the connections of a node whose processes are not known
+    yet, and in the loop that passes the bytes on, kept so busy on a loaded machine that the nodes
+    took each other for dead, connected anew, and never got through.
+    """
+
+    def __init__(self, marks: Mapping[int, str]) -> None:
+        self._marks = marks
+        self._pids: Mapping[int, Iterable[int]] = {}
+        self._wanted: dict[_End, asyncio.Future[int | None]] = {}
+        self._is_wanted = asyncio.Event()
+
+    async def owner_of(self, end: _End) -> int | None:
+        """The party that has connected; None if it has gone again. A node whose processes are not
+        known yet has to wait."""
+        found: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._wanted[end] = found
+        self._is_wanted.set()
+        try:
+            return await found
+        finally:
+            self._wanted.pop(end, None)
+
+    async def look(self) -> None:
+        """Answer those who ask, for ever."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            while self._wanted:
+                ends = list(self._wanted)
+                for end, party in (await asyncio.to_thread(self._parties_of, ends)).items():
+                    if end in self._wanted and not self._wanted[end].done():
+                        self._wanted[end].set_result(party)
+                # Those who were told are off the list when they have run.
+                await asyncio.sleep(0)
+                if self._wanted.keys() & set(ends):
+                    await asyncio.sleep(_LOOK_S)
+
+    def _parties_of(self, ends: Iterable[_End]) -> dict[_End, int | None]:
+        """Whose the ends are, None for those that are gone; no word of who is not known yet."""
+        inodes = inodes_of(ends)
+        wanted = set(inodes.values())
+        found = owners_of(wanted, self._pids)
+        if wanted - found.keys():
+            self._pids = pids_of(self._marks)
+            found |= owners_of(wanted - found.keys(), self._pids)
+        parties: dict[_End, int | None] = dict.fromkeys(set(ends) - inodes.keys())
+        for end, inode in inodes.items():
+            if inode in found:
+                parties[end] = found[inode]
+        return parties
+
+
+def owners_of(inodes: Iterable[str], pids: Mapping[int, Iterable[int]]) -> dict[str, int]:
+    """The parties of whose processes one has the socket open, by the socket's inode."""
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[str, int] = {}
     for party, of_party in pids.items():
         for pid in of_party:
+            if len(found) == len(wanted):
+                return found
             with contextlib.suppress(OSError):
                 for descriptor in Path(f"/proc/{pid}/fd").iterdir():
                     with contextlib.suppress(OSError):
-                        if str(descriptor.readlink()) == wanted:
-                            return party
-    return None
+                        inode = wanted.get(str(descriptor.readlink()))
+                        if inode is not None:
+                            found[inode] = party
+    return found
 
 
-def inode_of(port: int, peer_port: int) -> str:
-    """Of the socket that is connected from `port` to `peer_port`, both on loopback; empty if no
-    process has it any more.
+def inodes_of(ends: Iterable[tuple[int, int]]) -> dict[_End, str]:
+    """Of the sockets that are connected from a port to another, both on loopback; without those
+    that no process has any more.
 
     proc(5): the lines of /proc/net/tcp, with addresses as HEX:PORT and the inode as tenth field; of
     tcp6 as well, for IPv4 by sockets that can do both.
     """
-    ends = (f":{port:04X}", f":{peer_port:04X}")
+    wanted = {
+        (f"{port:04X}", f"{peer_port:04X}"): _End(port, peer_port) for port, peer_port in ends
+    }
+    found: dict[_End, str] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
             fields = line.split()
-            if fields[1].endswith(ends[0]) and fields[2].endswith(ends[1]):
-                return fields[9] if fields[9] != "0" else ""
-    return ""
+            end = wanted.get((fields[1].rpartition(":")[2], fields[2].rpartition(":")[2]))
+            if end is not None and fields[9] != "0":
+                found[end] = fields[9]
+    return found
 
 
 def pids_of(marks: Mapping[int, str]) -> dict[int, list[int]]:

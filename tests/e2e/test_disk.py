@@ -23,7 +23,7 @@ from protocol.messages.produce import (
 from protocol.records import Record, build_batch
 from tests.e2e.checker import History
 from tests.e2e.conftest import Report, StartNode
-from tests.e2e.load import Reader, Stream, Writer, read_log
+from tests.e2e.load import Reader, Stream, Writer, read_log, watermarks
 from tests.e2e.processes import dropped_but_held, pids_of
 from tests.support.disks import SmallDisk, small_disk
 from tests.support.waiting import wait_until
@@ -105,14 +105,9 @@ def produce(
     return offsets
 
 
-def watermarks(node: EmbeddedBroker, topic: str) -> tuple[int, int]:
+def ends(node: EmbeddedBroker, topic: str) -> tuple[int, int]:
     """Log start and end of partition 0, as a client is told them."""
-    consumer = Consumer(
-        {"bootstrap.servers": node.bootstrap_servers, "group.id": "unused", "log_level": 0}
-    )
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
-    consumer.close()
-    return int(low), int(high)
+    return watermarks(node.bootstrap_servers, topic, [0])[0]
 
 
 def read_all(
@@ -233,7 +228,7 @@ def test_retention_by_time_keeps_what_is_young_and_gives_the_disk_back(
     wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="its files are gone")
     produce(node, "by-time", [("old", b"")], timestamp_ms=an_hour_ago)
     produce(node, "by-time", [("new", b"kept")])
-    wait_until(lambda: watermarks(node, "by-time") == (1001, 1002), timeout_s=WAIT_S)
+    wait_until(lambda: ends(node, "by-time") == (1001, 1002), timeout_s=WAIT_S)
     assert read_all(node, "by-time") == [(1001, "new", b"kept")]
 
 
@@ -244,8 +239,8 @@ def test_retention_by_size_keeps_as_much_as_was_asked_for(start_node: StartNode)
     value = bytes(10_000)
     offsets = produce(node, "by-size", [(f"{n}", value) for n in range(2000)])
     assert offsets == list(range(2000))
-    wait_until(lambda: watermarks(node, "by-size")[0] > 1000, timeout_s=WAIT_S)
-    low, high = watermarks(node, "by-size")
+    wait_until(lambda: ends(node, "by-size")[0] > 1000, timeout_s=WAIT_S)
+    low, high = ends(node, "by-size")
     assert high == 2000
     # Whole batches go, and at least so many bytes stay.
     assert 2 * MIB <= (high - low) * 10_000 * 1.01 < 4 * MIB
@@ -267,7 +262,7 @@ def test_retention_is_changed_while_the_node_runs(start_node: StartNode) -> None
     )
     topic = ConfigResource(ConfigResource.Type.TOPIC, "changed", incremental_configs=[entry])
     admin.incremental_alter_configs([topic])[topic].result(30)
-    wait_until(lambda: watermarks(node, "changed") == (1, 2), timeout_s=WAIT_S)
+    wait_until(lambda: ends(node, "changed") == (1, 2), timeout_s=WAIT_S)
     assert [key for _, key, _ in read_all(node, "changed")] == ["new"]
 
 
@@ -282,7 +277,7 @@ def test_delete_records_moves_the_start_for_good(start_node: StartNode) -> None:
     assert [offset for offset, _, _ in read_all(node, "cut")] == list(range(990, 1000))
     node.kill()
     node.start()
-    assert watermarks(node, "cut") == (990, 1000)
+    assert ends(node, "cut") == (990, 1000)
     assert [offset for offset, _, _ in read_all(node, "cut")] == list(range(990, 1000))
     wait_until(lambda: disk_mib(node) < 4, timeout_s=WAIT_S, what="its files are gone")
 
@@ -327,7 +322,7 @@ def test_compaction_keeps_the_last_value_of_each_key(start_node: StartNode, repo
     assert {key: at for key, at in found.items() if at[1] is not None} == {
         key: at for key, at in expected.items() if at[1] is not None
     }
-    assert watermarks(node, "compacted") == (0, len(written))
+    assert ends(node, "compacted") == (0, len(written))
 
     # Tombstones are kept for whoever is reading just now; the next pass takes them.
     written += fillers
@@ -338,7 +333,7 @@ def test_compaction_keeps_the_last_value_of_each_key(start_node: StartNode, repo
         what="the tombstones go as well",
     )
     node.restart()
-    assert watermarks(node, "compacted") == (0, len(written))
+    assert ends(node, "compacted") == (0, len(written))
     kept = {key for key, (_, value) in expected.items() if value is not None}
     assert {key for _, key, _ in read_all(node, "compacted") if key.startswith("key-")} == kept
 

@@ -32,8 +32,9 @@ GROUP = "shippers"
 PARTITIONS = 8
 READERS = 3
 KILLS = 4
-GAP_S_MAX = 10.0
-"""Far above what is promised (1 s after a worker's death): a loaded machine must not fail here."""
+GAP_S_MAX = 30.0
+"""Far above what is promised (1 s after a worker's death): a loaded machine must not fail here. One
+with thirty processes on its two cores took up to 18 s."""
 
 
 class Room:

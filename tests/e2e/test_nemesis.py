@@ -39,7 +39,14 @@ FAULTS_OF_A_ROUND = 6
 """Then clients stop and what they saw is checked, and a new cluster is begun."""
 
 DEATHS = ("kill_leader", "kill_controller", "kill_processes")
-FREEZES = ("freeze_leader", "freeze_worker", "freeze_router", "freeze_controller", "slow_worker")
+FREEZES = (
+    "freeze_leader",
+    "freeze_worker",
+    "freeze_router",
+    "freeze_all_routers",
+    "freeze_controller",
+    "slow_worker",
+)
 PARTITIONS = (
     "leader_without_followers",
     "leader_deaf_to_a_follower",

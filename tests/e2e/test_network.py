@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.e2e.network import CLIENTS, Gate, Network, inode_of, owner_of, pids_of
+from tests.e2e.network import CLIENTS, Gate, Network, inodes_of, owners_of, pids_of
 from tests.support.ports import free_port
 
 ONE, OTHER = 1, 2
-WAIT_S = 10.0
+WAIT_S = 30.0
 
 
 class Ends(NamedTuple):
@@ -165,9 +165,9 @@ def test_a_connection_is_its_process_s(address: str) -> None:
             with connection:
                 pids = pids_of({OTHER: mark})
                 assert len(pids[OTHER]) == 2
-                inode = inode_of(source_port, port)
-                assert owner_of(inode, {ONE: [os.getpid()], **pids}) == OTHER
-                assert owner_of(inode, {ONE: [os.getpid()]}) is None
+                [inode] = inodes_of([(source_port, port)]).values()
+                assert owners_of([inode], {ONE: [os.getpid()], **pids}) == {inode: OTHER}
+                assert owners_of([inode], {ONE: [os.getpid()]}) == {}
             assert parent.wait(WAIT_S) == 0
-            assert inode_of(source_port, port) == ""
+            assert inodes_of([(source_port, port)]) == {}
         assert pids_of({OTHER: mark}) == {OTHER: []}

@@ -89,8 +89,8 @@ def test_who_left_an_isr_that_was_too_small_is_shown_as_an_eligible_leader(tmp_p
             return set(partition.isr_nodes), partition.eligible_leader_replicas
 
         everybody = set(nodes.nodes)
-        assert shown() == (everybody, [])
+        wait_until(lambda: shown() == (everybody, []), what="everybody is in sync")
         nodes[away].stop()
         wait_until(lambda: shown() == (everybody - {away}, [away]), what="it is eligible")
         nodes.start(away)
-        wait_until(lambda: shown() == (everybody, []), timeout_s=30.0, what="it is in sync")
+        wait_until(lambda: shown() == (everybody, []), what="it is in sync")

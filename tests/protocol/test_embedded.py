@@ -8,6 +8,7 @@ from protocol.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartitions,
+    can_name_owned,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -66,6 +67,12 @@ def test_older_versions_leave_out_what_they_do_not_know() -> None:
     assert [subscription.rack_id for subscription in read] == [None, None, None, "rack-a"]
     assert {tuple(subscription.topics) for subscription in read} == {("orders", "payments")}
     assert {subscription.user_data for subscription in read} == {b"\x00\x01"}
+
+
+def test_from_version_1_on_members_can_say_what_they_keep() -> None:
+    subscription = ConsumerProtocolSubscription(topics=["a"])
+    named = [can_name_owned(encode_subscription(subscription, version)) for version in range(3)]
+    assert named == [False, True, True]
 
 
 def test_the_bytes_are_those_of_the_schema() -> None:

@@ -31,7 +31,7 @@ from node.bus.messages import (
 )
 from node.bus.reply import Reply
 from node.router import fanout
-from node.router.enlistment import Producer
+from node.router.transactions.enlistment import Producer
 from node.worker.partitions import Partitions
 from node.worker.proposals import Proposals
 from node.worker.replication import ReplicaNetwork, Replication

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
 from coordinator.group.records import GroupStored, OffsetCommitted, decode
+from coordinator.loading import TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import TransactionalEntry
 from coordinator.share.acquisition import AcquiredRange
-from node.router.shard_log import entries_of
-from node.router.share_partitions import Hosted
+from node.router.shards.log import entries_of
+from node.router.share.partitions import Hosted
 from protocol.errors import ErrorCode
 from protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from coordinator.group.records import OffsetCommitted, decode
+from coordinator.loading import TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import TransactionalEntry
-from node.router.shard_log import entries_of
+from node.router.shards.log import entries_of
 from tests.simulation.simulation import Violation
 
 

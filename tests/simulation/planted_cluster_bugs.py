@@ -31,7 +31,7 @@ from coordinator.transaction.requests import WriteMarkers
 from coordinator.transaction.shard import TransactionShard
 from coordinator.transaction.transaction import Partition
 from node.controller.decisions import Decisions, NotNowError
-from node.router.markers import MarkerWriter
+from node.router.transactions.markers import MarkerWriter
 from protocol.control_records import EndTransactionMarker
 from protocol.errors import ErrorCode
 from storage.leader_epochs import LeaderEpochs

@@ -2,8 +2,9 @@
 
 import msgspec
 
+from coordinator.loading import LogEntry
 from coordinator.outcome import Command, Outcome
-from coordinator.runtime import LogEntry, ShardRuntime
+from coordinator.runtime import ShardRuntime
 from coordinator.share import batches as share_batches
 from coordinator.share import partition as share_partition
 from coordinator.share import shard as share_shard

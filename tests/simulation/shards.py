@@ -1,6 +1,6 @@
 """Coordinators' shards on the router of a simulated node: the real hosts, runtimes and shards.
 
-They have a loop with the node's clock, and read and write their logs as `node/router/shard_log.py`
+They have a loop with the node's clock, and read and write their logs as `node/router/shards/log.py`
 does, through the worker and its store.
 """
 
@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from coordinator.loading import LogEntry
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import LogEntry, Shard, ShardRuntime
+from coordinator.runtime import Shard, ShardRuntime
 from node.bus.messages import AppendBytes, DescribeProducers, Failed
 from node.bus.reply import Reply
 from node.router import fanout
-from node.router.shard_host import ShardHost
-from node.router.shard_log import entries_of
+from node.router.shards.host import ShardHost
+from node.router.shards.log import entries_of
 from node.worker.turns import Request
 from protocol.errors import ApiError, ErrorCode
 from tests.simulation.simulation import Simulation

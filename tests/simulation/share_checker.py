@@ -14,7 +14,7 @@ from coordinator.share.batches import ACKNOWLEDGED, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import ShareKey
 from coordinator.share.state import ShareState, ShareUpdate
-from node.router.share_partitions import Hosted
+from node.router.share.partitions import Hosted
 from tests.simulation.share_host import GROUP, Acknowledgement
 from tests.simulation.simulation import Violation
 from tests.simulation.store import Identity

@@ -21,9 +21,9 @@ from node.router.authorizer import Authorizer
 from node.router.context import Services, context_of_cluster
 from node.router.dispatch import Handler
 from node.router.handlers import share_states as handlers
-from node.router.share_partitions import Hosted, SharePartitions
-from node.router.share_sessions import ShareSession, TopicPartition
-from node.router.share_states import ShareStates
+from node.router.share.partitions import Hosted, SharePartitions
+from node.router.share.sessions import ShareSession, TopicPartition
+from node.router.share.states import ShareStates
 from protocol.apis import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import share_state as messages
@@ -220,7 +220,7 @@ class ShareHost:
     def share_coordinators(self) -> "ShareHost":
         return self
 
-    def call(self, key: str, request: object, _asker: object) -> Reply[object]:
+    def call(self, key: str, request: object, _asker: object = None) -> Reply[object]:
         return self.shards.call(key, request)
 
     def shard_of(self, key: str) -> int:

@@ -18,13 +18,14 @@ from node.bus.reply import Reply
 from node.router import fanout
 from node.router.authorizer import Authorizer
 from node.router.context import RequestContext, Services, context_of_cluster
-from node.router.coordinators import Asker
-from node.router.enlistment import Enlistment
 from node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_write_txn_markers,
 )
-from node.router.markers import Errand, MarkerWriter, begin
+from node.router.shards.coordinators import BROKER, Asker
+from node.router.shards.kinds import Errand
+from node.router.transactions.enlistment import Enlistment
+from node.router.transactions.markers import MarkerWriter, begin
 from node.worker.turns import Request
 from protocol.apis import ApiKey
 from protocol.errors import ApiError, ErrorCode
@@ -88,10 +89,10 @@ class _Coordinators:
         self.shard_of = shards.shard_of
         self.coordinator_of = shards.coordinator_of
 
-    def call(self, key: str, request: object, asker: Asker) -> Reply[object]:
+    def call(self, key: str, request: object, asker: Asker = BROKER) -> Reply[object]:
         return self._shards.call(key, request, asker.api_version)
 
-    def call_shard(self, shard: int, request: object, asker: Asker) -> Reply[object]:
+    def call_shard(self, shard: int, request: object, asker: Asker = BROKER) -> Reply[object]:
         return self._shards.call_shard(shard, request, asker.api_version)
 
     async def ensure_topic(self) -> None:

@@ -177,7 +177,8 @@ class Stage(Playbook):
 
 class Consumer:
     """A well-behaved member. `owned` is what it reads, `to_revoke` what it has been told to leave
-    and still reads."""
+    and still reads. A terse one says what it owns only when that is not what it said last; whatever
+    it gets no answer to it sends again as it was, as librdkafka does after a heartbeat interval."""
 
     def __init__(
         self, stage: Stage, member_id: str, *, topics: Sequence[str] = ("a",), **given: str
@@ -191,6 +192,8 @@ class Consumer:
         self.told: Owned | None = None
         self.interval_ms = 0
         self.errors: list[ErrorCode] = []
+        self.is_terse = False
+        self._said: Owned | None = None
 
     def call(self) -> Call:
         """Send what a client sends: everything when it joins, what it owns always."""
@@ -199,7 +202,9 @@ class Consumer:
             self.member_id,
             self.epoch,
             topics=self.topics if is_join else None,
-            owned={name: sorted(indexes) for name, indexes in self.owned.items() if indexes},
+            owned=None
+            if self.is_terse and not is_join and self.owned == self._said
+            else {name: sorted(indexes) for name, indexes in self.owned.items() if indexes},
             timeout_ms=REBALANCE_TIMEOUT_MS if is_join else -1,
             instance=self.given.get("instance"),
             rack=self.given.get("rack"),
@@ -215,8 +220,10 @@ class Consumer:
                 ErrorCode.UNKNOWN_MEMBER_ID,
             ), response
             self.owned, self.told, self.epoch = {}, None, 0
+            self._said = None
             return
         self.epoch = response.member_epoch
+        self._said = self.owned
         self.interval_ms = response.heartbeat_interval_ms
         if response.assignment is not None:
             self.owned = {

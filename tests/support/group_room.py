@@ -21,16 +21,17 @@ from node.bus.messages import (
 )
 from node.bus.reply import Reply, drive
 from node.router.context import RequestContext, Services
-from node.router.coordinator_kinds import GroupKind, TransactionKind
-from node.router.coordinators import Coordinators
-from node.router.enlistment import Enlistment
 from node.router.fanout import Answer, Fanout
 from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
-from node.router.markers import MarkerWriter
-from node.router.share_groups import StateKeeper
-from node.router.share_kind import ShareKind
-from node.router.share_states import ShareStates
+from node.router.shards.coordinators import Coordinators
+from node.router.shards.group_kind import GroupKind
+from node.router.shards.share_kind import ShareKind
+from node.router.shards.transaction_kind import TransactionKind
+from node.router.share.state_keeper import StateKeeper
+from node.router.share.states import ShareStates
+from node.router.transactions.enlistment import Enlistment
+from node.router.transactions.markers import MarkerWriter
 from node.worker.turns import RouterState, Turns
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response

@@ -1,10 +1,10 @@
 """A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
-from coordinator.runtime import LogEntry
+from coordinator.loading import LogEntry
 from node.bus.messages import Appended, Failed, ProducersDescribed
 from node.bus.reply import Reply
 from node.router.fanout import Answer
-from node.router.shard_log import entries_of
+from node.router.shards.log import entries_of
 from protocol.errors import ErrorCode
 from protocol.records import iter_batches
 

@@ -142,16 +142,22 @@ class Reader:
         self.member_id = ""
         self.generation = -1
         self.positions: dict[Key, int] = {}
-        self.consumer = Consumer(stage, name, topics=(TOPIC,))
+        self.consumer = self._new_consumer()
         self.commits: list[tuple[str, int, Key, int]] = []
         self.refusals: list[ErrorCode] = []
         self.revoked_count = 0
         # Whether it goes on reading what it has been told to give up.
         self.is_stubborn = False
-        # How often it passes over what it is given and joins again, as if it had not heard.
+        # How often it passes over what it is given and joins again, as if it had not heard. A
+        # member of the consumer protocol loses as many answers.
         self.deaf_count = 0
         self._call: Call | None = None
         self._is_member = False
+
+    def _new_consumer(self) -> Consumer:
+        consumer = Consumer(self.stage, self.name, topics=(TOPIC,))
+        consumer.is_terse = True
+        return consumer
 
     @property
     def is_waiting(self) -> bool:
@@ -218,11 +224,15 @@ class Reader:
                 self._start_anew(ErrorCode(error))
 
     def leave(self) -> None:
-        """Commit and go."""
+        """Commit and go. What it may not commit, as the group has just changed, is read again."""
+        had = dict(self.positions)
         self._adopt(())
+        for key, position in had.items():
+            committed = self.stage.fetch(*key, topic_id=id_of(TOPIC)).committed_offset
+            self.ledger.lose(key, position, committed)
         if self.kind == CONSUMER:
             self.stage.beat(self.name, -1)
-            self.consumer = Consumer(self.stage, self.name, topics=(TOPIC,))
+            self.consumer = self._new_consumer()
         elif self._is_member and self._call is None:
             self.stage.leave(MemberIdentity(member_id=self.member_id))
             self._start_anew(ErrorCode.NONE)
@@ -319,6 +329,9 @@ class Reader:
 
     def _step_consumer(self) -> None:
         call = self.consumer.call()
+        if self.deaf_count:
+            self.deaf_count -= 1
+            return
         if call.refused_with is not None:
             return
         self.consumer.hear(call.response(ConsumerGroupHeartbeatResponse))

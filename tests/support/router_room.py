@@ -183,8 +183,10 @@ class DirectFanout:
     ) -> Reply[Answer]:
         return self._request(DeleteRecords(self._id(), store, number, offset, timeout_ms))
 
-    def describe_producers(self, *, store: int, number: int) -> Reply[Answer]:
-        return self._request(DescribeProducers(self._id(), store, number))
+    def describe_producers(
+        self, *, store: int, number: int, of_replica: bool = False
+    ) -> Reply[Answer]:
+        return self._request(DescribeProducers(self._id(), store, number, of_replica))
 
     def let_go(self) -> None:
         """Carry out the oldest request that is held back."""

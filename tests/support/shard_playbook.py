@@ -8,8 +8,9 @@ What is to be done outside waits in `sent`.
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from coordinator.loading import LogEntry, TransactionalEntry
 from coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
-from coordinator.runtime import Batch, LogEntry, Shard, ShardRuntime, TransactionalEntry
+from coordinator.runtime import Batch, Shard, ShardRuntime
 from protocol.errors import ErrorCode
 
 T = TypeVar("T")

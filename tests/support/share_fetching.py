@@ -17,12 +17,12 @@ from cluster.controller.commands import (
 from cluster.metadata.image import ConfigResourceType
 from node.bus.reply import drive
 from node.router.context import RequestContext
-from node.router.dead_letters import DeadLetters
 from node.router.dispatch import HANDLERS
 from node.router.fetch_waits import FetchWaits
-from node.router.share_partitions import SharePartitions
-from node.router.share_reloads import ShareReloads
-from node.router.share_sessions import ShareSessions, TopicPartition
+from node.router.share.dead_letters import DeadLetters
+from node.router.share.partitions import SharePartitions
+from node.router.share.reloads import ShareReloads
+from node.router.share.sessions import ShareSessions, TopicPartition
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
 from protocol.errors import ApiError, ErrorCode

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from cluster.metadata.image import PartitionImage, TopicImage
-from coordinator.runtime import LogEntry
+from coordinator.loading import LogEntry
 from coordinator.share.batches import NO_OFFSET, StateBatch
 from coordinator.share.requests import (
     Checkpoint,

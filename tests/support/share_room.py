@@ -8,10 +8,10 @@ from cluster.metadata.image import MetadataImage
 from coordinator.share.shard import ShareStateShard
 from node.bus.reply import Reply, drive
 from node.router.context import context_of_cluster
-from node.router.coordinators import Coordinators
 from node.router.dispatch import HANDLERS
 from node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
-from node.router.share_states import ShareStates
+from node.router.shards.coordinators import Coordinators
+from node.router.share.states import ShareStates
 from protocol.apis import APIS
 from protocol.codec import decode_request, decode_response, encode_request, encode_response
 from protocol.errors import ApiError, ErrorCode

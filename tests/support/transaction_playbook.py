@@ -1,6 +1,6 @@
 """A transaction shard on stage: its clients' requests, and the markers that it asks for."""
 
-from coordinator.runtime import LogEntry
+from coordinator.loading import LogEntry
 from coordinator.transaction.requests import (
     AddPartitions,
     DescribeTransaction,

@@ -7,9 +7,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 POLL_S = 0.005
+LIVENESS_S = 30.0
+"""How long a machine that does other things as well may take for what takes none a second."""
 
 
-def wait_until(condition: Callable[[], T], *, timeout_s: float = 10.0, what: str = "") -> T:
+def wait_until(condition: Callable[[], T], *, timeout_s: float = LIVENESS_S, what: str = "") -> T:
     """The first truthy value of `condition`; AssertionError that names `what` after the deadline.
 
     An exception of the condition counts as "not yet" and is shown when time is up.

@@ -42,6 +42,7 @@ from coordinator.outcome import Command
 from protocol.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
+    can_name_owned,
     decode_subscription,
 )
 from protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -95,6 +96,8 @@ def join(
     refresh(group, member_id, member, step)
     deadline_ms = step.now_ms + member.rebalance_timeout_ms
     step.set_timer(sync_key(group.group_id, member_id), deadline_ms)
+    if not can_name_owned(protocols[0][1]):
+        group.unsynced.add(member_id)
     response = JoinGroupResponse(
         generation_id=current.member_epoch,
         protocol_type=CONSUMER_PROTOCOL_TYPE,
@@ -177,6 +180,7 @@ def sync(group: ConsumerGroup, request: SyncGroupRequest, step: ConsumerStep) ->
         _await_rejoin(group, member_id, member, step)
         raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
     step.cancel_timer(sync_key(group.group_id, member_id))
+    group.unsynced.discard(member_id)
     refresh(group, member_id, member, step)
     return SyncGroupResponse(
         protocol_type=CONSUMER_PROTOCOL_TYPE,

@@ -72,12 +72,19 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         "_static",
         "_wants",
         "awaited",
+        "unsynced",
+        "untold",
     )
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
         super().__init__(group_id, timeline)
         # Soft: classic members that were told to join again, and have a timer for that.
         self.awaited: set[str] = set()
+        # Soft: classic members that cannot say what they keep, have joined, and have still to ask
+        # for what they are given.
+        self.unsynced: set[str] = set()
+        # Soft: members whose partitions have changed, and that have not said yet that they know.
+        self.untold: set[str] = set()
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
         self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
@@ -112,6 +119,9 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         for known, step in ((old, -1), (member, 1)):
             for want in () if known is None else wants_of(known):
                 count(self._wants, want, step)
+        if member is None:
+            self.untold.discard(member_id)
+            self.unsynced.discard(member_id)
         instance_id = None if old is None else old.instance_id
         # Whoever has taken the place of an old static member keeps it.
         if instance_id is not None and self._static.get(instance_id) == member_id:

@@ -36,7 +36,6 @@ from coordinator.group.consumer.assigning import (
     revocation_key,
     start_epoch,
 )
-from coordinator.group.consumer.events import ConsumerEvents
 from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.consumer.migration import downgraded, may_upgrade, tombstones, upgraded
 from coordinator.group.consumer.records import (
@@ -49,6 +48,7 @@ from coordinator.group.events import REASON_NOT_PROVIDED
 from coordinator.group.family import FamilyHandler
 from coordinator.group.group_table import GroupTable
 from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.recorded_events import RecordedEvents, why_of_beat
 from coordinator.group.records import GroupRecord, GroupStored
 from coordinator.group.requests import FollowTopics, Heartbeat
 from coordinator.outcome import Command, TimerKey
@@ -110,7 +110,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         super().__init__(timeline, ConsumerGroup)
         self._adopt = adopt
         self._unstored = unstored
-        self.events = ConsumerEvents()
+        self.events = RecordedEvents()
         # Whether the groups may have been loaded with topics that have changed since.
         self.needs_topics = True
 
@@ -126,8 +126,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
-            known = (id_ for id_, member in group.members() if member.classic is not None)
+            known = [id_ for id_, member in group.members() if member.classic is not None]
             self._unstored.note(known, step.now_ms)
+            # What the coordinator before has told last may have been lost.
+            group.untold.update(id_ for id_, _ in group.members() if id_ not in known)
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""
@@ -223,7 +225,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             else:
                 response = heartbeats.step_out(group, beat, step)
         if len(step.records) > before:
-            why = _reason(command, beat)
+            why = why_of_beat(command, beat.member_epoch)
             self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 

@@ -14,7 +14,7 @@ of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
 | > 0 | static, the id is another's | FENCED_INSTANCE_ID |
 | > 0 | epoch is its own | goes on |
-| > 0 | epoch is its previous one, owns nothing it should not | goes on: an answer was lost |
+| > 0 | epoch is its previous one, owns nothing it should not | an answer was lost: told again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
 | -1 | known | gone, group epoch + 1 |
 | -2 | static | its place is kept until its session ends |
@@ -23,6 +23,12 @@ of the message itself gets INVALID_REQUEST or UNSUPPORTED_ASSIGNOR before):
 "Goes on" is: take over what the member says anew, start a group epoch if its subscription changed,
 and take the next step of `reconciliation`. A member whose session ends, or that does not give up
 partitions within its rebalance timeout, is removed as if it had left.
+
+Answers get lost, several in a row, and fencing a member has records delivered again that it has
+read. So who has not heard of its epoch is told of it until it has, and comes no further meanwhile;
+and an assignment is told until the member says that it has it. Clients that send what a lost
+answer belonged to once more (librdkafka, after one interval) name no partitions if they had
+nothing to say of them: they own nothing but what they were known to own.
 
 The answer tells when to come again: soon while the group reconciles, and while it is small
 anyway, so that a change reaches members before the configured interval has passed. Called by
@@ -164,8 +170,11 @@ def beat(
     owned = _owned(request)
     found = _find(group, member_id, request, owned, step)
     member = _updated(found.member, command, request)
-    target_epoch, target = take_over(group, found, member, heartbeat.regex_names, step)
-    current = advance(group, found, member, (target_epoch, target), owned, step)
+    goal = take_over(group, found, member, heartbeat.regex_names, step)
+    current = found.current
+    has_heard = request.member_epoch in (JOIN, current.member_epoch)
+    if has_heard:
+        current = advance(group, found, member, goal, owned, step)
     refresh(group, member_id, member, step)
     is_full = request.member_epoch == JOIN or (
         request.rebalance_timeout_ms != -1
@@ -174,12 +183,21 @@ def beat(
         )
         and request.topic_partitions is not None
     )
+    if request.member_epoch != JOIN and _has_other_partitions(found.current, current):
+        group.untold.add(member_id)
+    elif owned is not None and member_id in group.untold and _is_exactly(owned, current.assigned):
+        group.untold.discard(member_id)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=_interval(group, step),
     )
-    if is_full or _has_other_partitions(found.current, current):
+    if (
+        is_full
+        or not has_heard
+        or member_id in group.untold
+        or _has_other_partitions(found.current, current)
+    ):
         response.assignment = _assignment(current)
     return response
 
@@ -307,15 +325,21 @@ def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | Non
     known = current.member_epoch
     if epoch in (JOIN, known):
         return
-    # Whoever did not get the answer of an epoch tells what it had before.
-    is_retry = epoch == current.previous_member_epoch
-    if not is_retry or owned is None or not _is_within(owned, current.assigned):
+    # Whoever did not get the answer of an epoch tells what it had before, if it says that again.
+    is_retry = epoch == current.previous_member_epoch and epoch < known
+    if not is_retry or (owned is not None and not _is_within(owned, current.assigned)):
         raise _fenced(foreign_epoch(epoch, known))
 
 
 def _is_within(owned: Partitions, assigned: PartitionEpochs) -> bool:
     return all(
         indexes.issubset(assigned.get(topic_id, {}).keys()) for topic_id, indexes in owned.items()
+    )
+
+
+def _is_exactly(owned: Partitions, assigned: PartitionEpochs) -> bool:
+    return _is_within(owned, assigned) and sum(map(len, owned.values())) == sum(
+        map(len, assigned.values())
     )
 
 

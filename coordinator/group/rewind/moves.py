@@ -105,9 +105,12 @@ def is_targeted(consumers: ConsumerGroup, moves: Iterable[Move]) -> bool:
 
 
 def is_held(consumers: ConsumerGroup, moves: Collection[Move]) -> bool:
-    """Whether a member has, or is to get, or has still to give up any of the partitions."""
+    """Whether a member has, or is to get, or has still to give up any of the partitions.
+
+    Who cannot say what it keeps has given nothing up before it has asked for what it is given.
+    """
     is_owned = any(consumers.owner(move.topic_id, move.partition) is not None for move in moves)
-    return is_owned or is_targeted(consumers, moves)
+    return is_owned or bool(consumers.unsynced) or is_targeted(consumers, moves)
 
 
 def fences_of(

@@ -15,6 +15,7 @@ from protocol.embedded import (
     VERSION_MAX,
     ConsumerProtocolAssignment,
     TopicPartitions,
+    can_name_owned,
     decode_assignment,
     decode_subscription,
     encode_assignment,
@@ -53,7 +54,7 @@ def silent_members(group: ClassicGroup) -> frozenset[str]:
     return frozenset(
         member.member_id
         for member in group.roster
-        if member.metadata_for(group.protocol_name)[:2] == b"\0\0"
+        if not can_name_owned(member.metadata_for(group.protocol_name))
     )
 
 

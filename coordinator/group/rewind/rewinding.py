@@ -366,6 +366,8 @@ class Rewinding:
             group.events.add(step.now_ms, kind, "", what)
         elif group_id in self._consumers:
             self._consumers.events.mark(group_id, step.now_ms, kind, what)
+        elif group_id in self._shares:
+            self._shares.events.mark(group_id, step.now_ms, kind, what)
 
     # -- classic groups ---------------------------------------------------------------------------
 
@@ -381,7 +383,10 @@ class Rewinding:
     def after_sync(self, group_id: str, step: ConsumerStep) -> None:
         """Members may have heard what they shall give up."""
         group = self._classic.objects.get(group_id)
-        if group is not None:
+        if group_id in self._consumers:
+            if self._rewinds.pending(group_id) is not None:
+                step.set_timer(("rewind", group_id), step.now_ms)
+        elif group is not None:
             self._rounds.after_sync(group, step)
 
     def on_heartbeat(self, request: HeartbeatRequest) -> None:
@@ -463,7 +468,7 @@ class Rewinding:
         offsets: dict[Uuid, dict[int, int]] = {}
         for move in moves:
             offsets.setdefault(move.topic_id, {})[move.partition] = move.offset
-        self._restarted_in[group_id] = self._shares.restart(group_id, offsets, step)
+        self._restarted_in[group_id] = self._shares.restart(group_id, offsets, step, why=REASON)
 
     def _states_restarted(self, command: Command, step: ConsumerStep) -> None:
         report = command.request

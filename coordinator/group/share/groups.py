@@ -26,6 +26,7 @@ from coordinator.group.consumer.heartbeats import JOIN, LEAVE
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.group_table import GroupTable
 from coordinator.group.known_members import unknown_member
+from coordinator.group.recorded_events import RecordedEvents, why_of_beat
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import DeleteGroup, FollowTopics
 from coordinator.group.share import partition_states as changes
@@ -103,6 +104,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         super().__init__(timeline, ShareGroup)
         self._occupant = occupant
         self._keepsakes = keepsakes
+        self.events = RecordedEvents()
         # Soft: requests that wait until states have been made or deleted, with their groups.
         self._waiting: dict[int, tuple[str, _Waiting]] = {}
         # Soft: partitions whose states could not be made, by group, until they are asked for again.
@@ -122,6 +124,8 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
     def replay(self, record: ShareGroupRecord) -> None:
         """Change the group that the record is about."""
         self._change(record)
+        if type(record) is ShareEpochStored and record.epoch is None:
+            self.events.forget(record.group_id)
 
     def on_loaded(self, step: ConsumerStep) -> None:
         """Every member gets a whole session; states that are on the way are asked for again."""
@@ -214,11 +218,19 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
                 raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, message)
             group = ShareGroup(group_id, Timeline())
         if request.member_epoch != LEAVE:
-            return beat(group, command, request, step)
-        if group.member(member_id) is None:
+            response = beat(group, command, request, step)
+        elif group.member(member_id) is None:
             raise unknown_member(group.group_id, member_id)
-        remove(group, [member_id], step)
-        return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE)
+        else:
+            remove(group, [member_id], step)
+            response = ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE)
+        if step.records:
+            self._note(group, step, why_of_beat(command, request.member_epoch))
+        return response
+
+    def _note(self, group: ShareGroup, step: ConsumerStep, why: str, *, after: int = 0) -> None:
+        """What the records of this step, but the first `after`, mean for the group."""
+        self.events.note(group, step.records[after:], step.now_ms, why)
 
     # -- timers and topics ------------------------------------------------------------------------
 
@@ -230,10 +242,14 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         if key[0] == "share-assignment":
             if group.epoch > group.target_epoch:
                 assign_now(ShareMembership(group), group.epoch, step)
+                self._note(group, step, "it was due")
         elif key[0] == "share-states":
             self._ask_again(group, step)
+            self._note(group, step, "states of partitions are asked for again")
         elif group.member(key[2]) is not None:
             remove(group, [key[2]], step)
+            timeout_ms = step.settings.share_session_of(group.group_id)
+            self._note(group, step, f"{key[2]} no heartbeat for {timeout_ms} ms")
 
     def follow_topics(self, request: FollowTopics, step: ConsumerStep) -> None:
         """Start an epoch in every group whose topics are not what they were."""
@@ -243,7 +259,9 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
                 continue
             membership = ShareMembership(group)
             if hash_of(membership, step) != group.metadata_hash:
+                before = len(step.records)
                 assign_if_due(membership, start_epoch(membership, step), step)
+                self._note(group, step, "topics have changed", after=before)
 
     def topics(self) -> set[tuple[str, Uuid]]:
         """Every topic of which a group has states, with its name."""
@@ -315,6 +333,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
             if made and membership.members:
                 # Members wait for nothing else: they are not made to wait for the interval, too.
                 assign_now(membership, start_epoch(membership, step), step)
+                self._note(group, step, "partitions have been made ready")
         self._release(report.request_id, report.outcomes, step)
         step.reply(command.request_id, None)
 
@@ -338,13 +357,20 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         step.reply(command.request_id, None)
 
     def restart(
-        self, group_id: str, offsets: Mapping[Uuid, Mapping[int, int]], step: ConsumerStep
+        self,
+        group_id: str,
+        offsets: Mapping[Uuid, Mapping[int, int]],
+        step: ConsumerStep,
+        *,
+        why: str,
     ) -> int:
         """Have the group begin anew at these offsets, with members or without; returns the state
         epoch in which that is. Answered with StatesRestarted, which is the shard's to hear."""
-        membership = ShareMembership(self._groups[group_id])
+        group = self._groups[group_id]
+        membership, before = ShareMembership(group), len(step.records)
         epoch = start_epoch(membership, step)
         assign_now(membership, epoch, step)
+        self._note(group, step, why, after=before)
         step.send(RestartStates(group_id, epoch, offsets))
         return epoch
 

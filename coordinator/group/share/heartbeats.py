@@ -9,7 +9,8 @@ of the message itself gets INVALID_REQUEST before):
 | 0 | unknown, no room | GROUP_MAX_SIZE_REACHED |
 | 0 | known | goes on where it was, and is told its whole assignment |
 | > 0 | unknown | UNKNOWN_MEMBER_ID |
-| > 0 | epoch is its own, or its previous one: an answer was lost | goes on |
+| > 0 | epoch is its own | goes on |
+| > 0 | epoch is its previous one | an answer was lost: told again |
 | > 0 | any other epoch | FENCED_MEMBER_EPOCH |
 | -1 | known | gone, group epoch + 1 |
 | -1 | unknown | UNKNOWN_MEMBER_ID |
@@ -90,7 +91,9 @@ def beat(
     member = _updated(known, command, request)
     epoch, target = _take_over(group, member_id, known, member, step)
     current = before
-    if known is None or before.member_epoch != epoch or before.assigned != target:
+    # Who has not heard of its epoch comes no further, so that several answers may be lost in a row.
+    has_heard = request.member_epoch in (JOIN, before.member_epoch)
+    if has_heard and (known is None or before.member_epoch != epoch or before.assigned != target):
         current = ShareAssignment(epoch, before.member_epoch, target)
         if epoch == before.member_epoch:
             current = ShareAssignment(epoch, before.previous_member_epoch, target)
@@ -109,7 +112,8 @@ def beat(
         ),
     )
     is_full = request.member_epoch == JOIN or request.subscribed_topic_names is not None
-    if is_full or (current is not before and current.assigned != before.assigned):
+    is_new = current is not before and current.assigned != before.assigned
+    if is_full or not has_heard or is_new:
         response.assignment = _assignment(current)
     return response
 

@@ -19,6 +19,7 @@ from coordinator.group.streams.records import (
 )
 from coordinator.group.streams.soft import SoftState
 from coordinator.group.streams.topology import Configured, StatusCode
+from coordinator.group.topics import TopicCatalog
 from protocol.messages.streams import (
     Assignment,
     DescribedGroup,
@@ -134,17 +135,24 @@ def _endpoint(endpoint: tuple[str, int]) -> Endpoint:
 def _partitions(
     topology: Topology, tasks: Mapping[str, Collection[int]], step: ConsumerStep
 ) -> list[TopicPartition]:
-    """The partitions that the tasks read, as far as their topics are there."""
-    found = []
+    return [
+        TopicPartition(topic=name, partitions=indexes)
+        for name, indexes in read_by(topology, tasks, step.topics)
+    ]
+
+
+def read_by(
+    topology: Topology, tasks: Mapping[str, Collection[int]], topics: TopicCatalog
+) -> Iterator[tuple[str, list[int]]]:
+    """The partitions that the tasks read, by topic, as far as their topics are there."""
     for part in topology.subtopologies:
         indexes = tasks.get(part.subtopology_id, ())
         for name in part.sources() if indexes else ():
-            topic = step.topics.topic(name)
+            topic = topics.topic(name)
             count = 0 if topic is None else topic.partition_count
             partitions = sorted(index for index in indexes if index < count)
             if partitions:
-                found.append(TopicPartition(topic=name, partitions=partitions))
-    return found
+                yield name, partitions
 
 
 # -- descriptions ---------------------------------------------------------------------------------

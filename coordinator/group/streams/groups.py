@@ -21,6 +21,7 @@ from coordinator.group.consumer.heartbeats import JOIN, LEAVE
 from coordinator.group.family import FamilyHandler, Occupant
 from coordinator.group.group_table import GroupTable
 from coordinator.group.known_members import check_instance, unknown_member
+from coordinator.group.recorded_events import RecordedEvents, why_of_beat
 from coordinator.group.records import GroupRecord
 from coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
 from coordinator.group.streams import heartbeats
@@ -79,6 +80,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         super().__init__(timeline, StreamsGroup)
         self._occupant = occupant
         self._classic = classic
+        self.events = RecordedEvents()
         self._soft: dict[str, SoftState] = {}
         self.handlers: Mapping[type, FamilyHandler] = {
             StreamsGroupHeartbeatRequest: self._heartbeat,
@@ -92,6 +94,8 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         """See Family."""
         for group_id in self._change(record):
             self._soft.pop(group_id, None)
+        if type(record) is StreamsEpochStored and record.epoch is None:
+            self.events.forget(record.group_id)
 
     def on_loaded(self, step: ConsumerStep) -> None:
         """Every member gets a whole session: how long it was silent is not known."""
@@ -163,7 +167,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             if request.member_epoch >= JOIN:
                 answer = self._beat(command, request, step)
             else:
-                answer = StreamsAnswer(self._leave(request, step))
+                answer = StreamsAnswer(self._leave(command, request, step))
         except ApiError as error:
             step.records.clear()
             step.timers.clear()
@@ -191,6 +195,8 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             raise
         soft.hear(request, done)
         self._soft[group_id] = soft
+        if step.records:
+            self._note(group, step, why_of_beat(command, request.member_epoch))
         if not group.exists and self._classic.group(group_id) is not None:
             self._classic.end(group_id, step)
         response = heartbeat_response(group, request, done, soft, step)
@@ -199,6 +205,10 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             response.acceptable_recovery_lag = ACCEPTABLE_LAG
             response.task_offset_interval_ms = OFFSET_INTERVAL_MS
         return StreamsAnswer(response, () if done.trouble is None else done.configured.missing)
+
+    def _note(self, group: StreamsGroup, step: ConsumerStep, why: str, *, after: int = 0) -> None:
+        """What the records of this step, but the first `after`, mean for the group."""
+        self.events.note(group, step.records[after:], step.now_ms, why)
 
     def _become(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
         """A group for its first member: what the step's records will make of it."""
@@ -218,7 +228,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         return ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} {what}.")
 
     def _leave(
-        self, request: StreamsGroupHeartbeatRequest, step: ConsumerStep
+        self, command: Command, request: StreamsGroupHeartbeatRequest, step: ConsumerStep
     ) -> StreamsGroupHeartbeatResponse:
         group = self.get(request.group_id)
         if group is None:
@@ -233,6 +243,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
             self._remove(group, member_id, step)
         else:
             heartbeats.step_out(group, member_id, step)
+        self._note(group, step, why_of_beat(command, request.member_epoch))
         return StreamsGroupHeartbeatResponse(
             member_id=member_id, member_epoch=request.member_epoch, status=[]
         )
@@ -258,16 +269,20 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
                 configured = group.configured(topology, step.topics)
                 known = self._known(group.group_id)
                 assign_now(group, group.stored_epoch, configured, Roll(group), known, step)
+                self._note(group, step, "it was due")
             return
         member_id = key[2]
-        if group.member(member_id) is None:
+        member = group.member(member_id)
+        if member is None:
             return
-        if (
-            key[0] == "streams-revocation"
-            and group.current(member_id).state is not StreamsMemberState.UNREVOKED_TASKS
-        ):
-            return
+        timeout_ms = step.settings.streams_of(group.group_id).session_timeout_ms
+        why = f"no heartbeat for {timeout_ms} ms"
+        if key[0] == "streams-revocation":
+            if group.current(member_id).state is not StreamsMemberState.UNREVOKED_TASKS:
+                return
+            why = f"did not give up its tasks within {member.rebalance_timeout_ms} ms"
         self._remove(group, member_id, step)
+        self._note(group, step, f"{member_id} {why}")
 
     def follow_topics(self, request: FollowTopics, step: ConsumerStep) -> None:
         """See Family: an epoch starts in every group whose topics are not what they were."""
@@ -284,9 +299,11 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
                 configured.is_ready == was_ready
             ):
                 continue
+            before = len(step.records)
             epoch = start_epoch(group, topology, configured, step)
             known = self._known(group.group_id)
             assign_if_due(group, epoch, configured, Roll(group), known, step)
+            self._note(group, step, "topics have changed", after=before)
 
     # -- offsets and administration ---------------------------------------------------------------
 

@@ -8,10 +8,12 @@ What a group does is decided in coordinator.group; here stand who may ask and se
 what an expression stands for.
 """
 
+from collections.abc import Iterator
+
 from coordinator.group.requests import DescribeConsumerGroup, Heartbeat
-from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.handlers.describing import Describing
 from node.router.handlers.groups import member_error
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import (
@@ -65,57 +67,20 @@ async def handle_consumer_group_describe(
     request: ConsumerGroupDescribeRequest, context: RequestContext, services: Services
 ) -> ConsumerGroupDescribeResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
-    waiting = [
-        services.coordinators.call(group_id, DescribeConsumerGroup(group_id), context)
-        if services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        else None
-        for group_id in request.group_ids
-    ]
-    groups: list[ConsumerGroupDescribedGroup] = []
-    for group_id, reply in zip(request.group_ids, waiting, strict=True):
-        described = await _described(group_id, reply, context, services)
-        if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = services.authorizer.authorized_operations(
-                context, ResourceType.GROUP, group_id
-            )
-        groups.append(described)
-    return ConsumerGroupDescribeResponse(groups=groups)
-
-
-async def _described(
-    group_id: str, reply: Reply[object] | None, context: RequestContext, services: Services
-) -> ConsumerGroupDescribedGroup:
-    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if reply is not None:
-        if not group_id:
-            code = ErrorCode.INVALID_GROUP_ID
-        else:
-            try:
-                described = await reply
-            except ApiError as error:
-                code = error.code
-            else:
-                assert isinstance(described, ConsumerGroupDescribedGroup)
-                if described.error_code or _may_see(described, context, services):
-                    return described
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    return ConsumerGroupDescribedGroup(
-        group_id=group_id, error_code=code, error_message=code.message
+    describing = Describing(
+        description=ConsumerGroupDescribedGroup,
+        command=DescribeConsumerGroup,
+        topic_names=_topic_names,
+        asks_for_operations=request.include_authorized_operations,
+    )
+    return ConsumerGroupDescribeResponse(
+        groups=await describing.describe(request.group_ids, context, services)
     )
 
 
-def _may_see(
-    described: ConsumerGroupDescribedGroup, context: RequestContext, services: Services
-) -> bool:
-    """Whether the asker may know of every topic that the group reads."""
-    names = {
-        topic.topic_name
-        for member in described.members
-        for assignment in (member.assignment, member.target_assignment)
-        for topic in assignment.topic_partitions
-    }
-    names.update(name for member in described.members for name in member.subscribed_topic_names)
-    return all(
-        services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-        for name in names
-    )
+def _topic_names(described: ConsumerGroupDescribedGroup) -> Iterator[str]:
+    """Every topic that the group's members have, are to have, or subscribe to."""
+    for member in described.members:
+        yield from member.subscribed_topic_names
+        for assignment in (member.assignment, member.target_assignment):
+            yield from (topic.topic_name for topic in assignment.topic_partitions)

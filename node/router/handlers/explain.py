@@ -18,7 +18,7 @@ from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.pacing import in_turns
 from node.router.readers import Reading
-from node.router.share_sessions import TopicPartition
+from node.router.share.sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 from protocol.messages.insight import (

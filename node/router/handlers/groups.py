@@ -22,6 +22,7 @@ from node.bus.reply import Reply
 from node.router.addresses import address_of
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.pacing import in_turns
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.groups import (
     Coordinator,
@@ -211,10 +212,10 @@ async def handle_describe_groups(
         services.coordinators.call(group_id, DescribeGroup(group_id), context)
         if _may(Operation.DESCRIBE, group_id, context, services)
         else None
-        for group_id in request.groups
+        async for group_id in in_turns(request.groups)
     ]
     groups: list[DescribedGroup] = []
-    for group_id, reply in zip(request.groups, waiting, strict=True):
+    async for group_id, reply in in_turns(zip(request.groups, waiting, strict=True)):
         described = await _described(group_id, reply)
         if request.include_authorized_operations and not described.error_code:
             described.authorized_operations = services.authorizer.authorized_operations(
@@ -277,12 +278,12 @@ async def handle_delete_groups(
         services.coordinators.call(group_id, DeleteGroup(group_id), context)
         if _may(Operation.DELETE, group_id, context, services)
         else None
-        for group_id in group_ids
+        async for group_id in in_turns(group_ids)
     ]
     return DeleteGroupsResponse(
         results=[
             await _deleted(group_id, reply)
-            for group_id, reply in zip(group_ids, waiting, strict=True)
+            async for group_id, reply in in_turns(zip(group_ids, waiting, strict=True))
         ]
     )
 

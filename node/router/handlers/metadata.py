@@ -83,9 +83,14 @@ async def handle_metadata(
 def _reachable_brokers(
     image: MetadataImage, context: RequestContext, services: Services
 ) -> Iterable[tuple[BrokerImage, str, int]]:
+    """Those that serve, and this one: whoever asked has reached it, fenced or not, and is told that
+    it is the controller. librdkafka takes a broker that it is not told of for gone. Told of none,
+    when all had been fenced for a moment, it closed its connections and stayed without for minutes,
+    with its consumers' commits waiting.
+    """
     for broker in image.brokers.values():
         address = address_of(broker, context, services.node_id)
-        if address is not None and not broker.is_fenced:
+        if address is not None and (not broker.is_fenced or broker.broker_id == services.node_id):
             yield broker, *address
 
 

@@ -6,7 +6,8 @@ only; v7 zstd; v8 errors per record (KIP-467); v10 who leads instead (KIP-951); 
 the kernel delivered.
 
 Transactional batches wait until the transaction's coordinator knows of their partition
-(enlistment.py): clients of v12 and later leave that to us, others are verified (KIP-890).
+(transactions/enlistment.py): clients of v12 and later leave that to us, others are verified
+(KIP-890).
 """
 
 from struct import Struct
@@ -20,8 +21,8 @@ from node.bus.reply import Reply
 from node.router.addresses import endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
-from node.router.enlistment import ENLISTS_SINCE, Producer
 from node.router.fanout import Answer
+from node.router.transactions.enlistment import ENLISTS_SINCE, Producer
 from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.legacy_records import up_convert
 from protocol.messages.produce import (

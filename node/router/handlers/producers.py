@@ -1,5 +1,6 @@
 """DescribeProducers (61): version 0 (KIP-664). Who has been writing to a partition, as its worker
-knows it."""
+knows it. Every replica answers for what it has: a tool that looks for hanging transactions on one
+broker asks that one for all that it has, led or not."""
 
 from node.bus.messages import ProducersDescribed
 from node.router.authorizer import Operation, ResourceType
@@ -17,7 +18,7 @@ from protocol.messages.transactions import (
 async def handle_describe_producers(
     request: DescribeProducersRequest, context: RequestContext, services: Services
 ) -> DescribeProducersResponse:
-    """The active producers of each asked partition, from its leader."""
+    """The active producers of each asked partition, as far as this replica has got."""
     topics = []
     for topic in request.topics:
         partitions = [
@@ -40,10 +41,12 @@ async def _describe(
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
     place = services.logs.locate(topic.topic_id, index)
-    if topic.partitions[index].leader != services.node_id or place is None:
+    if services.node_id not in topic.partitions[index].replicas or place is None:
         answer.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return answer
-    described = await services.fanout.describe_producers(store=place[0], number=place[1])
+    described = await services.fanout.describe_producers(
+        store=place[0], number=place[1], of_replica=True
+    )
     answer.error_code = described.error_code
     if isinstance(described, ProducersDescribed):
         answer.active_producers = [

@@ -31,7 +31,7 @@ from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.handlers.offsets import EARLIEST
 from node.router.log_positions import Bounds
-from node.router.share_reloads import places_of
+from node.router.share.reloads import places_of
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.odradek import (
     AlterSnapshotRequest,

@@ -14,7 +14,7 @@ from node.bus.reply import Reply
 from node.router.addresses import endpoints_of, leader_for_clients
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
-from node.router.share_sessions import FINAL_EPOCH, TopicPartition
+from node.router.share.sessions import FINAL_EPOCH, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
     AcknowledgementBatch,

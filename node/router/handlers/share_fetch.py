@@ -27,8 +27,8 @@ from node.router.handlers.share_acknowledge import (
     locate,
 )
 from node.router.logs import Place
-from node.router.share_partitions import Reading
-from node.router.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
+from node.router.share.partitions import Reading
+from node.router.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
     AcquiredRecords,

@@ -2,7 +2,7 @@
 WriteShareGroupState (85), DeleteShareGroupState (86), ReadShareGroupStateSummary (87).
 
 WriteShareGroupState and ReadShareGroupStateSummary 0-1: v1 counts completed deliveries (KIP-1226).
-Nodes of the cluster ask each other these (node/router/share_states.py); others need CLUSTER_ACTION.
+Nodes of the cluster ask each other these (node/router/share/states.py); others need CLUSTER_ACTION.
 What becomes of a share-partition is decided in coordinator.share; here stand who may ask, and how
 an answer looks. The partitions of a request are asked for without waiting for each other, very many
 in turns of the loop.

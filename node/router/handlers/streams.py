@@ -12,6 +12,7 @@ member that asks, as if it had made them itself; what keeps them from being made
 answer, whose status says that they are missing until they are there.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
@@ -19,13 +20,12 @@ from cluster.metadata.features import STREAMS_VERSION
 from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
 from coordinator.group.streams.records import InternalTopic
 from coordinator.group.streams.topology import StatusCode
-from node.bus.reply import Reply
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
-from node.router.coordinators import CREATE_TIMEOUT_MS
+from node.router.handlers.describing import Describing
 from node.router.handlers.groups import member_error
 from node.router.handlers.topics import fresh_topic_id, may_create
-from node.router.pacing import in_turns
+from node.router.shards.coordinators import CREATE_TIMEOUT_MS
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.streams import (
     DescribedGroup,
@@ -124,66 +124,30 @@ async def handle_streams_group_describe(
     request: StreamsGroupDescribeRequest, context: RequestContext, services: Services
 ) -> StreamsGroupDescribeResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
+    describing = Describing(
+        description=DescribedGroup,
+        command=lambda group_id: DescribeStreamsGroup(
+            group_id, request.include_topology_description
+        ),
+        topic_names=_topic_names,
+        asks_for_operations=request.include_authorized_operations,
+    )
     if not _is_on(services):
         code = ErrorCode.UNSUPPORTED_VERSION
-        return StreamsGroupDescribeResponse(
-            groups=[_undescribed(group_id, code) for group_id in request.group_ids]
-        )
-    waiting = [
-        services.coordinators.call(
-            group_id,
-            DescribeStreamsGroup(group_id, request.include_topology_description),
-            context,
-        )
-        if services.authorizer.check(context, Operation.DESCRIBE, ResourceType.GROUP, group_id)
-        else None
-        async for group_id in in_turns(request.group_ids)
-    ]
-    groups: list[DescribedGroup] = []
-    async for group_id, reply in in_turns(zip(request.group_ids, waiting, strict=True)):
-        described = await _described(group_id, reply, context, services)
-        if request.include_authorized_operations and not described.error_code:
-            described.authorized_operations = services.authorizer.authorized_operations(
-                context, ResourceType.GROUP, group_id
-            )
-        groups.append(described)
+        groups = [describing.refused(group_id, code) for group_id in request.group_ids]
+    else:
+        groups = await describing.describe(request.group_ids, context, services)
     return StreamsGroupDescribeResponse(groups=groups)
 
 
-async def _described(
-    group_id: str, reply: Reply[object] | None, context: RequestContext, services: Services
-) -> DescribedGroup:
-    if reply is None:
-        return _undescribed(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    if not group_id:
-        return _undescribed(group_id, ErrorCode.INVALID_GROUP_ID)
-    try:
-        described = await reply
-    except ApiError as error:
-        return _undescribed(group_id, error.code)
-    assert isinstance(described, DescribedGroup)
-    if described.error_code or _may_see(described, context, services):
-        return described
-    return _undescribed(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-
-
-def _undescribed(group_id: str, code: ErrorCode) -> DescribedGroup:
-    return DescribedGroup(group_id=group_id, error_code=code, error_message=code.message)
-
-
-def _may_see(described: DescribedGroup, context: RequestContext, services: Services) -> bool:
-    """Whether the asker may know of every topic of the topology."""
+def _topic_names(described: DescribedGroup) -> Iterator[str]:
+    """Every topic of the topology."""
     topology = described.topology
-    names: set[str] = set()
     for part in () if topology is None else topology.subtopologies or ():
-        names.update(part.source_topics)
-        names.update(part.repartition_sink_topics)
-        names.update(topic.name for topic in part.repartition_source_topics)
-        names.update(topic.name for topic in part.state_changelog_topics)
-    return all(
-        services.authorizer.check(context, Operation.DESCRIBE, ResourceType.TOPIC, name)
-        for name in names
-    )
+        yield from part.source_topics
+        yield from part.repartition_sink_topics
+        yield from (topic.name for topic in part.repartition_source_topics)
+        yield from (topic.name for topic in part.state_changelog_topics)
 
 
 async def handle_streams_group_topology_description_update(

@@ -12,7 +12,7 @@ from cluster.metadata.topic_names import CONSUMER_OFFSETS
 from coordinator.group.requests import CommitInTransaction, Unverified
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
-from node.router.enlistment import Producer
+from node.router.transactions.enlistment import Producer
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
     TxnOffsetCommitRequest,

@@ -29,9 +29,9 @@ from coordinator.transaction.transaction import (
 from node.bus.reply import Reply
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
-from node.router.enlistment import Producer
-from node.router.markers import begin
 from node.router.patterns import Pattern, compile_pattern
+from node.router.transactions.enlistment import Producer
+from node.router.transactions.markers import begin
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
     AddOffsetsToTxnRequest,

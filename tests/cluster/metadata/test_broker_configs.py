@@ -112,7 +112,6 @@ KAFKA: Final = {
     "offsets.retention.minutes": ("INT", "10080"),
     "offsets.topic.num.partitions": ("INT", "50"),
     "offsets.topic.replication.factor": ("SHORT", "3"),
-    "offsets.topic.segment.bytes": ("INT", "104857600"),
     "producer.id.expiration.ms": ("INT", "86400000"),
     "replica.lag.time.max.ms": ("LONG", "30000"),
     "replica.selector.class": ("STRING", None),
@@ -128,7 +127,6 @@ KAFKA: Final = {
     "transaction.state.log.min.isr": ("INT", "2"),
     "transaction.state.log.num.partitions": ("INT", "50"),
     "transaction.state.log.replication.factor": ("SHORT", "3"),
-    "transaction.state.log.segment.bytes": ("INT", "104857600"),
     "transactional.id.expiration.ms": ("INT", "604800000"),
     "unclean.leader.election.enable": ("BOOLEAN", "false"),
 }
@@ -153,9 +151,12 @@ FASTER: Final = {
     "group.consumer.assignment.interval.ms": ("INT", "100"),
     "group.streams.assignment.interval.ms": ("INT", "100"),
     "group.share.assignment.interval.ms": ("INT", "100"),
+    "offsets.topic.segment.bytes": ("INT", "16777216"),
+    "transaction.state.log.segment.bytes": ("INT", "16777216"),
 }
-"""Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead; and 1000, so that
-members who join one after another wait for a second."""
+"""Kafka's are 2000 and 9000: it takes that long to notice that a broker is dead; 1000, so that
+members who join one after another wait for a second; and 100 MiB, all of which has to be read
+before a coordinator can go on elsewhere."""
 THROTTLES: Final = {
     "follower.replication.throttled.rate": ("LONG", "9223372036854775807"),
     "leader.replication.throttled.rate": ("LONG", "9223372036854775807"),

@@ -19,6 +19,8 @@ from protocol.messages.transactions import (
 )
 from tests.support.consumer_playbook import Consumer, Stage
 from tests.support.group_playbook import Playbook
+from tests.support.share_group_playbook import Sharer, ShareStage, settle
+from tests.support.streams_playbook import StreamsStage, Thread, settle_threads
 
 
 def members(group: ExplainedGroup) -> dict[str, ExplainedMember]:
@@ -190,3 +192,34 @@ def test_a_group_that_was_left_is_told_after_its_coordinator_has_moved() -> None
     play.reload()
     group = play.explained()
     assert (group.error_code, group.group_state, group.epoch) == (0, "Empty", 2)
+
+
+def test_members_of_a_share_group_are_told_with_what_they_read() -> None:
+    stage = ShareStage({"a": 2})
+    settle(stage, first := Sharer(stage, "first"), Sharer(stage, "second"))
+    Sharer(stage, "third").beat()
+    group = stage.explained("s")
+    told = members(group)
+    assert (group.group_type, group.group_state, group.topics) == ("share", "Stable", ["a"])
+    assert group.epoch == group.target_epoch == stage.shares().epoch
+    assert told["first"].owned == [ExplainedTopic(name="a", partitions=first.reads["a"])]
+    assert (told["first"].state, told["third"].state) == (explaining.BEHIND, explaining.STABLE)
+    assert told["third"].join_ms == 0
+    assert group.since == stage.now_ms
+
+
+def test_members_of_a_streams_group_are_told_with_what_their_tasks_read() -> None:
+    stage = StreamsStage()
+    first = Thread(stage, "first")
+    settle_threads(first)
+    [told] = stage.explained().members
+    assert (told.state, told.epoch) == (explaining.STABLE, first.epoch)
+    topics = {topic.name for topic in told.owned}
+    assert topics == set(stage.explained().topics)
+    Thread(stage, "second").beat()
+    first.beat()
+    group = stage.explained()
+    asked = members(group)["first"]
+    assert (asked.state, bool(asked.to_give_up)) == (explaining.GIVING_UP_TASKS, True)
+    assert asked.deadline > stage.now_ms
+    assert group.group_state == "Reconciling"

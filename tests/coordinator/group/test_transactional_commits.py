@@ -12,8 +12,8 @@ from coordinator.group.requests import (
 )
 from coordinator.group.settings import GroupSettings
 from coordinator.group.shard import GroupShard
+from coordinator.loading import LogEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import LogEntry
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,

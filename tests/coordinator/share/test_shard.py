@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as some
 
+from coordinator.loading import TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.runtime import TransactionalEntry
 from coordinator.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, NO_OFFSET, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import (

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
+from coordinator.loading import LogEntry
 from coordinator.outcome import Command, Reply, TimerKey
-from coordinator.runtime import LogEntry
 from coordinator.transaction.records import TransactionStored, encode
 from coordinator.transaction.requests import (
     AddPartitions,

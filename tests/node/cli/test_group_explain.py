@@ -143,7 +143,8 @@ def test_a_transaction_that_holds_up_a_reader_is_named(
     finally:
         producer.abort_transaction()
         consumer.close()
-    assert not has_finding(kafka, group_name, "transaction")
+    # An abort is decided when it is answered; its marker is under way.
+    wait_until(lambda: not has_finding(kafka, group_name, "transaction"))
 
 
 def test_a_topic_that_is_not_there_is_named(

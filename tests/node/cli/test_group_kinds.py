@@ -7,13 +7,12 @@ import pytest
 
 from node.cli.client import make_connection
 from node.cli.group_facts import Facts
-from node.cli.group_kinds import fill_members, put_out, share_offsets
+from node.cli.group_kinds import put_out, share_offsets
 from node.cli.session import Session
 from protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.insight import ExplainedGroup
 from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
@@ -79,10 +78,7 @@ def test_members_of_share_groups_are_seen_and_put_out(
     assert (left.told.group_state, left.told.members) == ("Empty", [])
 
 
-def test_groups_of_kinds_that_are_not_there_stay_as_they_are(
+def test_of_a_group_whose_coordinator_has_gone_no_offsets_are_told(
     session: Session, group_name: str
 ) -> None:
-    groups = [ExplainedGroup(group_id=group_name, group_type="classic")]
-    fill_members(session, 0, groups)
-    assert groups[0].members == []
     assert share_offsets(session, -1, group_name) == {}

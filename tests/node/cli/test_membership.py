@@ -25,7 +25,7 @@ def test_who_votes_already_needs_no_vote(kafka: Run) -> None:
 
 @pytest.mark.e2e
 def test_a_node_that_has_not_joined_is_waited_for_and_told_how_it_would(kafka: Run) -> None:
-    ran = kafka("node", "add", "77", "--timeout", "0.5")
+    ran = kafka("node", "add", "77", "--timeout", "2")
     assert ran.exit_code == 1
     assert "node 77 does not follow the metadata: start it with join=" in ran.stderr
 

@@ -463,6 +463,26 @@ def test_a_consumer_that_has_not_heard_of_the_new_epoch_cannot_commit_from_the_o
     assert scene.stage.fetch(*A1).committed_offset == 3
 
 
+@pytest.mark.parametrize("times", range(1, 6))
+def test_members_that_lose_answers_while_they_are_rewound_read_nothing_else_again(
+    times: int,
+) -> None:
+    scene = Scene(CONSUMER)
+    for reader in scene.readers:
+        reader.read(5)
+    call = scene.stage.rewind_call({A1: 3})
+    for _ in range(40):
+        for reader in scene.readers:
+            reader.deaf_count = times if reader.deaf_count == 0 else reader.deaf_count
+            for _ in range(times + 1):
+                reader.step()
+        scene.stage.tick(1)
+    scene.until_answered(call)
+    scene.read_to_the_end()
+    assert not any(reader.refusals for reader in scene.readers)
+    assert scene.ledger.delivered_count == 4 * END + 12
+
+
 def test_who_keeps_what_it_was_not_given_is_removed() -> None:
     """B.14: "Fence holders of rewound partitions (25 on next heartbeat)"."""
     scene = Scene(COOPERATIVE, 1)
@@ -486,6 +506,29 @@ def test_a_member_that_passes_over_what_it_is_given_has_not_given_anything_up(ti
     scene.rewind({A1: 3, A2: 0})
     scene.read_to_the_end()
     assert scene.ledger.delivered_count == 4 * END + 7 + 10
+
+
+def test_a_classic_member_among_consumers_has_given_up_what_it_has_been_told_to() -> None:
+    """One that cannot say what it keeps: that it has joined is not enough, as it may be told to
+    join again before it hears what it was given."""
+    stage, ledger = RewindStage(3), Ledger()
+    consumer = Reader(stage, ledger, CONSUMER, "c")
+    silent = Reader(stage, ledger, SILENT, "s")
+    settle(stage, consumer)
+    settle(stage, consumer, silent)
+    silent.read(5)
+    (key,) = silent.positions
+    silent.commit()
+    call = stage.rewind_call({key: 2})
+    while not silent.is_waiting:
+        silent.step()
+    stage.tick(1)
+    settle(stage, consumer, silent)
+    assert call.response(Rewound).error_code is ErrorCode.NONE
+    ledger.expected[key] = 2
+    for reader in (consumer, silent):
+        reader.read(END)
+    assert set(ledger.expected.values()) == {END}
 
 
 # -- share groups ----------------------------------------------------------------------------------
@@ -540,6 +583,15 @@ def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
     assert restarted(stage).topics == {id_of("a"): {1: 10}}
     assert undone.response(Rewound).error_code is ErrorCode.NONE
     assert not stage.shard.rewinds.undo_points("s")
+
+
+def test_a_share_group_tells_that_it_was_rewound() -> None:
+    stage = share_stage()
+    share_rewind(stage, 3)
+    restarted(stage)
+    events = stage.explained("s").events
+    assert [event.kind for event in events if "rew" in event.kind] == ["rewind started", "rewound"]
+    assert any(event.reason.endswith(": live rewind") for event in events)
 
 
 def share_rewind_back(stage: ShareStage, number: int) -> Call:
@@ -677,6 +729,14 @@ class Crowd(RuleBasedStateMachine):
     def commit(self, at: int) -> None:
         self.readers[at].commit()
 
+    @rule(at=st.integers(0, 2), count=st.integers(1, 4))
+    def lose_answers(self, at: int, count: int) -> None:
+        """As when a node is so busy that clients lose patience (librdkafka waits for no heartbeat
+        longer than the interval that it is told)."""
+        reader = self.readers[at]
+        if reader.kind == CONSUMER:
+            reader.deaf_count = count
+
     @rule(at=st.integers(0, 2))
     def leave(self, at: int) -> None:
         if not self.readers[at].is_waiting:
@@ -769,8 +829,10 @@ class Crowd(RuleBasedStateMachine):
         for reader in self.readers:
             self.stale += (commit for commit in reader.commits if commit[2] in moved)
             reader.commits = [commit for commit in reader.commits if commit[2] not in moved]
-            # Nobody has a partition of before any more.
-            for key in moved & reader.positions.keys():
+            # Nobody has a partition of before any more, unless it reads nothing before it has heard
+            # that it has not.
+            is_reading = not reader.is_waiting or reader.kind == COOPERATIVE
+            for key in moved & reader.positions.keys() if is_reading else ():
                 assert reader.positions[key] == self.ledger.expected[key]
 
     def teardown(self) -> None:
@@ -784,6 +846,9 @@ class Crowd(RuleBasedStateMachine):
             self._look()
         assert self.rewind is None
         assert not self.stage.shard.rewinds.has_pending
+        # Whoever is fenced reads again what it had not committed yet, wherever that was.
+        for reader in self.readers:
+            assert ErrorCode.FENCED_MEMBER_EPOCH not in reader.refusals
         settle(self.stage, *self.readers)
         for reader in self.readers:
             reader.read(END)

@@ -65,6 +65,19 @@ def test_a_member_that_goes_leaves_its_partitions_to_the_others() -> None:
     assert members[0].reads == {"a": [0, 1]}
 
 
+def test_who_has_not_heard_of_its_epoch_is_told_again_and_comes_no_further() -> None:
+    stage = ShareStage({"a": 1})
+    stage.share("m")
+    stage.keep_states()
+    for count in range(2, 6):
+        told = stage.share("m", 1)
+        assert (told.error_code, told.member_epoch) == (ErrorCode.NONE, 2)
+        assert stage.assigned(told) == {"a": [0]}
+        stage.topics({"a": count})
+        stage.keep_states()
+    assert stage.share("m", 2).member_epoch > 3
+
+
 def test_epochs_are_checked_against_the_members_own_and_its_previous_one() -> None:
     stage = ShareStage()
     stage.share("m")

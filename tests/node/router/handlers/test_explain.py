@@ -13,7 +13,7 @@ from node.router.handlers.explain import handle_explain_group, handle_explain_to
 from node.router.handlers.fetch import handle_fetch
 from node.router.handlers.group_offsets import handle_offset_commit
 from node.router.handlers.groups import handle_find_coordinator
-from node.router.share_partitions import SharePartitions
+from node.router.share.partitions import SharePartitions
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from protocol.messages.group_offsets import (

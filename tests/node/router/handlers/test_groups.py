@@ -250,6 +250,18 @@ def test_groups_are_described_one_by_one(ready: GroupRoom, version: int) -> None
     assert secret.members == []
 
 
+def test_very_many_groups_are_described_and_deleted_in_turns(ready: GroupRoom) -> None:
+    names = [f"g{index}" for index in range(2_000)]
+    described = ready.call_in_turns(
+        handle_describe_groups, DescribeGroupsRequest(groups=names), ready.loop
+    )
+    assert [group.group_id for group in described.groups] == names
+    deleted = ready.call_in_turns(
+        handle_delete_groups, DeleteGroupsRequest(groups_names=names), ready.loop
+    )
+    assert [result.group_id for result in deleted.results] == names
+
+
 def test_describe_without_a_coordinator_says_so_for_each_group(room: GroupRoom) -> None:
     request = DescribeGroupsRequest(groups=["a", "b"])
     groups = room.call(handle_describe_groups, request).groups

@@ -149,6 +149,21 @@ def test_a_partition_without_leader_is_listed_all_the_same(tmp_path: Path) -> No
     room.close()
 
 
+def test_a_broker_that_is_fenced_is_told_by_itself_only(tmp_path: Path) -> None:
+    # B.3: controller_id must be a live node; and clients that are told of no broker have none left.
+    room = RouterRoom(tmp_path, brokers=3)
+    room.controller.fence(0)
+    room.controller.fence(2)
+    room.follow()
+    told = ask_all(room)
+    assert [broker.node_id for broker in told.brokers] == [0, 1]
+    assert told.controller_id == 0
+    room.controller.fence(1)
+    room.follow()
+    assert [broker.node_id for broker in ask_all(room).brokers] == [0]
+    room.close()
+
+
 def test_internal_topics_are_marked(room: RouterRoom) -> None:
     room.controller.has("__consumer_offsets", 3)
     room.follow()

@@ -85,7 +85,7 @@ def test_what_does_not_exist_is_unknown(room: RouterRoom) -> None:
     assert codes(room, "nowhere", 0) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
-def test_only_the_leader_answers(tmp_path: Path) -> None:
+def test_only_replicas_answer(tmp_path: Path) -> None:
     room = RouterRoom(tmp_path, brokers=2)
     room.controller.has("spread", 9, 2)
     room.follow()
@@ -94,6 +94,27 @@ def test_only_the_leader_answers(tmp_path: Path) -> None:
         ErrorCode.NONE if leader == 0 else ErrorCode.NOT_LEADER_OR_FOLLOWER for leader in leaders
     ]
     assert codes(room, "spread", 0, 1) == wanted
+    room.close()
+
+
+def test_a_follower_describes_what_it_has_copied(tmp_path: Path) -> None:
+    room = RouterRoom(tmp_path, brokers=2)
+    room.controller.has("copied", 9, 1, factor=2)
+    room.follow()
+    room.lead("copied", 5)
+    batch = batch_of(
+        2,
+        timestamp=NOW_MS,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        attributes=TRANSACTIONAL,
+    )
+    room.append("copied", batch)
+    room.lead("copied", 6, leader=1)
+    (partition,) = ask(room, "copied", 0)
+    assert partition.error_code == ErrorCode.NONE
+    assert [state.current_txn_start_offset for state in partition.active_producers] == [0]
     room.close()
 
 

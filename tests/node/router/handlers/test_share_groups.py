@@ -218,10 +218,3 @@ def test_share_groups_can_be_switched_off(room: GroupRoom) -> None:
     assert beat(room).error_code == ErrorCode.UNSUPPORTED_VERSION
     [group] = describe(room, "s")
     assert group.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-
-def test_very_many_groups_are_described_in_turns(room: GroupRoom) -> None:
-    names = [f"g{index}" for index in range(2_000)]
-    request = ShareGroupDescribeRequest(group_ids=names)
-    answer = room.call_in_turns(handle_share_group_describe, request, room.loop)
-    assert [group.group_id for group in answer.groups] == names

@@ -236,10 +236,3 @@ def test_descriptions_that_are_not_taken(room: GroupRoom) -> None:
     finalise(room, 1)
     [told] = describe(room, "g", version=1, whole=True)
     assert told.topology_description_status == DescriptionStatus.NOT_STORED
-
-
-def test_very_many_groups_are_described_in_turns(room: GroupRoom) -> None:
-    names = [f"g{index}" for index in range(2_000)]
-    request = StreamsGroupDescribeRequest(group_ids=names)
-    answer = room.call_in_turns(handle_streams_group_describe, request, room.loop)
-    assert [group.group_id for group in answer.groups] == names

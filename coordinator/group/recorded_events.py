@@ -1,0 +1,202 @@
+"""What lately happened in groups of the newer kinds, read off the records that transitions write.
+
+Such a group stands wholly in its records, so that what happens to it shows in them: a member that
+is stored for the first time has joined, an assignment that lacks what it had is a demand to give
+something up. So no transition need tell of itself. In memory only, like the events of classic
+groups: what was before the coordinator came here is not known. Called by `consumer.groups`,
+`share.groups` and `streams.groups` before the records are replayed; read by `explaining`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from coordinator.group.consumer.records import (
+    CurrentAssignment,
+    CurrentStored,
+    GroupEpochStored,
+    MemberState,
+    MemberStored,
+    TargetEpochStored,
+    TargetStored,
+)
+from coordinator.group.events import EventKind, EventRing, GroupEvent
+from coordinator.group.member_tables import MemberTables
+from coordinator.group.records import GroupRecord
+from coordinator.group.share.records import (
+    ShareAssignment,
+    ShareCurrentStored,
+    ShareEpochStored,
+    ShareMemberStored,
+    ShareTargetEpochStored,
+    ShareTargetStored,
+)
+from coordinator.group.streams.records import (
+    StreamsCurrent,
+    StreamsCurrentStored,
+    StreamsEpochStored,
+    StreamsMemberState,
+    StreamsMemberStored,
+    StreamsTargetEpochStored,
+    StreamsTargetStored,
+)
+from coordinator.outcome import Command
+
+_Members: TypeAlias = MemberTables[Any, Any]
+_Current: TypeAlias = CurrentAssignment | ShareAssignment | StreamsCurrent
+
+
+def why_of_beat(command: Command, member_epoch: int) -> str:
+    """What a heartbeat that changes something is about."""
+    if member_epoch == 0:
+        return f"{command.client_id or 'a client'} at {command.client_host} joined"
+    if member_epoch < 0:
+        return f"{command.client_id or 'a client'} at {command.client_host} left"
+    return "a member changed its subscription"
+
+
+class Timings:
+    """How long members took in the last rebalance, and since when some take."""
+
+    __slots__ = ("revoked_ms", "revoking", "settled_ms", "started_ms")
+
+    def __init__(self, started_ms: int = -1) -> None:
+        self.started_ms = started_ms
+        """When the group's epoch last went up."""
+        self.revoking: dict[str, int] = {}
+        """Since when members have been asked to give something up, as absolute times."""
+        self.revoked_ms: dict[str, int] = {}
+        """How long members took to give it up."""
+        self.settled_ms: dict[str, int] = {}
+        """How long members took from the epoch's beginning until they had what they shall have."""
+
+    def start(self, now_ms: int) -> None:
+        """A new epoch: who is giving something up goes on."""
+        self.started_ms = now_ms
+        self.revoked_ms.clear()
+        self.settled_ms.clear()
+
+    def forget(self, member_id: str) -> None:
+        """The member has gone."""
+        for times in (self.revoking, self.revoked_ms, self.settled_ms):
+            times.pop(member_id, None)
+
+
+_NONE: Final = Timings()
+_TARGETS: Final = frozenset({TargetStored, ShareTargetStored, StreamsTargetStored})
+
+
+class RecordedEvents:
+    """Of all groups of one kind of a shard."""
+
+    __slots__ = ("_rings", "_timings")
+
+    def __init__(self) -> None:
+        self._rings: dict[str, EventRing] = {}
+        self._timings: dict[str, Timings] = {}
+
+    def of(self, group_id: str) -> tuple[GroupEvent, ...]:
+        """The newest events, oldest first."""
+        ring = self._rings.get(group_id)
+        return () if ring is None else ring.newest()
+
+    def timings(self, group_id: str) -> Timings:
+        """How long what takes; not to be changed."""
+        return self._timings.get(group_id, _NONE)
+
+    def forget(self, group_id: str) -> None:
+        """The group is no more."""
+        self._rings.pop(group_id, None)
+        self._timings.pop(group_id, None)
+
+    def mark(self, group_id: str, at_ms: int, kind: EventKind, reason: str) -> None:
+        """Something has happened that does not show in the group's own records."""
+        self._rings.setdefault(group_id, EventRing()).add(at_ms, kind, "", reason)
+
+    def note(self, group: _Members, records: Sequence[GroupRecord], now_ms: int, why: str) -> None:
+        """These records are about to change the group, for that reason."""
+        if not records:
+            return
+        group_id = group.group_id
+        ring = self._rings.get(group_id)
+        if ring is None:
+            ring = self._rings[group_id] = EventRing()
+        timings = self._timings.get(group_id)
+        if timings is None:
+            timings = self._timings[group_id] = Timings()
+        retargeted = sum(type(record) in _TARGETS for record in records)
+        for record in records:
+            match record:
+                case CurrentStored() | ShareCurrentStored() | StreamsCurrentStored():
+                    if record.current is not None:
+                        _note_current(record.member_id, record.current, ring, timings, now_ms)
+                case GroupEpochStored() | ShareEpochStored() | StreamsEpochStored():
+                    if record.epoch is not None:
+                        timings.start(now_ms)
+                        what = f"epoch {record.epoch.epoch}: {why}"
+                        ring.add(now_ms, EventKind.REBALANCE_STARTED, "", what)
+                case TargetEpochStored() | ShareTargetEpochStored() | StreamsTargetEpochStored():
+                    if record.epoch is not None:
+                        what = f"epoch {record.epoch.epoch}: new targets for {retargeted} members"
+                        ring.add(now_ms, EventKind.TARGET_ASSIGNED, "", what)
+                case MemberStored() | ShareMemberStored() | StreamsMemberStored():
+                    is_there = record.member is not None
+                    _note_member(group, record.member_id, is_there, ring, timings, now_ms, why)
+
+
+def _note_member(
+    group: _Members,
+    member_id: str,
+    is_there: bool,
+    ring: EventRing,
+    timings: Timings,
+    now_ms: int,
+    why: str,
+) -> None:
+    if not is_there:
+        timings.forget(member_id)
+        ring.add(now_ms, EventKind.MEMBER_LEFT, member_id, why)
+    elif group.member(member_id) is None:
+        ring.add(now_ms, EventKind.MEMBER_JOINED, member_id, why)
+    else:
+        ring.add(now_ms, EventKind.MEMBER_CHANGED, member_id, why)
+
+
+def _note_current(
+    member_id: str, current: _Current, ring: EventRing, timings: Timings, now_ms: int
+) -> None:
+    to_give_up = _to_give_up(current)
+    if to_give_up:
+        if member_id not in timings.revoking:
+            timings.revoking[member_id] = now_ms
+            ring.add(now_ms, EventKind.REVOCATION_STARTED, member_id, to_give_up)
+        return
+    since_ms = timings.revoking.pop(member_id, None)
+    if since_ms is not None:
+        timings.revoked_ms[member_id] = took_ms = now_ms - since_ms
+        ring.add(now_ms, EventKind.REVOKED, member_id, f"after {took_ms} ms")
+    if _is_settled(current) and timings.started_ms >= 0:
+        timings.settled_ms[member_id] = now_ms - timings.started_ms
+
+
+def _to_give_up(current: _Current) -> str:
+    """How much the member is asked to give up, in words; empty if nothing."""
+    match current:
+        case CurrentAssignment(state=MemberState.UNREVOKED_PARTITIONS):
+            count = sum(len(epochs) for epochs in current.pending_revocation.values())
+            return f"{count} partitions"
+        case StreamsCurrent(state=StreamsMemberState.UNREVOKED_TASKS):
+            held = current.pending_revocation
+            return f"{sum(len(of) for tasks in held for of in tasks.values())} tasks"
+        case _:
+            return ""
+
+
+def _is_settled(current: _Current) -> bool:
+    """Whether it has what it shall have; in share groups everybody has that at once."""
+    match current:
+        case CurrentAssignment():
+            return current.state is MemberState.STABLE
+        case StreamsCurrent():
+            return current.state is StreamsMemberState.STABLE
+        case _:
+            return True

@@ -1,0 +1,153 @@
+"""Coordinators of share states: what is particular to them (see kinds.py).
+
+The log of a shard is not compacted: the shard writes it anew from time to time, and has what lies
+before dropped (coordinator/share/shard.py).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from cluster.metadata.image import MetadataImage, TopicImage
+from cluster.metadata.settings import BrokerSettings
+from cluster.metadata.topic_names import SHARE_GROUP_STATE
+from coordinator.runtime import Shard
+from coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog
+from coordinator.share.settings import ShareStateSettings
+from coordinator.share.shard import ShareStateShard
+from node.bus.reply import drive
+from node.router.fanout import Fanout
+from node.router.logs import Logs
+from node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import Uuid
+
+log = logging.getLogger(__name__)
+
+DROP_TIMEOUT_MS: Final = 5_000
+"""How long replicas may take to drop what nobody needs; they do so later if they cannot now."""
+
+
+class Surroundings(Protocol):
+    """What the kind needs of its router: Services has it."""
+
+    image: MetadataImage
+    fanout: Fanout
+    logs: Logs
+
+
+class ShareKind:
+    """What share groups durably know of partitions, in `__share_group_state`."""
+
+    topic_name = SHARE_GROUP_STATE
+
+    def __init__(self, services: Surroundings) -> None:
+        self._services = services
+        self._topics: Mapping[Uuid, TopicImage] = services.image.topics_by_id
+
+    def configure(self, settings: BrokerSettings, image: MetadataImage) -> None:
+        """See ShardKind."""
+        self._settings = ShareStateSettings(
+            updates_per_snapshot=settings.share_coordinator_snapshot_update_records_per_snapshot
+        )
+        self._topics = image.topics_by_id
+
+    def new_shard(self) -> ShareStateShard:
+        """See ShardKind."""
+        return ShareStateShard(self._settings, self._topics)
+
+    def update(self, shard: Shard[Any]) -> None:
+        """See ShardKind."""
+        assert isinstance(shard, ShareStateShard)
+        shard.settings = self._settings
+        shard.topics = self._topics
+
+    def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
+        """As Kafka's: nothing expires, and what is dropped is dropped by the shards."""
+        return TopicPlan(
+            settings.share_coordinator_state_topic_num_partitions,
+            settings.share_coordinator_state_topic_replication_factor,
+            (
+                ("cleanup.policy", "delete"),
+                ("compression.type", "producer"),
+                ("min.insync.replicas", str(settings.share_coordinator_state_topic_min_isr)),
+                ("retention.bytes", "-1"),
+                ("retention.ms", "-1"),
+                ("segment.bytes", str(settings.share_coordinator_state_topic_segment_bytes)),
+                ("unclean.leader.election.enable", "false"),
+            ),
+        )
+
+    def after_deletion(self, topics: tuple[tuple[str, Uuid], ...]) -> ForgetTopicStates:
+        """What is known of their partitions goes."""
+        return ForgetTopicStates(frozenset(topic_id for _, topic_id in topics))
+
+    def sweep_interval_ms(self) -> int:
+        """See ShardKind."""
+        return SWEEP_MS_MAX
+
+    def missed_deletions(self, shard: Shard[Any], image: MetadataImage) -> ForgetTopicStates | None:
+        """Topics of whose partitions something is known, and that are no more."""
+        assert isinstance(shard, ShareStateShard)
+        known = {key.topic_id for key, _ in shard.states.items()}
+        gone = frozenset(known - image.topics_by_id.keys())
+        return ForgetTopicStates(gone) if gone else None
+
+    def carry_out(self, instruction: object, errand: Errand) -> None:
+        """Measure a shard's log, or drop what nobody needs of it."""
+        if isinstance(instruction, MeasureLog):
+            place = self._place(errand.shard)
+            reader = self._services.logs.reader(place[0]) if place is not None else None
+            if place is not None and reader is not None:
+                errand.tell(Checkpoint(reader.status.log_end_offset(place[1])))
+        else:
+            assert isinstance(instruction, DropLog)
+            drive(self._drop(errand, instruction.end_offset), _ended)
+
+    async def _drop(self, errand: Errand, end_offset: int) -> None:
+        """The first part of a log; should that fail, the next one takes more away."""
+        place = self._place(errand.shard)
+        if place is None or not errand.is_wanted():
+            return
+        answer = await self._services.fanout.delete_records(
+            store=place[0], number=place[1], offset=end_offset, timeout_ms=DROP_TIMEOUT_MS
+        )
+        if answer.error_code:
+            code = ErrorCode(answer.error_code).name
+            log.info("%s-%d keeps its beginning: %s", self.topic_name, errand.shard, code)
+
+    def _place(self, shard: int) -> tuple[int, int] | None:
+        services = self._services
+        topic = services.image.topics_by_name.get(self.topic_name)
+        return services.logs.locate(topic.topic_id, shard) if topic is not None else None
+
+    def needs_id(self, _request: object) -> bool:
+        """Nobody is given a name here."""
+        return False
+
+    def follow(self, old: MetadataImage, new: MetadataImage) -> bool:
+        """Shards refuse what concerns no partition."""
+        self._topics = new.topics_by_id
+        return old.topics_by_id is not new.topics_by_id
+
+    def news(self, _shard: Shard[Any]) -> None:
+        """Shards look for themselves, at what `update` gives them."""
+
+    def has_missed_news(self, _shard: Shard[Any]) -> bool:
+        """There are none."""
+        return False
+
+    def all_news(self, _shard: Shard[Any]) -> None:
+        """There are none."""
+
+    def changes_members(self, _request: object) -> bool:
+        """There are no members."""
+        return False
+
+    def count_members(self, _shards: Sequence[Shard[Any]]) -> None:
+        """There are no members."""
+
+
+def _ended(_result: None, error: BaseException | None) -> None:
+    if error is not None and not isinstance(error, ApiError):
+        log.error("the beginning of a log could not be dropped", exc_info=error)

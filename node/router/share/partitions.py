@@ -1,0 +1,539 @@
+"""The share partitions that this node leads: machines (coordinator/share), their state and clock.
+
+A machine lives from a group's first fetch from a partition until the partition is led by another,
+or the group has no share session here any more; its state is read from, and written to, wherever
+the group's state is kept (states.py), and never from a machine of another leader. All that
+changes a machine ends in `_go_on`: what it wants written is written, one write at a time, its next
+deadline is set, and fetches that wait for its partition look again, one after the other, while
+there is something for them.
+
+Locks are measured by the loop's clock, which nobody sets.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from cluster.metadata.image import MetadataImage, PartitionImage
+from coordinator.share.acknowledging import Batch
+from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
+from coordinator.share.partition import DeadLetters, SharePartition, StateWrite
+from coordinator.share.terms import Terms, share_terms
+from node.bus.reply import Reply, drive
+from node.router.fetch_waits import FetchWaits
+from node.router.logs import Logs, Place
+from node.router.share.dead_letters import DeadLetters as DeadLetterOffice
+from node.router.share.sessions import ShareSession, ShareSessions, TopicPartition
+from node.router.share.states import ShareStates
+from protocol.batch_spans import BatchSpan, spans_of
+from protocol.errors import ApiError, ErrorCode
+from storage.reader import ReadResult, StoreReader
+
+log = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.5
+"""Between attempts to write a state that cannot be written."""
+READ_AGAIN_S: Final = 0.1
+"""Between attempts to read it: members may come before their group's coordinator has begun it."""
+READ_BYTES_MIN: Final = 65_536
+"""Read at the least, where there is as much: less saves nothing."""
+_RECORD_BYTES_AT_FIRST: Final = 1_024
+_NO_NEWS: Final = Position(-1, None)
+"""Before every place where anybody could read."""
+
+_MOVED: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER})
+_BEGUN_ANEW: Final = frozenset(
+    {
+        ErrorCode.FENCED_STATE_EPOCH,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""What this machine knows is not the state of the group any more."""
+
+
+class Surroundings(Protocol):
+    """What share partitions need of their router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
+    static_configs: dict[str, str]
+    logs: Logs
+    fetch_waits: FetchWaits
+
+    share_states: ShareStates
+    share_sessions: ShareSessions
+    dead_letters: DeadLetterOffice
+
+    @property
+    def now_ms(self) -> Callable[[], int]: ...
+
+
+class Key(NamedTuple):
+    """A partition of a share group."""
+
+    group_id: str
+    place: TopicPartition
+
+
+@dataclass(slots=True, eq=False)
+class Hosted:
+    """A machine and what is under way for it; the machine is there once its state is read."""
+
+    key: Key
+    leader_epoch: int
+    machine: SharePartition | None = None
+    state_epoch: int = 0
+    error_code: ErrorCode = ErrorCode.NONE
+    """Why there is no machine, where clients can do something about it."""
+    waiting: dict[int, list[Reply[ErrorCode]]] = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
+    timer_ms: int = 0
+    burial_count: int = 0
+    is_paused: bool = False
+    """A write has failed a moment ago."""
+    is_dropped: bool = False
+    record_bytes: float = _RECORD_BYTES_AT_FIRST
+    """How large records here are."""
+
+
+class Reading(NamedTuple):
+    """What was read for a member, and is not acquired yet."""
+
+    hosted: Hosted
+    machine: SharePartition
+    offset: int
+    result: ReadResult
+    spans: list[tuple[int, BatchSpan]]
+    """The batches, each with the index of its buffer."""
+    batches: list[LogBatch]
+
+
+class SharePartitions:
+    """See the module's docstring. `on_image` must be called with every new image."""
+
+    def __init__(self, services: Surroundings, loop: asyncio.AbstractEventLoop) -> None:
+        self._services = services
+        self._loop = loop
+        self._by_group: dict[str, dict[TopicPartition, Hosted]] = {}
+
+    @property
+    def count(self) -> int:
+        """Machines there are."""
+        return sum(len(hosted) for hosted in self._by_group.values())
+
+    def terms(self, group_id: str) -> Terms:
+        """What holds for the group now."""
+        services = self._services
+        return share_terms(services.image, services.node_id, services.static_configs, group_id)
+
+    def now_ms(self) -> int:
+        """The clock of locks."""
+        return int(self._loop.time() * 1000)
+
+    def hosted(self, group_id: str) -> Mapping[TopicPartition, Hosted]:
+        """What there is of a group; to be looked at only."""
+        return self._by_group.get(group_id, {})
+
+    def at(self, place: TopicPartition) -> Iterator[tuple[str, SharePartition]]:
+        """The groups that read a partition, with their machines; to be looked at only."""
+        for group_id, places in self._by_group.items():
+            hosted = places.get(place)
+            if hosted is not None and hosted.machine is not None:
+                yield group_id, hosted.machine
+
+    # -- for the handlers -------------------------------------------------------------------------
+
+    def get(self, group_id: str, place: TopicPartition, state: PartitionImage) -> Hosted:
+        """The share partition, which this node leads. One that is new is being read: fetches that
+        wait for its partition are woken when it is there."""
+        of_group = self._by_group.setdefault(group_id, {})
+        hosted = of_group.get(place)
+        if hosted is None:
+            hosted = of_group[place] = Hosted(Key(group_id, place), state.leader_epoch)
+            drive(self._load(hosted), partial(self._loaded, hosted))
+        return hosted
+
+    def read(
+        self, hosted: Hosted, records_max: int, bytes_max: int, *, min_one_batch: bool
+    ) -> Reading | None:
+        """What there may be for a member, bounded by both; None if nothing is."""
+        machine, found = hosted.machine, self._reader(hosted)
+        if machine is None or found is None:
+            return None
+        reader, number = found
+        terms = self.terms(hosted.key.group_id)
+        machine.on_log_start(reader.status.log_start_offset(number))
+        position = machine.position(self.now_ms(), records_max, terms)
+        if position is None:
+            return None
+        limit = _readable_end(reader, number, terms)
+        if position.end_offset is not None:
+            limit = min(limit, position.end_offset)
+        if position.offset >= limit:
+            return None
+        wanted = max(READ_BYTES_MIN, int(1.25 * records_max * hosted.record_bytes))
+        result = reader.read(
+            number,
+            position.offset,
+            max_bytes=min(bytes_max, wanted),
+            end_offset=limit,
+            min_one_batch=min_one_batch,
+        )
+        if not result.buffers:
+            if not min_one_batch or not _is_hole(reader, number, position.offset, limit):
+                return None
+            hole = [LogBatch(position.offset, limit, is_void=True)]
+            return Reading(hosted, machine, position.offset, result, [], hole)
+        spans = [
+            (index, span)
+            for index, buffer in enumerate(result.buffers)
+            for span in spans_of(buffer)
+        ]
+        hosted.record_bytes = result.byte_count / max(1, result.next_offset - result.first_offset)
+        aborted: dict[int, list[tuple[int, int]]] = {}
+        if terms.is_read_committed:
+            for each in reader.aborted_transactions(number, position.offset, result.next_offset):
+                aborted.setdefault(each.producer_id, []).append(
+                    (each.first_offset, each.last_offset)
+                )
+        batches = [
+            LogBatch(span.start, span.end, span.is_control or _is_aborted(span, aborted))
+            for _, span in spans
+        ]
+        return Reading(hosted, machine, position.offset, result, spans, batches)
+
+    def has_some(self, key: Key) -> bool:
+        """Whether whoever looks next may find something, be it that there is nothing to be had."""
+        hosted = self._by_group.get(key.group_id, {}).get(key.place)
+        if hosted is None:
+            return True  # whoever looks has its state read
+        machine, found = hosted.machine, self._reader(hosted)
+        if machine is None:
+            return bool(hosted.error_code)
+        if found is None:
+            return True
+        reader, number = found
+        terms = self.terms(key.group_id)
+        machine.on_log_start(reader.status.log_start_offset(number))
+        position = machine.position(self.now_ms(), 1, terms)
+        return position is not None and position.offset < _readable_end(reader, number, terms)
+
+    def acquire(self, reading: Reading, member_id: str, wish: Wish) -> list[AcquiredRange]:
+        """Lock what was read just now for a member."""
+        hosted, machine = reading.hosted, reading.machine
+        terms = self.terms(hosted.key.group_id)
+        acquired = machine.acquire(
+            member_id, reading.offset, reading.batches, wish, now_ms=self.now_ms(), terms=terms
+        )
+        self._go_on(hosted, machine)
+        return acquired
+
+    def acknowledge(
+        self, group_id: str, member_id: str, place: TopicPartition, batches: Sequence[Batch]
+    ) -> ErrorCode | Reply[ErrorCode]:
+        """The fate of acknowledgements of one partition, which this node leads; a reply comes when
+        they are durable. What no machine knows of, nobody holds."""
+        hosted = self._by_group.get(group_id, {}).get(place)
+        if hosted is None or hosted.machine is None:
+            return ErrorCode.INVALID_RECORD_STATE
+        machine, terms = hosted.machine, self.terms(group_id)
+        taken = machine.acknowledge(member_id, batches, now_ms=self.now_ms(), terms=terms)
+        if not taken.write_id:
+            self._go_on(hosted, machine)
+            return taken.error_code
+        reply: Reply[ErrorCode] = Reply()
+        hosted.waiting.setdefault(taken.write_id, []).append(reply)
+        self._go_on(hosted, machine)
+        return reply
+
+    def release(self, session: ShareSession, *, was_delivered: bool) -> None:
+        """A session has ended: others get what its member holds. With the last session of a group
+        its machines go, as soon as everything is written."""
+        terms = self.terms(session.group_id)
+        for hosted in list(self._by_group.get(session.group_id, {}).values()):
+            machine = hosted.machine
+            if machine is not None:
+                before = self._position(hosted, machine)
+                machine.release_member(
+                    session.member_id,
+                    was_delivered=was_delivered,
+                    now_ms=self.now_ms(),
+                    terms=terms,
+                )
+                self._go_on(hosted, machine, before)
+
+    # -- from outside -----------------------------------------------------------------------------
+
+    def on_disconnected(self, connection_id: int) -> None:
+        """The sessions of a connection that is gone end. Whether their members have seen what they
+        hold, nobody knows: it counts as delivered."""
+        sessions = self._services.share_sessions
+        for session in sessions.of_connection(connection_id):
+            sessions.close(session)
+            self.release(session, was_delivered=True)
+
+    def on_image(self, old: MetadataImage, image: MetadataImage) -> None:
+        """Let go of what is led by others, or in another epoch."""
+        if old.topics_by_id is image.topics_by_id:
+            return
+        for of_group in list(self._by_group.values()):
+            for hosted in list(of_group.values()):
+                place = hosted.key.place
+                topic = image.topics_by_id.get(place.topic_id)
+                if topic is not None and place.partition < len(topic.partitions):
+                    state = topic.partitions[place.partition]
+                    is_here = state.leader == self._services.node_id
+                    if is_here and state.leader_epoch == hosted.leader_epoch:
+                        continue
+                self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def forget(self, group_id: str, places: Iterable[TopicPartition] | None = None) -> None:
+        """The state of the group was changed by somebody else: read it again. Locks end, and late
+        acknowledgements are refused."""
+        of_group = self._by_group.get(group_id, {})
+        for place in list(of_group if places is None else places):
+            hosted = of_group.get(place)
+            if hosted is not None:
+                self._drop(hosted, ErrorCode.INVALID_RECORD_STATE)
+                self._wake(hosted)
+
+    def close(self) -> None:
+        """The router ends: nothing is due any more."""
+        for of_group in list(self._by_group.values()):
+            for hosted in list(of_group.values()):
+                self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    # -- inside: reading the state ----------------------------------------------------------------
+
+    async def _load(self, hosted: Hosted) -> None:
+        group_id, place = hosted.key
+        states = self._services.share_states
+        found = await states.read(group_id, *place, hosted.leader_epoch)
+        hosted.state_epoch = found.state_epoch
+        start_offset = found.start_offset
+        terms = self.terms(group_id)
+        if start_offset < 0:
+            start_offset = self._begin(hosted, terms)
+            # Written before anybody reads: a leader that comes next must not begin elsewhere.
+            await states.write(
+                group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
+            )
+        hosted.machine = SharePartition(
+            start_offset, found.batches, now_ms=self.now_ms(), terms=terms
+        )
+
+    def _begin(self, hosted: Hosted, terms: Terms) -> int:
+        """Where a group begins that has read nothing here."""
+        found = self._reader(hosted)
+        if found is None:
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        reader, number = found
+        if terms.begins_earliest:
+            return reader.status.log_start_offset(number)
+        if terms.begins_before_ms is not None:
+            since_ms = self._services.now_ms() - terms.begins_before_ms
+            record = reader.offset_for_timestamp(number, since_ms)
+            if record is not None:
+                return record.offset
+        end = reader.status.high_watermark(number)
+        is_end = end == reader.status.log_end_offset(number)
+        if not is_end and end < reader.epoch_start(number, hosted.leader_epoch):
+            # A new leader has not heard yet how much of what others wrote is committed (KIP-207):
+            # a group that begins here now would get records of long ago.
+            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
+        return end
+
+    def _loaded(self, hosted: Hosted, _result: None, error: BaseException | None) -> None:
+        if hosted.is_dropped:
+            return
+        if error is None:
+            assert hosted.machine is not None
+            self._go_on(hosted, hosted.machine)
+            self._wake(hosted)
+            return
+        if not isinstance(error, ApiError):
+            log.error("share partition %s cannot be read", hosted.key, exc_info=error)
+        else:
+            log.info("share partition %s cannot be read yet: %s", hosted.key, error)
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                hosted.error_code = error.code
+            elif error.code in _MOVED:
+                hosted.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        hosted.timer = self._loop.call_later(READ_AGAIN_S, self._try_again, hosted)
+        if hosted.error_code:
+            self._wake(hosted)
+
+    def _try_again(self, hosted: Hosted) -> None:
+        """Whoever still wants it asks for it again."""
+        self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._wake(hosted)
+
+    # -- inside: going on -------------------------------------------------------------------------
+
+    def _go_on(
+        self, hosted: Hosted, machine: SharePartition, before: Position | None = _NO_NEWS
+    ) -> None:
+        """Something has changed; `before` is where a member would have read."""
+        if hosted.is_dropped:
+            return
+        if before is not _NO_NEWS:
+            after = self._position(hosted, machine)
+            if after is not None and (before is None or after.offset < before.offset):
+                self._wake(hosted)
+        if not hosted.is_paused:
+            write = machine.next_write()
+            if write is not None:
+                drive(self._write(hosted, write), partial(self._written, hosted, machine, write))
+        for letters in machine.take_dead_letters():
+            hosted.burial_count += 1
+            terms = self.terms(hosted.key.group_id)
+            drive(
+                self._services.dead_letters.bury(*hosted.key, letters, terms),
+                partial(self._buried, hosted, machine, letters),
+            )
+        self._set_timer(hosted, machine)
+        is_read = self._services.share_sessions.has_any(hosted.key.group_id)
+        if not is_read and machine.is_idle and not hosted.burial_count:
+            # Nobody reads any more. The state may be changed by others now (KIP-932).
+            self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _position(self, hosted: Hosted, machine: SharePartition) -> Position | None:
+        return machine.position(self.now_ms(), 1, self.terms(hosted.key.group_id))
+
+    async def _write(self, hosted: Hosted, write: StateWrite) -> None:
+        group_id, place = hosted.key
+        await self._services.share_states.write(
+            group_id,
+            *place,
+            hosted.state_epoch,
+            hosted.leader_epoch,
+            write.start_offset,
+            write.delivery_complete_count,
+            write.batches,
+        )
+
+    def _written(
+        self,
+        hosted: Hosted,
+        machine: SharePartition,
+        write: StateWrite,
+        _result: None,
+        error: BaseException | None,
+    ) -> None:
+        if hosted.is_dropped:
+            return
+        code = ErrorCode.NONE
+        if error is not None:
+            code = error.code if isinstance(error, ApiError) else ErrorCode.UNKNOWN_SERVER_ERROR
+            log.warning("share partition %s cannot be written: %s", hosted.key, error)
+            if code in _MOVED:
+                self._drop(hosted, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                return
+            if code in _BEGUN_ANEW:
+                self._drop(hosted, code)
+                self._wake(hosted)
+                return
+            hosted.is_paused = True
+            self._loop.call_later(RETRY_S, self._resume, hosted, machine)
+        before = self._position(hosted, machine)
+        terms = self.terms(hosted.key.group_id)
+        machine.on_written(is_done=not code, now_ms=self.now_ms(), terms=terms)
+        for reply in hosted.waiting.pop(write.write_id, ()):
+            reply.resolve(code)
+        self._go_on(hosted, machine, before)
+
+    def _resume(self, hosted: Hosted, machine: SharePartition) -> None:
+        hosted.is_paused = False
+        self._go_on(hosted, machine)
+
+    def _buried(
+        self,
+        hosted: Hosted,
+        machine: SharePartition,
+        letters: DeadLetters,
+        _result: None,
+        error: BaseException | None,
+    ) -> None:
+        hosted.burial_count -= 1
+        if error is not None:
+            log.error("dead letters of %s are lost", hosted.key, exc_info=error)
+        if hosted.is_dropped:
+            return
+        before = self._position(hosted, machine)
+        machine.on_dead_lettered(letters.start, letters.end)
+        self._go_on(hosted, machine, before)
+
+    def _set_timer(self, hosted: Hosted, machine: SharePartition) -> None:
+        deadline_ms = machine.next_deadline_ms()
+        if hosted.timer is not None:
+            if deadline_ms is not None and hosted.timer_ms <= deadline_ms:
+                return  # it looks again then
+            hosted.timer.cancel()
+            hosted.timer = None
+        if deadline_ms is not None:
+            hosted.timer_ms = deadline_ms
+            hosted.timer = self._loop.call_at(deadline_ms / 1000, self._on_time, hosted, machine)
+
+    def _on_time(self, hosted: Hosted, machine: SharePartition) -> None:
+        hosted.timer = None
+        # The loop may call a hair too early.
+        now_ms = max(self.now_ms(), hosted.timer_ms)
+        if machine.on_time(now_ms, self.terms(hosted.key.group_id)):
+            self._wake(hosted)
+        self._go_on(hosted, machine)
+
+    def _drop(self, hosted: Hosted, code: ErrorCode) -> None:
+        """Forget the machine; whoever waits for it is answered `code`."""
+        if hosted.is_dropped:
+            return
+        hosted.is_dropped = True
+        group_id, place = hosted.key
+        of_group = self._by_group[group_id]
+        del of_group[place]
+        if not of_group:
+            del self._by_group[group_id]
+        if hosted.timer is not None:
+            hosted.timer.cancel()
+        waiting, hosted.waiting = hosted.waiting, {}
+        for replies in waiting.values():
+            for reply in replies:
+                reply.resolve(code)
+
+    def _wake(self, hosted: Hosted) -> None:
+        """Have the group's fetches look again, as many as `has_some` is true for."""
+        self._services.fetch_waits.on_signal(hosted.key)
+
+    def place(self, place: TopicPartition) -> Place | None:
+        """Where the partition lies here."""
+        return self._services.logs.locate(*place)
+
+    def _reader(self, hosted: Hosted) -> tuple[StoreReader, int] | None:
+        place = self.place(hosted.key.place)
+        reader = self._services.logs.reader(place[0]) if place is not None else None
+        return None if place is None or reader is None else (reader, place[1])
+
+
+def _readable_end(reader: StoreReader, number: int, terms: Terms) -> int:
+    """The end of what a group may read, exclusive."""
+    end = reader.status.high_watermark(number)
+    return min(end, reader.status.last_stable_offset(number)) if terms.is_read_committed else end
+
+
+def _is_hole(reader: StoreReader, number: int, start: int, end: int) -> bool:
+    """Whether compaction has left nothing of [start, end): the log goes on behind it. What is
+    merely not found must not be archived."""
+    following = reader.read(
+        number, start, max_bytes=0, end_offset=reader.status.log_end_offset(number)
+    )
+    return bool(following.buffers) and following.first_offset >= end
+
+
+def _is_aborted(span: BatchSpan, aborted: Mapping[int, Sequence[tuple[int, int]]]) -> bool:
+    if not aborted or not span.is_transactional:
+        return False
+    return any(first <= span.start <= last for first, last in aborted.get(span.producer_id, ()))

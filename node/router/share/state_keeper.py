@@ -1,0 +1,162 @@
+"""Has share states made and deleted for the coordinators of groups, and tells them what came of it.
+
+A group's shard sends an instruction (coordinator/group/share/requests.py); the share coordinator,
+wherever its shards are, is asked partition by partition. The report goes back until the group's
+shard has taken it or has moved: its new host asks again for what was not reported.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from coordinator.group.share.requests import (
+    DeleteStates,
+    InitializeStates,
+    RestartStates,
+    StatesDeleted,
+    StatesInitialized,
+    StatesRestarted,
+)
+from node.bus.reply import Reply, drive
+from node.router.shards.kinds import Errand
+from node.router.share.sessions import TopicPartition
+from node.router.transactions.markers import RETRY_S_MAX, RETRY_S_MIN
+from protocol.errors import ApiError, ErrorCode
+from protocol.types import Uuid
+
+log = logging.getLogger(__name__)
+
+
+class States(Protocol):
+    """Share states, wherever they are kept: ShareStates is that."""
+
+    def initialize(
+        self, group_id: str, topic_id: Uuid, partition: int, state_epoch: int, start_offset: int
+    ) -> Reply[None]: ...
+
+    def delete(self, group_id: str, topic_id: Uuid, partition: int) -> Reply[None]: ...
+
+
+class Reloads(Protocol):
+    """Leaders that can be told: ShareReloads is that."""
+
+    async def everywhere(
+        self, group_id: str, places: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]: ...
+
+
+class Surroundings(Protocol):
+    """What is needed of the router: Services has it."""
+
+    @property
+    def share_states(self) -> States: ...
+
+    @property
+    def share_reloads(self) -> Reloads: ...
+
+
+class StateKeeper:
+    """See the module's docstring."""
+
+    def __init__(self, services: Surroundings) -> None:
+        self._services = services
+
+    def carry_out(self, instruction: object, errand: Errand) -> None:
+        """Do what a group's shard asks for."""
+        states = self._services.share_states
+        if isinstance(instruction, RestartStates):
+            drive(self._restart(instruction, errand), _ended)
+            return
+        report: type[StatesInitialized | StatesDeleted]
+        asked: dict[Uuid, dict[int, Reply[None]]]
+        if isinstance(instruction, InitializeStates):
+            report, epoch = StatesInitialized, instruction.state_epoch
+            asked = {
+                topic_id: {
+                    index: states.initialize(instruction.group_id, topic_id, index, epoch, offset)
+                    for index, offset in partitions.items()
+                }
+                for topic_id, partitions in instruction.topics.items()
+            }
+        else:
+            assert isinstance(instruction, DeleteStates)
+            report = StatesDeleted
+            asked = {
+                topic_id: {
+                    index: states.delete(instruction.group_id, topic_id, index)
+                    for index in sorted(indexes)
+                }
+                for topic_id, indexes in instruction.topics.items()
+            }
+        group_id, request_id = instruction.group_id, instruction.request_id
+
+        async def see_through() -> None:
+            outcomes = await _outcomes(group_id, asked)
+            await _tell(report(group_id, outcomes, request_id), errand)
+
+        drive(see_through(), _ended)
+
+    async def _restart(self, asked: RestartStates, errand: Errand) -> None:
+        """What is begun anew is written first: a leader reads nothing older then."""
+        states = self._services.share_states
+        group_id, epoch = asked.group_id, asked.state_epoch
+        outcomes = await _outcomes(
+            group_id,
+            {
+                topic_id: {
+                    index: states.initialize(group_id, topic_id, index, epoch, offset)
+                    for index, offset in partitions.items()
+                }
+                for topic_id, partitions in asked.topics.items()
+            },
+        )
+        told = await self._services.share_reloads.everywhere(
+            group_id,
+            [
+                TopicPartition(topic_id, index)
+                for topic_id, codes in outcomes.items()
+                for index, code in codes.items()
+                if code is ErrorCode.NONE
+            ],
+        )
+        for (topic_id, index), code in told.items():
+            outcomes[topic_id][index] = code
+        await _tell(StatesRestarted(group_id, epoch, outcomes), errand)
+
+
+async def _outcomes(
+    group_id: str, asked: Mapping[Uuid, Mapping[int, Reply[None]]]
+) -> dict[Uuid, dict[int, ErrorCode]]:
+    """All answers together."""
+    found: dict[Uuid, dict[int, ErrorCode]] = {}
+    for topic_id, replies in asked.items():
+        codes = found[topic_id] = {}
+        for index, reply in replies.items():
+            try:
+                await reply
+            except ApiError as error:
+                codes[index] = error.code
+                log.info("a share state of %s could not be changed: %s", group_id, error)
+            else:
+                codes[index] = ErrorCode.NONE
+    return found
+
+
+async def _tell(report: object, errand: Errand) -> None:
+    """Until the shard has taken it, or is here no more."""
+    pause_s = RETRY_S_MIN
+    while errand.is_wanted():
+        try:
+            await errand.tell(report)
+        except ApiError as error:
+            log.info("a change of share states is not recorded yet: %s", error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+        else:
+            return
+
+
+def _ended(_result: None, error: BaseException | None) -> None:
+    if error is not None:
+        log.error("share states could not be changed", exc_info=error)

@@ -1,0 +1,266 @@
+"""Ends transactions in partitions: on this node through the workers and the group coordinator, on
+others through their routers.
+
+A decision of a transaction coordinator is carried out for ever: a partition without a leader, a
+node that is away, a full disk are tried again with growing pauses, until all is done or the shard
+that asked has moved, whose new host asks again. A partition that was deleted meanwhile counts as
+done. The markers of `__consumer_offsets` are written by the group shard that owns the partition,
+because they change what groups have committed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+from cluster.metadata.image import NO_LEADER, MetadataImage
+from cluster.metadata.topic_names import CONSUMER_OFFSETS
+from coordinator.group.requests import EndProducerTransaction
+from coordinator.outcome import Marker
+from coordinator.transaction.requests import MarkersWritten, WriteMarkers
+from coordinator.transaction.transaction import Partition
+from node.bus.reply import Reply, drive
+from node.router.fanout import Fanout
+from node.router.logs import Logs
+from node.router.shards.kinds import Errand
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.transactions import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+RETRY_S_MIN: Final = 0.02
+RETRY_S_MAX: Final = 1.0
+_PARTITIONS_PER_REQUEST: Final = 1_000
+
+SETTLED: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        # The producer has gone on with a higher epoch: its transaction has ended there before.
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+    }
+)
+"""Answers after which a partition needs no further marker of this transaction."""
+
+
+class GroupShards(Protocol):
+    """The group coordinator of this router: Coordinators is one."""
+
+    def call_shard(self, shard: int, request: object) -> Reply[object]: ...
+
+
+class Enlisted(Protocol):
+    """What this router remembers of who takes part in which transaction: Enlistment is one."""
+
+    def ended(self, producer_id: int) -> None: ...
+
+
+class Surroundings(Protocol):
+    """What markers need of their router: Services has it."""
+
+    node_id: int
+    image: MetadataImage
+    fanout: Fanout
+    logs: Logs
+
+    @property
+    def coordinators(self) -> GroupShards: ...
+
+    @property
+    def enlistment(self) -> Enlisted: ...
+
+
+class Neighbours(Protocol):
+    """The routers of other nodes."""
+
+    def ask(self, node_id: int, request: object) -> Reply[object]:
+        """The answer of that node, or ApiError if it cannot be reached."""
+
+
+class MarkerWriter:
+    """See the module's docstring."""
+
+    def __init__(
+        self,
+        services: Surroundings,
+        neighbours: Neighbours,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`pause` lets so many seconds pass."""
+        self._services = services
+        self._neighbours = neighbours
+        self._pause = pause
+        self.pending_count = 0
+        """Transactions whose markers are being written."""
+
+    def write(self, asked: WriteMarkers, errand: Errand) -> None:
+        """Write the markers and tell the shard that asked."""
+        self.pending_count += 1
+        drive(self._write(asked, errand), self._ended)
+
+    async def append(
+        self,
+        topic: str,
+        partition: int,
+        marker: Marker,
+        transaction_version: int,
+        *,
+        only_if: tuple[int, int] | None = None,
+    ) -> int:
+        """The error code of one marker in a partition that this node leads. `only_if` as in
+        WriteMarker; the shards of groups do not look at it."""
+        services = self._services
+        if topic == CONSUMER_OFFSETS:
+            services.enlistment.ended(marker.producer_id)
+            try:
+                code = await services.coordinators.call_shard(
+                    partition, EndProducerTransaction(marker)
+                )
+            except ApiError as error:
+                return error.code
+            assert isinstance(code, ErrorCode)
+            return code
+        known = services.image.topics_by_name.get(topic)
+        place = services.logs.locate(known.topic_id, partition) if known is not None else None
+        if place is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        services.enlistment.ended(marker.producer_id)
+        answer = await services.fanout.write_marker(
+            store=place[0],
+            number=place[1],
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            is_commit=marker.is_commit,
+            transaction_version=transaction_version,
+            only_if=only_if,
+        )
+        return answer.error_code
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    async def _write(self, asked: WriteMarkers, errand: Errand) -> None:
+        left = asked.partitions
+        pause_s = RETRY_S_MIN
+        while left := await self._try(asked, left, errand.coordinator_epoch):
+            await self._pause(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            if not errand.is_wanted():
+                return
+        done = MarkersWritten(asked.transactional_id, asked.producer_id, asked.producer_epoch)
+        while errand.is_wanted():
+            try:
+                await errand.tell(done)
+            except ApiError as error:
+                log.info("the end of %s is not recorded yet: %s", asked.transactional_id, error)
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+            else:
+                return
+
+    async def _try(
+        self, asked: WriteMarkers, partitions: frozenset[Partition], coordinator_epoch: int
+    ) -> frozenset[Partition]:
+        """Write all markers at once; what is left to be done."""
+        image = self._services.image
+        marker = Marker(asked.producer_id, asked.producer_epoch, coordinator_epoch, asked.is_commit)
+        waiting: list[tuple[Partition, Reply[int]]] = []
+        elsewhere: dict[int, list[Partition]] = {}
+        left: set[Partition] = set()
+        for partition in sorted(partitions):
+            name, index = partition
+            topic = image.topics_by_name.get(name)
+            if topic is None or index >= len(topic.partitions):
+                continue
+            leader = topic.partitions[index].leader
+            if leader == self._services.node_id:
+                begun = begin(self.append(name, index, marker, asked.transaction_version))
+                waiting.append((partition, begun))
+            elif leader == NO_LEADER:
+                left.add(partition)
+            else:
+                elsewhere.setdefault(leader, []).append(partition)
+        for node_id, theirs in elsewhere.items():
+            for start in range(0, len(theirs), _PARTITIONS_PER_REQUEST):
+                part = theirs[start : start + _PARTITIONS_PER_REQUEST]
+                waiting += self._ask(node_id, part, marker, asked.transaction_version)
+        for partition, written in waiting:
+            code = await written
+            if code not in SETTLED:
+                left.add(partition)
+                log.info(
+                    "the marker of %s is not in %s-%d yet: %s",
+                    asked.transactional_id,
+                    *partition,
+                    ErrorCode(code).name,
+                )
+        return frozenset(left)
+
+    def _ask(
+        self, node_id: int, partitions: list[Partition], marker: Marker, transaction_version: int
+    ) -> list[tuple[Partition, Reply[int]]]:
+        """Have another node write its markers: a reply for each."""
+        topics: dict[str, list[int]] = {}
+        for name, index in partitions:
+            topics.setdefault(name, []).append(index)
+        request = WriteTxnMarkersRequest(
+            markers=[
+                WritableTxnMarker(
+                    producer_id=marker.producer_id,
+                    producer_epoch=marker.producer_epoch,
+                    transaction_result=marker.is_commit,
+                    topics=[
+                        WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+                        for name, indexes in topics.items()
+                    ],
+                    coordinator_epoch=marker.coordinator_epoch,
+                    transaction_version=transaction_version,
+                )
+            ]
+        )
+        replies: dict[Partition, Reply[int]] = {partition: Reply() for partition in partitions}
+        asked = self._neighbours.ask(node_id, request)
+
+        def settle() -> None:
+            codes: dict[Partition, int] = {}
+            try:
+                response = asked.result()
+            except ApiError as error:
+                otherwise = error.code
+            else:
+                assert isinstance(response, WriteTxnMarkersResponse)
+                otherwise = ErrorCode.REQUEST_TIMED_OUT
+                for result in response.markers:
+                    for topic in result.topics:
+                        for found in topic.partitions:
+                            codes[topic.name, found.partition_index] = found.error_code
+            for partition, reply in replies.items():
+                reply.resolve(codes.get(partition, otherwise))
+
+        asked.on_done(settle)
+        return list(replies.items())
+
+    def _ended(self, _result: None, error: BaseException | None) -> None:
+        self.pending_count -= 1
+        if error is not None:
+            log.error("markers could not be written", exc_info=error)
+
+
+def begin(coroutine: Coroutine[Any, Any, T]) -> Reply[T]:
+    """Run it now; what it returns arrives in the reply."""
+    reply: Reply[T] = Reply()
+
+    def finish(value: T | None, error: BaseException | None) -> None:
+        if error is not None:
+            reply.fail(error)
+        else:
+            reply.resolve(value)  # type: ignore[arg-type]  # without an error there is a value
+
+    drive(coroutine, finish)
+    return reply

@@ -1,0 +1,284 @@
+"""Watches the partitions that this node leads for transactions that hang, and ends them if it may.
+
+A round looks at words of shared memory only, unless a partition's last stable offset has stood
+still since the round before; then its worker is asked who has what open there, and, if that is
+late, the coordinators of all nodes. What counts as proof is in coordinator.transaction.watch. A
+round in which a coordinator does not answer, or in which one moves, proves nothing.
+
+A transaction is ended by a marker that the worker only writes if the transaction is still as it was
+seen; so a producer that has gone on meanwhile loses nothing. In `__consumer_offsets`, where the
+group's shard writes markers, that is looked up right before.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cluster.metadata.image import NO_LEADER
+from cluster.metadata.settings import BrokerSettings
+from cluster.metadata.topic_names import TRANSACTION_STATE
+from coordinator.outcome import Marker
+from coordinator.transaction.transaction import Partition, TransactionState
+from coordinator.transaction.watch import OpenTransaction, Unfinished, Watch, is_late
+from node.bus.messages import ProducersDescribed
+from node.bus.reply import drive
+from node.router.context import RequestContext, Services, context_of_cluster
+from node.router.handlers.transactions import (
+    handle_describe_transactions,
+    handle_list_transactions,
+)
+from node.router.transactions.markers import Neighbours
+from protocol.apis import APIS, ApiKey
+from protocol.errors import ApiError, ErrorCode
+from protocol.messages.transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+log = logging.getLogger(__name__)
+
+_SLICE_COUNT: Final = 500
+"""Partitions looked at before others may take their turn: half a millisecond."""
+_PAUSE_S: Final = 0.001
+_UNFINISHED: Final = [
+    state.label
+    for state in TransactionState
+    if state is TransactionState.ONGOING or state.is_prepared
+]
+
+
+class Watchdog:
+    """See the module's docstring. `start` it; `follow` it up with every change of the settings."""
+
+    def __init__(
+        self,
+        services: Services,
+        neighbours: Neighbours,
+        loop: asyncio.AbstractEventLoop,
+        settings: Callable[[], BrokerSettings],
+    ) -> None:
+        self._services = services
+        self._neighbours = neighbours
+        self._loop = loop
+        self._settings = settings
+        self._watch = Watch()
+        self._timer: asyncio.TimerHandle | None = None
+        self._interval_s = 0.0
+        self._is_closed = False
+        self.ended_count = 0
+        """Transactions that it has ended."""
+
+    @property
+    def hanging_count(self) -> int:
+        """Transactions that hang in partitions that this node leads."""
+        return len(self._watch.hanging)
+
+    def start(self) -> None:
+        """Begin the first pause."""
+        self._schedule()
+
+    def follow(self) -> None:
+        """A new interval holds from now on."""
+        if self._timer is not None and self._interval_s != self._interval():
+            self._timer.cancel()
+            self._schedule()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def look(self) -> None:
+        """One round."""
+        watch = self._watch
+        examined = watch.to_examine(await self._held_back())
+        if not examined:
+            return
+        settings = self._settings()
+        limit_ms = settings.transaction_max_timeout_ms + settings.transaction_watchdog_margin_ms
+        now_ms = self._services.now_ms()
+        late = [
+            found
+            for partition in examined
+            for found in await self._open_in(partition)
+            if is_late(found, now_ms=now_ms, limit_ms=limit_ms)
+        ]
+        unfinished: Unfinished | None = {}
+        if late:
+            unfinished = await self._unfinished({found.producer_id for found in late})
+        if unfinished is None:
+            return
+        for found in watch.judge(examined, late, unfinished):
+            log.warning(
+                "a transaction of producer %d (epoch %d) hangs in %s-%d from offset %d on: nothing"
+                " came for %d s, and no coordinator knows of it; read_committed consumers wait%s",
+                found.producer_id,
+                found.producer_epoch,
+                *found.partition,
+                found.start_offset,
+                (now_ms - found.last_timestamp_ms) // 1000,
+                ""
+                if settings.transaction_watchdog_abort_enable
+                else f"; end it with: odradek txn abort {found.partition[0]} {found.partition[1]}"
+                f" --start-offset {found.start_offset}",
+            )
+        if settings.transaction_watchdog_abort_enable:
+            for found in [found for found in watch.hanging if found.partition in examined]:
+                await self._end(found)
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _interval(self) -> float:
+        return self._settings().transaction_watchdog_interval_ms / 1000
+
+    def _schedule(self) -> None:
+        self._interval_s = self._interval()
+        self._timer = self._loop.call_later(self._interval_s, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        drive(self.look(), self._done)
+
+    def _done(self, _result: None, error: BaseException | None) -> None:
+        if error is not None:
+            log.error("hanging transactions could not be looked for", exc_info=error)
+        if not self._is_closed:
+            self._schedule()
+
+    async def _held_back(self) -> Mapping[Partition, int]:
+        """The last stable offsets of the partitions led here that have an open transaction."""
+        services = self._services
+        held_back: dict[Partition, int] = {}
+        count = 0
+        for topic in list(services.image.topics_by_id.values()):
+            for index, known in enumerate(topic.partitions):
+                count += 1
+                if count % _SLICE_COUNT == 0:
+                    await asyncio.sleep(_PAUSE_S)
+                if known.leader != services.node_id:
+                    continue
+                place = services.logs.locate(topic.topic_id, index)
+                reader = services.logs.reader(place[0]) if place is not None else None
+                if place is None or reader is None:
+                    continue
+                stable = reader.status.last_stable_offset(place[1])
+                if stable < reader.status.high_watermark(place[1]):
+                    held_back[topic.name, index] = stable
+        return held_back
+
+    async def _open_in(self, partition: Partition) -> list[OpenTransaction]:
+        """What the worker knows of a partition; nothing if it is led elsewhere by now."""
+        services = self._services
+        name, index = partition
+        topic = services.image.topics_by_name.get(name)
+        place = services.logs.locate(topic.topic_id, index) if topic is not None else None
+        if place is None:
+            return []
+        described = await services.fanout.describe_producers(store=place[0], number=place[1])
+        if not isinstance(described, ProducersDescribed):
+            return []
+        return [
+            OpenTransaction(
+                partition, producer_id, epoch, coordinator_epoch, start_offset, last_timestamp
+            )
+            for (
+                producer_id,
+                epoch,
+                _,
+                last_timestamp,
+                coordinator_epoch,
+                start_offset,
+            ) in described.producers
+            if start_offset >= 0
+        ]
+
+    async def _unfinished(self, producer_ids: set[int]) -> Unfinished | None:
+        """What the coordinators have of these producers; None if not all of them can tell."""
+        before = self._coordinators()
+        node_ids = sorted({node_id for node_id, _ in before})
+        if NO_LEADER in node_ids:
+            return None
+        unfinished: dict[int, set[Partition]] = {}
+        for node_id in node_ids:
+            try:
+                listed = await self._list(node_id, sorted(producer_ids))
+                ids = [state.transactional_id for state in listed.transaction_states]
+                if listed.error_code:
+                    raise ApiError(ErrorCode(listed.error_code))
+                if not ids:
+                    continue
+                for state in (await self._describe(node_id, ids)).transaction_states:
+                    if state.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                        continue
+                    if state.error_code:
+                        raise ApiError(ErrorCode(state.error_code))
+                    partitions = unfinished.setdefault(state.producer_id, set())
+                    for topic in state.topics:
+                        partitions.update((topic.topic, index) for index in topic.partitions)
+            except ApiError as error:
+                log.info("node %d does not tell of its transactions: %s", node_id, error)
+                return None
+        return unfinished if self._coordinators() == before else None
+
+    def _coordinators(self) -> list[tuple[int, int]]:
+        """Node and epoch of each shard."""
+        topic = self._services.image.topics_by_name.get(TRANSACTION_STATE)
+        partitions = topic.partitions if topic is not None else ()
+        return [(known.leader, known.leader_epoch) for known in partitions]
+
+    async def _list(self, node_id: int, producer_ids: list[int]) -> ListTransactionsResponse:
+        request = ListTransactionsRequest(
+            state_filters=_UNFINISHED, producer_id_filters=producer_ids
+        )
+        if node_id == self._services.node_id:
+            context = _context(ApiKey.LIST_TRANSACTIONS)
+            return await handle_list_transactions(request, context, self._services)
+        response = await self._neighbours.ask(node_id, request)
+        assert isinstance(response, ListTransactionsResponse)
+        return response
+
+    async def _describe(self, node_id: int, ids: list[str]) -> DescribeTransactionsResponse:
+        request = DescribeTransactionsRequest(transactional_ids=ids)
+        if node_id == self._services.node_id:
+            context = _context(ApiKey.DESCRIBE_TRANSACTIONS)
+            return await handle_describe_transactions(request, context, self._services)
+        response = await self._neighbours.ask(node_id, request)
+        assert isinstance(response, DescribeTransactionsResponse)
+        return response
+
+    async def _end(self, found: OpenTransaction) -> None:
+        """Abort it, unless it has changed."""
+        if found not in await self._open_in(found.partition):
+            return
+        marker = Marker(
+            found.producer_id,
+            found.producer_epoch,
+            max(found.coordinator_epoch, 0),
+            is_commit=False,
+        )
+        code = await self._services.markers.append(
+            *found.partition, marker, 0, only_if=(found.start_offset, found.last_timestamp_ms)
+        )
+        if code:
+            log.warning(
+                "the transaction that hangs in %s-%d could not be ended: %s",
+                *found.partition,
+                ErrorCode(code).name,
+            )
+            return
+        self.ended_count += 1
+        self._watch.ended(found)
+        log.warning(
+            "aborted the transaction of producer %d that hung in %s-%d from offset %d on",
+            found.producer_id,
+            *found.partition,
+            found.start_offset,
+        )
+
+
+def _context(key: ApiKey) -> RequestContext:
+    return context_of_cluster(key, APIS[key].max_version)

@@ -1,0 +1,188 @@
+"""The watchdog with real stores and coordinators: what it finds, what it leaves alone."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cluster.metadata.image import NO_LEADER, ConfigResourceType
+from cluster.metadata.settings import broker_settings
+from cluster.metadata.topic_names import TRANSACTION_STATE
+from coordinator.group.requests import CommitInTransaction
+from node.bus.reply import drive
+from node.router.transactions.watchdog import Watchdog
+from protocol.errors import ErrorCode
+from protocol.messages.transactions import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
+from tests.support.group_room import BUS_TIME_MS, NoNeighbours
+from tests.support.transaction_room import TOPIC, Client, TransactionRoom
+from tests.support.waiting import wait_until
+
+STATIC = {
+    "transaction.partition.verification.enable": "false",
+    "transaction.max.timeout.ms": "60000",
+    "transaction.watchdog.margin.ms": "1000",
+}
+ABORT = "transaction.watchdog.abort.enable"
+
+
+class Kennel:
+    """A room with its watchdog."""
+
+    def __init__(self, folder: Path, *, abort: bool) -> None:
+        self.room = TransactionRoom(folder, static={**STATIC, ABORT: str(abort).lower()})
+        services = self.room.services
+        services.now_ms = lambda: BUS_TIME_MS + 61_001
+        self.watchdog = Watchdog(
+            services,
+            NoNeighbours(),
+            self.room.loop,
+            lambda: broker_settings(services.image, services.node_id, services.static_configs),
+        )
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            done: asyncio.Future[None] = self.room.loop.create_future()
+            self.room.loop.call_soon(drive, self.watchdog.look(), partial(_finish, done))
+            self.room.wait(done)
+
+    def hang(self) -> Client:
+        """A client whose last batch arrives behind the end of its transaction."""
+        client = Client(self.room, version=1)
+        client.init()
+        client.add(0)
+        assert client.produce(0) == [ErrorCode.NONE]
+        client.end()
+        self.room.wait_for("CompleteCommit")
+        assert client.produce(0) == [ErrorCode.NONE]
+        assert self.room.last_stable_offset() == 2
+        return client
+
+
+def _finish(done: asyncio.Future[None], _: None, error: BaseException | None) -> None:
+    if error is not None:
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
+@pytest.fixture
+def kennel(tmp_path: Path) -> Iterator[Kennel]:
+    kennel = Kennel(tmp_path, abort=False)
+    with kennel.room:
+        yield kennel
+
+
+@pytest.fixture
+def aborting(tmp_path: Path) -> Iterator[Kennel]:
+    kennel = Kennel(tmp_path, abort=True)
+    with kennel.room:
+        yield kennel
+
+
+def test_a_transaction_that_hangs_is_told_once_and_left_alone(
+    kennel: Kennel, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = kennel.hang()
+    kennel.look(2)
+    assert kennel.watchdog.hanging_count == 0
+    kennel.look(3)
+    assert kennel.watchdog.hanging_count == 1
+    told = [entry.getMessage() for entry in caplog.records if "hangs" in entry.getMessage()]
+    assert len(told) == 1
+    assert f"producer {client.producer_id}" in told[0]
+    assert "odradek txn abort t 0 --start-offset 2" in told[0]
+    assert (kennel.room.last_stable_offset(), kennel.watchdog.ended_count) == (2, 0)
+
+
+def test_a_transaction_that_hangs_is_aborted_where_that_is_enabled(aborting: Kennel) -> None:
+    aborting.hang()
+    aborting.look(3)
+    assert aborting.room.last_stable_offset() == aborting.room.end_offset() == 4
+    assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 1)
+
+
+def test_offsets_that_hang_are_aborted_by_their_group(aborting: Kennel) -> None:
+    room = aborting.room
+    client = Client(room, version=1)
+    client.init()
+    client.add_offsets()
+    assert client.commit_offset(7) == ErrorCode.NONE
+    client.end()
+    room.wait_for("CompleteCommit")
+    # What a broker lets in that does not verify.
+    partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=8)
+    commit = TxnOffsetCommitRequest(
+        transactional_id="tx",
+        group_id="g",
+        producer_id=client.producer_id,
+        producer_epoch=client.producer_epoch,
+        topics=[TxnOffsetCommitRequestTopic(name=TOPIC, partitions=[partition])],
+    )
+    room.coordinators.call("g", CommitInTransaction(commit, is_verified=True))
+    wait_until(
+        lambda: client.fetch_offset() == -ErrorCode.UNSTABLE_OFFSET_COMMIT,
+        what="the offset is pending",
+    )
+    # What a coordinator writes has the wall clock's time.
+    room.services.now_ms = lambda: time.time_ns() // 1_000_000 + 120_000
+    aborting.look(3)
+    assert aborting.watchdog.ended_count == 1
+    assert client.fetch_offset() == 7
+
+
+def test_a_transaction_that_its_coordinator_knows_is_left_alone(aborting: Kennel) -> None:
+    client = Client(aborting.room, version=1)
+    client.init()
+    client.add(0)
+    client.produce(0)
+    aborting.look(5)
+    assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 0)
+    assert aborting.room.last_stable_offset() == 0
+
+
+def test_a_coordinator_that_takes_the_partition_up_again_ends_the_transaction(
+    aborting: Kennel,
+) -> None:
+    client = aborting.hang()
+    aborting.look(2)
+    client.add(0)
+    aborting.look(3)
+    assert aborting.watchdog.ended_count == 0
+    client.end()
+    aborting.room.wait_for("CompleteCommit")
+    assert aborting.room.last_stable_offset() == aborting.room.end_offset()
+
+
+def test_nothing_is_proven_while_a_coordinator_is_missing(aborting: Kennel) -> None:
+    aborting.hang()
+    aborting.look(2)
+    aborting.room.lead(TRANSACTION_STATE, 1, leader=NO_LEADER)
+    aborting.look(3)
+    assert (aborting.watchdog.hanging_count, aborting.watchdog.ended_count) == (0, 0)
+    assert aborting.room.last_stable_offset() == 2
+
+
+def test_rounds_follow_each_other_and_a_new_interval_holds_at_once(tmp_path: Path) -> None:
+    kennel = Kennel(tmp_path, abort=True)
+    with kennel.room as room:
+        kennel.hang()
+        kennel.watchdog.start()
+        room.controller.set_config(
+            ConfigResourceType.BROKER, "", **{"transaction.watchdog.interval.ms": "100"}
+        )
+        room.follow()
+        kennel.watchdog.follow()
+
+        def is_ended() -> bool:
+            room.turn_loop(0.01)
+            return kennel.watchdog.ended_count == 1
+
+        wait_until(is_ended, what="the watchdog has come round three times")
+        kennel.watchdog.close()
