@@ -111,11 +111,6 @@ class SharePartition:
         return self._runs.end_offset
 
     @property
-    def run_count(self) -> int:
-        """How many runs the records under way are kept as."""
-        return len(self._runs)
-
-    @property
     def open_count(self) -> int:
         """Records between start and end that are not done with."""
         return self.end_offset - self.start_offset - self._complete_count
