@@ -117,16 +117,13 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     can_wait: bool = False
 
 
-class Draft(Generic[R]):
+class Draft(msgspec.Struct, Generic[R], kw_only=True, eq=False):
     """An outcome in the making, for transitions that are made of several steps."""
 
-    __slots__ = ("records", "replies", "sends", "timers")
-
-    def __init__(self) -> None:
-        self.records: list[R] = []
-        self.replies: list[Reply] = []
-        self.timers: list[Timer] = []
-        self.sends: list[Send] = []
+    records: list[R] = []
+    replies: list[Reply] = []
+    timers: list[Timer] = []
+    sends: list[Send] = []
 
     def reply(self, request_id: int, response: object) -> None:
         """Answer a request once everything written so far, this outcome included, is committed."""

@@ -115,6 +115,9 @@ class ShardState(Enum):
     CLOSED = auto()
 
 
+# Looked at with every request.
+_ACTIVE: Final = ShardState.ACTIVE
+
 _REFUSAL_IN: Final = {
     ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ShardState.DRAINING: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -241,7 +244,7 @@ class ShardRuntime(Generic[R]):
     @property
     def has_batches(self) -> bool:
         """Whether `take_batches` would return something."""
-        return self.state is ShardState.ACTIVE and (self._open is not None or bool(self._closed))
+        return (self._open is not None or bool(self._closed)) and self.state is _ACTIVE
 
     @property
     def has_urgent_batches(self) -> bool:
@@ -278,7 +281,7 @@ class ShardRuntime(Generic[R]):
 
     def execute(self, command: Command, now_ms: int) -> list[Answer]:
         """Decide a request; returns the answers (to this and others) that may leave at once."""
-        if self.state is not ShardState.ACTIVE:
+        if self.state is not _ACTIVE:
             return [Refusal(command.request_id, _REFUSAL_IN[self.state])]
         if command.request_id != NO_REQUEST:
             self._outstanding.add(command.request_id)
@@ -286,9 +289,13 @@ class ShardRuntime(Generic[R]):
         self._apply(self.shard.handle(command, now_ms), now_ms, answers)
         return answers
 
+    def next_look_ms(self) -> int | None:
+        """When to call `fire_due` next: something may be due then, and nothing is before."""
+        return self.timers.next_look_ms() if self.state is _ACTIVE else None
+
     def next_deadline_ms(self) -> int | None:
-        """When `fire_due` should be called next."""
-        return self.timers.next_deadline_ms() if self.state is ShardState.ACTIVE else None
+        """When something is due next."""
+        return self.timers.next_deadline_ms() if self.state is _ACTIVE else None
 
     def fire_due(self, now_ms: int, *, count_max: int = 100) -> list[Answer]:
         """Fire at most `count_max` due timers; the rest stays due."""
@@ -446,7 +453,8 @@ class ShardRuntime(Generic[R]):
                 self._sends.append(send)
             else:
                 self._parked.append(_Parked(position, send, has_written=True))
-        self._go_on_with(outcome, now_ms, answers)
+        if outcome.again:
+            self._go_on_with(outcome, now_ms, answers)
 
     def _go_on_with(self, outcome: Outcome[R], now_ms: int, answers: list[Answer]) -> None:
         for command in outcome.again:

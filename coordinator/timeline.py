@@ -12,7 +12,7 @@ Positions count records and know nothing of log offsets. Called by shards and by
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 K = TypeVar("K")
@@ -70,11 +70,16 @@ class Timeline:
 class TimelineTable(Generic[K, V]):
     """A mapping whose changes since the committed position can be seen through and taken back."""
 
-    __slots__ = ("_live", "_previous", "_timeline")
+    __slots__ = ("_live", "_previous", "_timeline", "get")
+
+    get: Callable[[K], V | None]
+    """The newest value of a key, committed or not."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self._live: dict[K, V] = {}
+        # The dictionary's own: every heartbeat asks a dozen times.
+        self.get = self._live.get
         # Per key with uncommitted changes: what each of them replaced, oldest first.
         self._previous: dict[K, deque[V | _Absent]] = {}
 
@@ -83,10 +88,6 @@ class TimelineTable(Generic[K, V]):
 
     def __contains__(self, key: K) -> bool:
         return key in self._live
-
-    def get(self, key: K) -> V | None:
-        """The newest value, committed or not."""
-        return self._live.get(key)
 
     def items(self) -> Iterator[tuple[K, V]]:
         """All keys with their newest values, oldest key first."""

@@ -1,15 +1,20 @@
 """Keyed deadlines, and which of them is next.
 
 A heartbeat moves its member's deadline a little into the future, thousands of times a second, and
-the timer almost never fires. So moving a deadline later touches one dictionary entry only: the
-heap keeps the old, earlier entry, and when that comes to the top it is put back under the true
-deadline. Invariant: every set timer has exactly one current heap entry, at or before its deadline.
-Called by `runtime`.
+the timer almost never fires. So moving a deadline later touches one dictionary entry only: the heap
+keeps the old, earlier entry, and when the time of that has come it is put back under the true
+deadline: once in a session, and not with every heartbeat. Invariant: every set timer has exactly
+one current heap entry, at or before its deadline. Called by `runtime`.
 """
 
 import heapq
+from typing import Final
 
 from coordinator.outcome import TimerKey
+
+_LOOK_AHEAD_MS: Final = 1_000
+"""Entries that have been moved are put back together if they come up within this time: members that
+beat once a second would else have somebody look at the clock for each of them."""
 
 
 class _Entry:
@@ -48,14 +53,21 @@ class Timers:
         """Forget the timer; its heap entry is skipped when it surfaces."""
         self._entries.pop(key, None)
 
+    def next_look_ms(self) -> int | None:
+        """When to call `pop_due` next: at the earliest deadline or before it; None for never.
+
+        It costs the same however many timers there are and were moved.
+        """
+        return self._heap[0][0] if self._heap else None
+
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline, or None if no timer is set."""
-        self._settle()
+        self._settle(None)
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> TimerKey | None:
         """Take one timer with a deadline at or before `now_ms`, the earliest first."""
-        self._settle()
+        self._settle(now_ms + _LOOK_AHEAD_MS)
         if not self._heap or self._heap[0][0] > now_ms:
             return None
         key = heapq.heappop(self._heap)[2]
@@ -72,11 +84,14 @@ class Timers:
                 entry.heap_deadline_ms = entry.deadline_ms
             heapq.heapify(self._heap)
 
-    def _settle(self) -> None:
-        """Bring a heap entry to the top that is its timer's current one, at its true deadline."""
+    def _settle(self, until_ms: int | None) -> None:
+        """Bring a heap entry to the top that is its timer's current one, at its true deadline; or
+        one beyond `until_ms`, whatever it is worth."""
         heap = self._heap
         while heap:
             deadline_ms, token, key = heap[0]
+            if until_ms is not None and deadline_ms > until_ms:
+                return
             entry = self._entries.get(key)
             if entry is None or entry.token != token:
                 heapq.heappop(heap)

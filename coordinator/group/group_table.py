@@ -87,7 +87,8 @@ class GroupTable(Generic[G, R]):
         return group if group is not None and group.exists else None
 
     def __contains__(self, group_id: object) -> bool:
-        return isinstance(group_id, str) and self.get(group_id) is not None
+        group = self._groups.get(group_id) if isinstance(group_id, str) else None
+        return group is not None and group.exists
 
     def __iter__(self) -> Iterator[G]:
         return (group for group in self._groups.values() if group.exists)

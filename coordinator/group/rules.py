@@ -30,11 +30,16 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """By group id; groups of which nothing was set are missing."""
     has_ephemeral: bool = False
     """Whether any group may be ephemeral; follows from the others."""
+    has_closed: bool = False
+    """Whether any group does not take all protocols; follows from the others."""
 
     def __post_init__(self) -> None:
         has_any = bool(self.ephemeral_patterns) or any(o.is_ephemeral for o in self.own.values())
         # Asked with everything that is written, however many groups have something of their own.
         msgspec.structs.force_setattr(self, "has_ephemeral", has_any)
+        is_any_closed = any(own.protocols is not None for own in self.own.values())
+        # And with every request.
+        msgspec.structs.force_setattr(self, "has_closed", is_any_closed)
 
     def ttl_ms(self, group_id: str) -> int | None:
         """How long the group stays when its last member has gone; None for as long as others do."""

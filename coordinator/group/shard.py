@@ -171,22 +171,25 @@ class GroupShard:
     def handle(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         """Decide a request."""
         rules = self.settings.rules
-        refused = refusal(command, rules)
+        refused = refusal(command, rules) if rules.has_closed else None
         if refused is not None:
             return answer(command, refused)
-        return self._ephemerals.watched(self._decide(command, now_ms), rules, now_ms)
+        outcome = self._decide(command, now_ms)
+        if not outcome.records:
+            return outcome
+        return self._ephemerals.watched(self._followed(outcome, now_ms), rules, now_ms)
 
     def _decide(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         kind = type(command.request)
         handle = self._handlers.get(kind)
         if handle is not None:
-            return self._followed(handle(command, now_ms), now_ms)
+            return handle(command, now_ms)
         step = self._step(now_ms)
         of_offsets = self._offset_commands.handlers.get(kind)
         if of_offsets is not None:
-            return self._followed(of_offsets(command, step), now_ms)
+            return of_offsets(command, step)
         self._family_handlers[kind](command, step)
-        return self._followed(step.seal(), now_ms)
+        return step.seal()
 
     def _followed(self, outcome: Outcome[GroupRecord], now_ms: int) -> Outcome[GroupRecord]:
         """The outcome, with what it means for groups that are being rewound."""

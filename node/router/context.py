@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from cluster.metadata.image import MetadataImage
 from node.router.patterns import Patterns
 from node.router.readers import Readers
@@ -36,8 +38,7 @@ CLUSTER_PRINCIPAL = "User:CLUSTER"
 """Other nodes of the cluster."""
 
 
-@dataclass(slots=True, kw_only=True)
-class RequestContext:
+class RequestContext(msgspec.Struct, kw_only=True, eq=False):
     """One request and the connection it came by.
 
     `arena_offset` is where the frame lies in the router's arena; `retain` keeps those bytes alive
@@ -58,12 +59,12 @@ class RequestContext:
     listener_name: str
     principal: str = "User:ANONYMOUS"
     connection_id: int = 0
-    frame: memoryview = field(default_factory=lambda: memoryview(b""))
+    frame: memoryview = memoryview(b"")
     arena_offset: int = 0
     retain: Callable[[], None] = lambda: None
     offset_of: Callable[[memoryview], int] = lambda _view: 0
     close: Callable[[], None] = lambda: None
-    holds: list[object] = field(default_factory=list)
+    holds: list[object] = []
 
 
 def context_of_cluster(api_key: int, api_version: int) -> RequestContext:

@@ -68,15 +68,11 @@ class GroupState(StrEnum):
     STABLE = "Stable"
 
 
-class Step(Draft[GroupRecord]):
+class Step(Draft[GroupRecord], eq=False):
     """The outcome of one transition in the making, with the time and settings it happens under."""
 
-    __slots__ = ("now_ms", "settings")
-
-    def __init__(self, now_ms: int, settings: GroupSettings) -> None:
-        super().__init__()
-        self.now_ms = now_ms
-        self.settings = settings
+    now_ms: int
+    settings: GroupSettings
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:

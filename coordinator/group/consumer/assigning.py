@@ -39,27 +39,20 @@ from protocol.types import Uuid
 _NOTHING: Final[frozenset[Uuid]] = frozenset()
 
 
-class ConsumerStep(Step):
+def _nothing(_group_id: str) -> Partitions:
+    return NO_PARTITIONS
+
+
+class ConsumerStep(Step, eq=False):
     """The outcome of one transition in the making, and what it happens under.
 
     `crowd_count` is how many members of consumer groups send heartbeats to this process.
     `withheld` says which partitions of a group are nobody's while it is rewound.
     """
 
-    __slots__ = ("crowd_count", "topics", "withheld")
-
-    def __init__(
-        self,
-        now_ms: int,
-        settings: GroupSettings,
-        topics: TopicCatalog,
-        crowd_count: int = 1,
-        withheld: Callable[[str], Partitions] = lambda _group_id: NO_PARTITIONS,
-    ) -> None:
-        super().__init__(now_ms, settings)
-        self.topics = topics
-        self.crowd_count = crowd_count
-        self.withheld = withheld
+    topics: TopicCatalog
+    crowd_count: int = 1
+    withheld: Callable[[str], Partitions] = _nothing
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:

@@ -193,11 +193,13 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     @property
     def state(self) -> ConsumerGroupState:
         """See the module's docstring."""
-        if not len(self._members):
+        count = len(self._members)
+        if not count:
             return ConsumerGroupState.EMPTY
-        if self.epoch > self.target_epoch:
+        target_epoch = self.target_epoch
+        if self.epoch > target_epoch:
             return ConsumerGroupState.ASSIGNING
-        if (self._settled.get(self.target_epoch) or 0) < len(self._members):
+        if (self._settled.get(target_epoch) or 0) < count:
             return ConsumerGroupState.RECONCILING
         return ConsumerGroupState.STABLE
 

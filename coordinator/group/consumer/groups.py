@@ -208,7 +208,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """A checked heartbeat to a group that exists or is about to. ApiError if it is refused."""
         beat = request.request
         before = len(step.records)
-        why = why_of_beat(command, beat.member_epoch)
         response: ConsumerGroupHeartbeatResponse
         if beat.member_epoch >= heartbeats.JOIN:
             member_id = beat.member_id or command.fresh_id
@@ -225,7 +224,9 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 )
             else:
                 response = heartbeats.step_out(group, beat, step)
-        self.events.note(group, step.records[before:], step.now_ms, why)
+        if len(step.records) > before:
+            why = why_of_beat(command, beat.member_epoch)
+            self.events.note(group, step.records[before:], step.now_ms, why)
         step.reply(command.request_id, response)
 
     def remove(self, group: ConsumerGroup, member_ids: Collection[str], step: ConsumerStep) -> None:
@@ -480,6 +481,14 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 for member_id, member in group.members()
             ],
         )
+
+
+def _reason(command: Command, beat: ConsumerGroupHeartbeatRequest) -> str:
+    """Why something has changed with a heartbeat."""
+    if beat.member_epoch > heartbeats.JOIN:
+        return "a member changed its subscription"
+    what = "joined" if beat.member_epoch == heartbeats.JOIN else "left"
+    return f"{command.client_id or 'a client'} at {command.client_host} {what}"
 
 
 def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:

@@ -37,7 +37,7 @@ anyway, so that a change reaches members before the configured interval has pass
 
 from collections.abc import Collection
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -54,7 +54,7 @@ from coordinator.group.consumer.assigning import (
     start_epoch,
 )
 from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, ConsumerGroupState
-from coordinator.group.consumer.reconciliation import MustBeFenced, reconcile
+from coordinator.group.consumer.reconciliation import MustBeFenced, has_arrived, reconcile
 from coordinator.group.consumer.records import (
     ConsumerMember,
     CurrentAssignment,
@@ -96,7 +96,7 @@ INTERVAL_MS_MIN_RECONCILING: Final = 100
 _fenced = partial(fenced, "consumer", "partitions")
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
 
     member_id: str
@@ -114,13 +114,13 @@ def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
     """Whether the request is one at all; else ApiError."""
     epoch = request.member_epoch
     complaint = None
-    if is_blank(request.group_id):
+    if not request.group_id.strip():
         complaint = "GroupId can't be empty."
-    elif is_blank(request.instance_id):
+    elif request.instance_id is not None and not request.instance_id.strip():
         complaint = "InstanceId can't be empty."
-    elif is_blank(request.rack_id):
+    elif request.rack_id is not None and not request.rack_id.strip():
         complaint = "RackId can't be empty."
-    elif is_blank(request.member_id) and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
+    elif not request.member_id.strip() and (version >= CLIENT_MADE_ID_SINCE or epoch != JOIN):
         complaint = "MemberId can't be empty."
     elif epoch == JOIN:
         if request.rebalance_timeout_ms == -1:
@@ -150,14 +150,13 @@ def check(request: ConsumerGroupHeartbeatRequest, version: int, assignors: tuple
 
 
 def _can_be_stored(request: ConsumerGroupHeartbeatRequest) -> bool:
-    texts = (
-        request.group_id,
-        request.member_id,
-        request.instance_id or "",
-        request.rack_id or "",
-        request.subscribed_topic_regex or "",
+    return (
+        len(request.group_id) <= TEXT_LETTERS_MAX
+        and len(request.member_id) <= TEXT_LETTERS_MAX
+        and len(request.instance_id or "") <= TEXT_LETTERS_MAX
+        and len(request.rack_id or "") <= TEXT_LETTERS_MAX
+        and len(request.subscribed_topic_regex or "") <= TEXT_LETTERS_MAX
     )
-    return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
 
 
 # -- joining and going on -------------------------------------------------------------------------
@@ -213,18 +212,18 @@ def take_over(
     """Write what is new of the member, and of the group with it; returns epoch and target."""
     before = found.member
     is_replacing = found.replaced_id is not None
+    is_as_before = member is before or member == before
     epoch, target_epoch = group.epoch, group.target_epoch
     target = group.target(found.replaced_id or found.member_id)
     if (
-        before is not None
-        and member == before
+        is_as_before
         and not is_replacing
         and regex_names is None
         and (epoch <= target_epoch or not is_due(group, step))
     ):
         return target_epoch, target
     membership = Membership(group)
-    if before is None or member != before or is_replacing:
+    if not is_as_before or is_replacing:
         _store(group, found, member, membership, step)
     is_news = before is None or _wants(before) != _wants(member)
     if member.topic_regex and regex_names is not None:
@@ -254,6 +253,8 @@ def advance(
 ) -> CurrentAssignment:
     """The member's next step towards its target, written if there is one."""
     member_id, before = found.member_id, found.current
+    if has_arrived(before, goal[0]):
+        return before
     owners = (None, member_id, found.replaced_id)
     try:
         current = reconcile(
@@ -356,6 +357,8 @@ def _updated(
     member: ConsumerMember | None, command: Command, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerMember:
     """The member with what it says anew; null says that nothing has changed."""
+    if member is not None and _is_as_known(member, command, request):
+        return member
     known = member or ConsumerMember()
     names = request.subscribed_topic_names
     regex = request.subscribed_topic_regex
@@ -374,6 +377,23 @@ def _updated(
         else request.server_assignor,
     )
     return known if updated == member else updated
+
+
+def _is_as_known(
+    member: ConsumerMember, command: Command, request: ConsumerGroupHeartbeatRequest
+) -> bool:
+    """Whether a heartbeat says nothing of the member itself, as most do."""
+    return (
+        request.subscribed_topic_names is None
+        and request.subscribed_topic_regex is None
+        and request.rebalance_timeout_ms == -1
+        and request.server_assignor is None
+        and request.rack_id is None
+        and request.instance_id in (None, member.instance_id)
+        and command.client_id == member.client_id
+        and command.client_host == member.client_host
+        and member.classic is None
+    )
 
 
 def _store(

@@ -22,6 +22,7 @@ Pure. Invariant: what is returned as assigned is either assigned already or free
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from coordinator.group.consumer.records import (
     CurrentAssignment,
@@ -31,9 +32,16 @@ from coordinator.group.consumer.records import (
 )
 from protocol.types import Uuid
 
+_STABLE: Final = MemberState.STABLE
+
 
 class MustBeFenced(Exception):
     """What the member owns cannot be known: it must drop everything and join again."""
+
+
+def has_arrived(current: CurrentAssignment, target_epoch: int) -> bool:
+    """Whether the member is where it shall be: most are, most of the time."""
+    return current.member_epoch == target_epoch and current.state is _STABLE
 
 
 def reconcile(
@@ -49,11 +57,10 @@ def reconcile(
     `owned` is what the member says it owns, None if it does not say. `is_free` tells whether nobody
     else has, or has still to give up, a partition.
     """
+    if has_arrived(current, target_epoch):
+        return current
     epoch = current.member_epoch
     match current.state:
-        case MemberState.STABLE:
-            if epoch == target_epoch:
-                return current
         case MemberState.UNREVOKED_PARTITIONS:
             if _owns_any(owned, current.pending_revocation):
                 return current

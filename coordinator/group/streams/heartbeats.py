@@ -87,7 +87,7 @@ from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 _fenced = partial(fenced, "streams", "tasks")
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True, gc=False):
     """Whom a heartbeat comes from: the member as stored, if it is, and whose place it takes."""
 
     member_id: str

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -108,8 +108,8 @@ class Coordinators:
         """
         return self.call_shard(self.shard_of(key), request, asker)
 
-    async def call_for_member(self, key: str, request: object, asker: Asker) -> object:
-        """As `call`, for members that the kind keeps an eye on; raises what `call` does.
+    def call_for_member(self, key: str, request: object, asker: Asker) -> Awaitable[object]:
+        """As `call`, for members that the kind keeps an eye on.
 
         The first one that a shard has answered since it was loaded has it told what it may have
         missed meanwhile.
@@ -117,8 +117,18 @@ class Coordinators:
         kind = self._kind
         if kind.changes_members(request):
             kind.count_members(self.shards())
-        response = await self.call(key, request, asker)
-        host = self._hosts.get(self.shard_of(key))
+        shard = self.shard_of(key)
+        reply = self.call_shard(shard, request, asker)
+        host = self._hosts.get(shard)
+        if host is None or (host.is_active and not kind.has_missed_news(host.runtime.shard)):
+            return reply
+        return self._tell_after(reply, shard)
+
+    async def _tell_after(self, reply: Reply[object], shard: int) -> object:
+        """The answer, behind which the shard has been told what it may have missed."""
+        response = await reply
+        kind = self._kind
+        host = self._hosts.get(shard)
         if host is not None and host.is_active and kind.has_missed_news(host.runtime.shard):
             self._tell(host, kind.all_news(host.runtime.shard))
         return response

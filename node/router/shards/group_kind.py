@@ -114,9 +114,11 @@ class GroupKind:
 
     def changes_members(self, request: object) -> bool:
         """A member of a consumer, share or streams group joins or leaves."""
-        if isinstance(request, ShareGroupHeartbeatRequest | StreamsGroupHeartbeatRequest):
+        if type(request) is Heartbeat:
+            return request.request.member_epoch <= 0
+        if type(request) is ShareGroupHeartbeatRequest:
             return request.member_epoch <= 0
-        return type(request) is Heartbeat and request.request.member_epoch <= 0
+        return type(request) is StreamsGroupHeartbeatRequest and request.member_epoch <= 0
 
     def count_members(self, shards: Sequence[Shard[Any]]) -> None:
         """All shards ask their members to come as often as all of them together may."""

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.runtime import Batch, ShardRuntime, ShardState
@@ -38,6 +38,8 @@ from protocol.records import (
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+
 Runtime = ShardRuntime[Any]
 """A runtime of whatever records: a host carries them and does not look at them."""
 
@@ -49,6 +51,10 @@ _RETRY_S_MAX: Final = 2.0
 _COMMIT_LOOK_S: Final = 0.01
 """Between looks at the high watermark while what was loaded is not committed: followers fetch at
 once when a leader is new, so that it is one look, mostly."""
+# Looked at with every request.
+_ACTIVE: Final = ShardState.ACTIVE
+_FAILED: Final = ShardState.FAILED
+_NOT_LOADED: Final = frozenset({ShardState.LOADING, ShardState.FAILED})
 PATIENCE_S: Final = 0.005
 """How long records that nobody waits for stay, for others to be written along with them."""
 
@@ -85,7 +91,7 @@ class ShardHost:
         self._is_flush_due = False
         self._late_flush: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_deadline_ms = 0
+        self._timer_ms = 0
         self._load_started = 0.0
 
     @property
@@ -101,14 +107,15 @@ class ShardHost:
 
     def execute(self, command: Command) -> None:
         """Have the shard decide a request; its answer comes through `deliver`, now or later."""
-        if self.runtime.state in (ShardState.LOADING, ShardState.FAILED):
+        runtime = self.runtime
+        if runtime.state is not _ACTIVE and runtime.state in _NOT_LOADED:
             if self._loop.time() < self._hold_until and len(self._held) < HELD_COUNT_MAX:
                 self._held.append(command)
             else:
                 code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
                 self._deliver([Refusal(command.request_id, code)])
             return
-        self._run(partial(self.runtime.execute, command, self._now_ms()))
+        self._run(runtime.execute, command, self._now_ms())
 
     def close(self) -> None:
         """The shard is hosted elsewhere, or not at all: refuse what waits."""
@@ -171,7 +178,7 @@ class ShardHost:
         """Tell how far the log is committed until that is all that was loaded."""
         if runtime is self.runtime and runtime.has_uncommitted_load:
             high_watermark = self._log.high_watermark()
-            self._run(partial(runtime.committed_below, high_watermark, self._now_ms()))
+            self._run(runtime.committed_below, high_watermark, self._now_ms())
             self._loop.call_later(_COMMIT_LOOK_S, self._look_for_commit, runtime)
 
     def _reload(self, runtime: Runtime) -> None:
@@ -198,10 +205,10 @@ class ShardHost:
 
     # -- serving ----------------------------------------------------------------------------------
 
-    def _run(self, action: Callable[[], list[Answer]]) -> None:
+    def _run(self, action: Callable[P, list[Answer]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Do something with the runtime, deliver what comes of it, and see what is due next."""
         try:
-            answers = action()
+            answers = action(*args, **kwargs)
         except Exception:
             # The shard's own fault: its state is in doubt, but the log is not.
             log.exception("%s failed and is loaded anew", self.name)
@@ -213,7 +220,7 @@ class ShardHost:
         runtime = self.runtime
         for send in runtime.take_sends():
             self._carry_out(send.instruction)
-        if runtime.state is ShardState.FAILED:
+        if runtime.state is _FAILED:
             # What was sent to a worker that died is sorted out by the barrier; so the first try is
             # at once. Whatever fails again gets time.
             self._hold()
@@ -225,20 +232,18 @@ class ShardHost:
                 self._loop.call_soon(self._flush)
             elif self._late_flush is None:
                 self._late_flush = self._loop.call_later(PATIENCE_S, self._flush_late)
-        deadline_ms = runtime.next_deadline_ms()
-        if deadline_ms is not None and (
-            self._timer is None or deadline_ms < self._timer_deadline_ms
-        ):
+        look_ms = runtime.next_look_ms()
+        if look_ms is not None and (self._timer is None or look_ms < self._timer_ms):
             if self._timer is not None:
                 self._timer.cancel()
-            delay_s = max(deadline_ms - self._now_ms(), 0) / 1000
-            self._timer_deadline_ms = deadline_ms
+            delay_s = max(look_ms - self._now_ms(), 0) / 1000
+            self._timer_ms = look_ms
             self._timer = self._loop.call_later(delay_s, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
         runtime = self.runtime
-        self._run(partial(runtime.fire_due, self._now_ms()))
+        self._run(runtime.fire_due, self._now_ms())
 
     def _flush_late(self) -> None:
         self._late_flush = None
@@ -252,7 +257,7 @@ class ShardHost:
             if runtime.state is ShardState.DRAINING:
                 # One before it was refused on the spot; what rests on that is not sent at all.
                 refusal = ErrorCode.KAFKA_STORAGE_ERROR
-                self._run(partial(runtime.append_failed, batch, refusal, self._now_ms()))
+                self._run(runtime.append_failed, batch, refusal, self._now_ms())
                 continue
             if runtime.state is not ShardState.ACTIVE:
                 break
@@ -264,7 +269,7 @@ class ShardHost:
     ) -> None:
         if runtime is not self.runtime:
             return
-        self._run(partial(self._settle, runtime, batch, reply.result()))
+        self._run(self._settle, runtime, batch, reply.result())
 
     def _settle(self, runtime: Runtime, batch: Batch[Any], answer: fanout.Answer) -> list[Answer]:
         now_ms = self._now_ms()

@@ -26,6 +26,14 @@ def test_a_groups_own_word_counts_before_the_patterns() -> None:
     assert [rules.ttl_ms(name) for name in names] == [5, None, 9, 5, None, None]
 
 
+def test_whether_any_group_is_closed_to_a_protocol_is_known_beforehand() -> None:
+    assert not NO_RULES.has_closed
+    assert not Rules(own={"g": OwnRules(ttl_ms=1)}).has_closed
+    rules = Rules(own={"f": OwnRules(ttl_ms=1), "g": OwnRules(protocols=frozenset({"share"}))})
+    assert rules.has_closed
+    assert not msgspec.structs.replace(rules, own={}).has_closed
+
+
 def test_whether_any_group_is_ephemeral_is_known_beforehand() -> None:
     assert Rules(ephemeral_patterns=("x*",)).has_ephemeral
     rules = Rules(own={"g": OwnRules(is_ephemeral=True)})
