@@ -22,6 +22,7 @@ from coordinator.transaction.transaction import Partition
 from node.bus.reply import Reply, drive
 from node.router.fanout import Fanout
 from node.router.logs import Logs
+from node.router.neighbours import Neighbours
 from node.router.shards.kinds import Errand
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
@@ -74,13 +75,6 @@ class Surroundings(Protocol):
 
     @property
     def enlistment(self) -> Enlisted: ...
-
-
-class Neighbours(Protocol):
-    """The routers of other nodes."""
-
-    def ask(self, node_id: int, request: object) -> Reply[object]:
-        """The answer of that node, or ApiError if it cannot be reached."""
 
 
 class MarkerWriter:
