@@ -36,8 +36,8 @@ from coordinator.share.acquisition import (
     is_last_attempt,
     suspects_max,
 )
-from coordinator.share.batches import StateBatch
-from coordinator.share.runs import NOBODY, TERMINAL, RecordState, Run, Runs, Target
+from coordinator.share.batches import RecordState, StateBatch
+from coordinator.share.runs import NOBODY, TERMINAL, Run, Runs, Target
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
 

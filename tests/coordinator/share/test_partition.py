@@ -6,7 +6,7 @@ import pytest
 
 from coordinator.share.acknowledging import AcknowledgeType
 from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
-from coordinator.share.batches import StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.partition import (
     NOTHING_TO_WRITE,
     DeadLetters,
@@ -14,7 +14,6 @@ from coordinator.share.partition import (
     StateWrite,
     Taken,
 )
-from coordinator.share.runs import RecordState
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
 from protocol.messages.share import AcknowledgementBatch

@@ -5,12 +5,12 @@ import random
 import pytest
 
 from coordinator.share.acquisition import LogBatch, Wish
+from coordinator.share.batches import RecordState
 from coordinator.share.partition import (
     SharePartition,
     StateWrite,
 )
 from coordinator.share.requests import StateRead
-from coordinator.share.runs import RecordState
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
 from protocol.messages.share import AcknowledgementBatch
