@@ -6,7 +6,7 @@ is kept in tables beside them, changed by the same records, so that a heartbeat 
 and never goes over members or partitions.
 
 A group with members is Assigning while its epoch is ahead of its target's, Reconciling until every
-member has reached the target and owns what that says, and Stable then. Called by `heartbeats`
+member has reached the target and owns what that says, and Stable then. Read by `heartbeats`
 and the other transitions; only `replay` changes anything.
 """
 
