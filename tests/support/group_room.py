@@ -38,6 +38,7 @@ from protocol.codec import decode_request, decode_response, encode_request, enco
 from protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
+from tests.support.stores import NOW_MS
 
 T = TypeVar("T")
 Response = TypeVar("Response")
@@ -45,8 +46,6 @@ Asked = Append | AppendBytes | DeleteRecords | DescribeProducers | WriteMarker
 Handler = Callable[[Any, RequestContext, Services], Coroutine[Any, Any, Response]]
 
 DEADLINE_S = 5.0
-BUS_TIME_MS = 1_000_000
-"""What the worker takes for the time."""
 
 
 class NoNeighbours:
@@ -176,7 +175,7 @@ class TurningFanout:
             return
         queue, self._queue = self._queue, []
         router = RouterState(self._arena)
-        self._turns.run([(router, request) for request, _ in queue], BUS_TIME_MS)
+        self._turns.run([(router, request) for request, _ in queue], NOW_MS)
         replies = {request.request_id: reply for request, reply in queue}
         for answer in router.replies:
             replies[answer.request_id].resolve(answer)  # type: ignore[union-attr,arg-type]  # only answers

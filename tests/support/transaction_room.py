@@ -39,7 +39,8 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
 )
 from protocol.records import TRANSACTIONAL, Record, build_batch
-from tests.support.group_room import BUS_TIME_MS, GroupRoom
+from tests.support.group_room import GroupRoom
+from tests.support.stores import NOW_MS
 from tests.support.waiting import wait_until
 
 TIMEOUT_MS = 60_000
@@ -196,7 +197,7 @@ class Client:
 
     def _batch(self, partition: int) -> bytes:
         return build_batch(
-            [Record(0, BUS_TIME_MS, b"k", b"v")],
+            [Record(0, NOW_MS, b"k", b"v")],
             attributes=TRANSACTIONAL,
             producer_id=self.producer_id,
             producer_epoch=self.producer_epoch,

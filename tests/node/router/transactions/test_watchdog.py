@@ -20,7 +20,8 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from tests.support.group_room import BUS_TIME_MS, NoNeighbours
+from tests.support.group_room import NoNeighbours
+from tests.support.stores import NOW_MS
 from tests.support.transaction_room import TOPIC, Client, TransactionRoom
 from tests.support.waiting import wait_until
 
@@ -38,7 +39,7 @@ class Kennel:
     def __init__(self, folder: Path, *, abort: bool) -> None:
         self.room = TransactionRoom(folder, static={**STATIC, ABORT: str(abort).lower()})
         services = self.room.services
-        services.now_ms = lambda: BUS_TIME_MS + 61_001
+        services.now_ms = lambda: NOW_MS + 61_001
         self.watchdog = Watchdog(
             services,
             NoNeighbours(),
