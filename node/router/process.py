@@ -50,6 +50,7 @@ from node.router.neighbours import LinkedNeighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
 from node.router.shards.coordinators import Coordinators
 from node.router.shards.group_kind import GroupKind
+from node.router.shards.lateness import Lateness
 from node.router.shards.share_kind import ShareKind
 from node.router.shards.transaction_kind import TransactionKind
 from node.router.share.dead_letters import DeadLetters
@@ -149,7 +150,10 @@ class RouterProcess:
         services.markers = MarkerWriter(services, self._neighbours)
         services.enlistment = Enlistment(services, self._neighbours, loop)
         self._groups = GroupKind(services.patterns, StateKeeper(services))
-        services.coordinators = Coordinators(services, loop, self._groups)
+        services.coordinators = coordinators = Coordinators(services, loop, self._groups)
+        self._lateness = Lateness(
+            loop, lambda late_ms: self._groups.set_lateness(coordinators.shards(), late_ms)
+        )
         services.transactions = Coordinators(services, loop, TransactionKind(services.markers))
         services.share_coordinators = Coordinators(services, loop, ShareKind(services))
         services.share_states = ShareStates(services, self._neighbours, loop)
@@ -212,6 +216,7 @@ class RouterProcess:
             log.warning("%d connections did not finish in time", cut_off)
         sweeper.stop()
         self._watchdog.close()
+        self._lateness.close()
         self._services.coordinators.close()
         self._services.transactions.close()
         self._services.share_partitions.close()

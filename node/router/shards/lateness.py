@@ -3,7 +3,7 @@
 That is what everything waits that comes in here, be it that the process has too much to do or that
 others have the processor. Clients wait for an answer no longer than they have been told to
 (librdkafka for a heartbeat: until the next is due), so that they are told to come less often by a
-process that is late. Called by `coordinators`.
+process that is late. Called by the router's process.
 """
 
 import asyncio
