@@ -236,16 +236,6 @@ class ShardRuntime(Generic[R]):
         self._write_offset = 0
 
     @property
-    def outstanding_count(self) -> int:
-        """How many requests wait for an answer."""
-        return len(self._outstanding)
-
-    @property
-    def in_flight_count(self) -> int:
-        """How many batches have been handed out and not been settled."""
-        return len(self._in_flight)
-
-    @property
     def has_uncommitted_load(self) -> bool:
         """Whether the log was loaded beyond the high watermark: `committed_below` is to be called
         as that moves."""

@@ -204,6 +204,20 @@ def without_mirror(modules: Iterable[Module], files: frozenset[str]) -> list[str
     ]
 
 
+def has_module(rooms: list[str], name: str, files: frozenset[str]) -> bool:
+    """Whether a test file mirrors a module: `test_x.py` that of x, and so does `test_x_subject.py`
+    beside it, for subjects of their own."""
+    words = name.removeprefix("test_").removesuffix(".py").split("_")
+    if "/".join([*rooms, "_".join(words) + ".py"]) in files:
+        return True
+    stems = ("_".join(words[:count]) for count in range(1, len(words)))
+    return any(
+        "/".join([*rooms, stem + ".py"]) in files
+        and "/".join(["tests", *rooms, f"test_{stem}.py"]) in files
+        for stem in stems
+    )
+
+
 def orphans(files: frozenset[str]) -> list[str]:
     """Test files in a mirroring room whose module is gone; those at the top mirror nothing."""
     found = []
@@ -212,10 +226,8 @@ def orphans(files: frozenset[str]) -> list[str]:
         name = file.rpartition("/")[2]
         if top != "tests" or not rooms or rooms[0] in FREE_TEST_ROOMS:
             continue
-        if name.startswith("test_"):
-            module = "/".join([*rooms, name.removeprefix("test_")])
-            if module not in files:
-                found.append(f"{file} has no {module}")
+        if name.startswith("test_") and not has_module(rooms, name, files):
+            found.append(f"{file} has no {'/'.join([*rooms, name.removeprefix('test_')])}")
     return found
 
 
@@ -418,6 +430,10 @@ def test_an_orphaned_test_file_is_found() -> None:
     assert orphans(files | {"tests/protocol/test_gone.py"}) != []
     assert orphans(files | {"tests/e2e/test_serve.py", "tests/test_packaging.py"}) == []
     assert orphans(files | {"tests/storage/tearing.py"}) == []
+    with_subject = files | {"tests/protocol/test_records_compressed.py"}
+    assert orphans(with_subject) == []
+    assert orphans(with_subject - {"tests/protocol/test_records.py"}) != []
+    assert orphans(with_subject - {"protocol/records.py"}) != []
 
 
 def test_names_that_say_nothing_are_found() -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 import pytest
 
 from coordinator.group.settings import GroupSettings
-from coordinator.share.runs import RecordState
+from coordinator.share.batches import RecordState
 from tests.support.share_group_cases import SLOW_SHARE, Shares, share_scenes
 from tests.support.share_group_playbook import AT_ONCE
 from tests.support.share_record_cases import record_cases

@@ -1,8 +1,8 @@
 """The last things that happened to a group, with who, when and why: what "explain" is made of.
 
 A ring per group, in memory only: it answers "why did it rebalance just now", not "what happened
-last year". Reasons are the clients' own (KIP-800) where they give one. Called by `classic` and
-read by `shard`.
+last year". Reasons are the clients' own (KIP-800) where they give one. Told by the groups of
+every kind, and read by `explaining`.
 """
 
 from collections import deque

@@ -4,7 +4,7 @@ The group's members are fenced as in a plain commit (KIP-447), but a rebalance i
 refuse: the transaction decides. A producer whose transaction is not known here yet is only let in
 once its coordinator has said that the group takes part (KIP-890), with the guard that was given
 before it was asked: if a transaction of that producer has ended meanwhile, it must be asked again.
-Called by `shard`.
+Called by `offset_commands`.
 """
 
 from typing import Final

@@ -13,8 +13,8 @@ from coordinator.share.terms import Terms
 
 
 class LogBatch(NamedTuple):
-    """The offsets [start, end) of one batch of the log. Those of a `is_void` one (markers, aborted
-    transactions) are nothing for members."""
+    """The offsets [start, end) of one batch of the log. One that `is_void` (markers, aborted
+    transactions) has nothing for members."""
 
     start: int
     end: int
@@ -93,5 +93,5 @@ def suspects_max(terms: Terms, delivery_count: int, batch_size: int) -> int | No
 
 def is_last_attempt(terms: Terms, delivery_count: int) -> bool:
     """Whether the next delivery is the last one, and to be made alone. With a limit of two every
-    redelivery were the last."""
+    redelivery would be the last."""
     return terms.delivery_count_limit > 2 and delivery_count == terms.delivery_count_limit - 1

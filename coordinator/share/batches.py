@@ -9,17 +9,29 @@ stays in flight (KIP-932). That makes a write that arrives twice, or late, harml
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from enum import IntEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from protocol.messages import share_state
 
-AVAILABLE: Final = 0
-ACKNOWLEDGED: Final = 2
-ARCHIVING: Final = 3
-ARCHIVED: Final = 4
-DURABLE_STATES: Final = frozenset({AVAILABLE, ACKNOWLEDGED, ARCHIVING, ARCHIVED})
-"""Delivery states that may be written; an acquisition (1) is its leader's alone."""
+
+class RecordState(IntEnum):
+    """What became of a record, with the numbers of the durable state (KIP-932, KIP-1191).
+
+    ACQUIRED is never written: whoever loads the state lets others have the record.
+    """
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVING = 3
+    """Given up, and on its way to the dead-letter topic."""
+    ARCHIVED = 4
+
+
+DURABLE_STATES: Final = frozenset(RecordState) - {RecordState.ACQUIRED}
+"""Delivery states that may be written; an acquisition is its leader's alone."""
 
 NO_OFFSET: Final = -1
 """Of a start offset: not decided yet, or unchanged."""

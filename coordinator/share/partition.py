@@ -36,8 +36,8 @@ from coordinator.share.acquisition import (
     is_last_attempt,
     suspects_max,
 )
-from coordinator.share.batches import StateBatch
-from coordinator.share.runs import NOBODY, TERMINAL, RecordState, Run, Runs, Target
+from coordinator.share.batches import RecordState, StateBatch
+from coordinator.share.runs import NOBODY, TERMINAL, Run, Runs, Target
 from coordinator.share.terms import Terms
 from protocol.errors import ErrorCode
 
@@ -109,11 +109,6 @@ class SharePartition:
     def end_offset(self) -> int:
         """Nothing from here on has been acquired yet."""
         return self._runs.end_offset
-
-    @property
-    def run_count(self) -> int:
-        """How many runs the records under way are kept as."""
-        return len(self._runs)
 
     @property
     def open_count(self) -> int:

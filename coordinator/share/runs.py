@@ -9,25 +9,12 @@ ranges are half-open.
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from operator import attrgetter
 from typing import Final
 
+from coordinator.share.batches import RecordState
+
 NOBODY: Final = ""
-
-
-class RecordState(IntEnum):
-    """What became of a record, with the numbers of the durable state (KIP-932, KIP-1191).
-
-    ACQUIRED is never written: whoever loads the state lets others have the record.
-    """
-
-    AVAILABLE = 0
-    ACQUIRED = 1
-    ACKNOWLEDGED = 2
-    ARCHIVING = 3
-    """Given up, and on its way to the dead-letter topic."""
-    ARCHIVED = 4
 
 
 TERMINAL: Final = frozenset({RecordState.ACKNOWLEDGED, RecordState.ARCHIVED})

@@ -171,14 +171,9 @@ class ShareStateShard:
         asked = command.request
         assert isinstance(asked, Read)
         key = asked.key
-        refused = self._why_refused(key)
-        if refused is not None:
-            return _answer(command, refused)
-        known = self.states.get(key)
-        if known is None:
-            return _answer(command, _uninitialised("Read"))
-        if NO_EPOCH != asked.leader_epoch < known.leader_epoch:
-            return _answer(command, _fenced_leader(known))
+        known = self._held_by_leader(key, asked.leader_epoch, "Read")
+        if isinstance(known, Refused):
+            return _answer(command, known)
         found = StateRead(known.state_epoch, known.start_offset, known.batches)
         if asked.leader_epoch <= known.leader_epoch:
             return _answer(command, found)
@@ -194,14 +189,9 @@ class ShareStateShard:
         asked = command.request
         assert isinstance(asked, Write)
         key = asked.key
-        refused = self._why_refused(key)
-        if refused is not None:
-            return _answer(command, refused)
-        known = self.states.get(key)
-        if known is None:
-            return _answer(command, _uninitialised("Write"))
-        if NO_EPOCH != asked.leader_epoch < known.leader_epoch:
-            return _answer(command, _fenced_leader(known))
+        known = self._held_by_leader(key, asked.leader_epoch, "Write")
+        if isinstance(known, Refused):
+            return _answer(command, known)
         if asked.state_epoch not in (NO_EPOCH, known.state_epoch):
             return _answer(command, _fenced_state(known))
         if (
@@ -275,6 +265,21 @@ class ShareStateShard:
         )
 
     # -- inside -----------------------------------------------------------------------------------
+
+    def _held_by_leader(
+        self, key: ShareKey, leader_epoch: int, operation: str
+    ) -> ShareState | Refused:
+        """The state, for a leader of the partition that has not been replaced, as far as is known.
+
+        NO_EPOCH is no leader's, and is not held against one.
+        """
+        refused = self._why_refused(key)
+        if refused is not None:
+            return refused
+        known = self.states.get(key)
+        if known is None:
+            return _uninitialised(operation)
+        return _fenced_leader(known) if NO_EPOCH != leader_epoch < known.leader_epoch else known
 
     def _why_refused(self, key: ShareKey) -> Refused | None:
         """What is wrong with a key, whatever is asked about it."""

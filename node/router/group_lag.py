@@ -21,6 +21,7 @@ from cluster.metadata.image import NO_LEADER, MetadataImage
 from cluster.metadata.settings import BrokerSettings
 from coordinator.group.offsets import Offsets
 from node.bus.reply import Reply, drive
+from node.router.neighbours import Neighbours
 from node.router.pacing import Pace
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.insight import (
@@ -62,13 +63,6 @@ class Surroundings(Protocol):
 
     node_id: int
     image: MetadataImage
-
-
-class Neighbours(Protocol):
-    """The routers of other nodes."""
-
-    def ask(self, node_id: int, request: object) -> Reply[object]:
-        """The answer of that node, or ApiError if it cannot be reached."""
 
 
 class Here(Protocol):

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
 from node.bus.reply import Reply
+from node.router.neighbours import Neighbours
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.offsets import (
     ListOffsetsPartition,
@@ -32,13 +33,6 @@ class Surroundings(Protocol):
 
     node_id: int
     image: MetadataImage
-
-
-class Neighbours(Protocol):
-    """The routers of other nodes."""
-
-    def ask(self, node_id: int, request: object) -> Reply[object]:
-        """The answer of that node, or ApiError if it cannot be reached."""
 
 
 class Bounds(NamedTuple):

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import zmq
@@ -80,7 +80,15 @@ class _Neighbour:
     pending: dict[int, tuple[Reply[object], float]] = field(default_factory=dict)
 
 
-class Neighbours:
+class Neighbours(Protocol):
+    """What whoever asks them sees of them: LinkedNeighbours, or those of a simulation."""
+
+    def ask(self, node_id: int, request: object) -> Reply[object]:
+        """The response of that node's router. ApiError(COORDINATOR_NOT_AVAILABLE) when awaited if
+        it could not be had."""
+
+
+class LinkedNeighbours:
     """See the module's docstring. `on_image` must be called with every new image."""
 
     def __init__(
@@ -102,8 +110,7 @@ class Neighbours:
         self._look: asyncio.TimerHandle | None = None
 
     def ask(self, node_id: int, request: object) -> Reply[object]:
-        """The response of that node's router. ApiError(COORDINATOR_NOT_AVAILABLE) when awaited if
-        it could not be had."""
+        """See Neighbours."""
         reply: Reply[object] = Reply()
         node = self._node(node_id)
         if node is None or len(node.pending) >= PENDING_COUNT_MAX:

@@ -46,7 +46,7 @@ from node.router.handlers.lag import describe_lag_here
 from node.router.handlers.offsets import list_offsets_here
 from node.router.log_positions import LogPositions
 from node.router.logs import Logs
-from node.router.neighbours import Neighbours, answer_neighbour
+from node.router.neighbours import LinkedNeighbours, answer_neighbour
 from node.router.producer_ids import ProducerIds
 from node.router.shards.coordinators import Coordinators
 from node.router.shards.group_kind import GroupKind
@@ -136,7 +136,7 @@ class RouterProcess:
             profile=config.profile,
         )
         services = self._services
-        self._neighbours = Neighbours(
+        self._neighbours = LinkedNeighbours(
             loop,
             context,
             identity=f"router-{config.node_id}-{index}-{incarnation}".encode(),

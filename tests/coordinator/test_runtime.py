@@ -247,7 +247,6 @@ def test_several_batches_in_flight_are_committed_in_order() -> None:
     [one] = stage.runtime.take_batches()
     second = stage.ask(put("a", "2"))
     [two] = stage.runtime.take_batches()
-    assert stage.runtime.in_flight_count == 2
     stage.hear(stage.runtime.appended(one, 0))
     stage.hear(stage.runtime.appended(two, 1))
     stage.hear(stage.runtime.committed_below(1, NOW_MS))
@@ -256,7 +255,6 @@ def test_several_batches_in_flight_are_committed_in_order() -> None:
     assert stage.shard.table.committed("a") == "1"
     stage.hear(stage.runtime.committed_below(2, NOW_MS))
     assert stage.value(second) == "done"
-    assert stage.runtime.in_flight_count == 0
 
 
 # -- failure --------------------------------------------------------------------------------------
@@ -351,15 +349,14 @@ def test_a_log_that_ends_elsewhere_though_nothing_was_refused_has_foreign_record
 def test_a_written_batch_behind_a_refused_one_puts_the_log_in_doubt() -> None:
     stage = Stage()
     waiting = stage.ask(Wait())
-    stage.ask(put("a", "1"))
+    refused = stage.ask(put("a", "1"))
     [one] = stage.runtime.take_batches()
-    stage.ask(put("a", "2"))
+    behind = stage.ask(put("a", "2"))
     [two] = stage.runtime.take_batches()
     stage.hear(stage.runtime.append_failed(one, ErrorCode.MESSAGE_TOO_LARGE, NOW_MS))
     stage.hear(stage.runtime.appended(two, 0))
     assert stage.state() is ShardState.FAILED
-    assert waiting in stage.answers
-    assert stage.runtime.outstanding_count == 0
+    assert {waiting, refused, behind} <= stage.answers.keys()
 
 
 @pytest.mark.parametrize(
@@ -439,7 +436,6 @@ def test_what_was_loaded_beyond_the_high_watermark_is_not_told_before_it_is_comm
     assert stage.runtime.has_uncommitted_load
     assert newest not in stage.answers
     stage.hear(stage.runtime.committed_below(3, NOW_MS))
-    assert stage.runtime.in_flight_count == 1
     assert stage.value(newest) == "2"
     assert stage.shard.table.committed("a") == "2"
     assert written not in stage.answers

@@ -18,7 +18,7 @@ from typing import TypeVar
 import pytest
 
 from cluster.metadata.topic_names import SHARE_GROUP_STATE
-from coordinator.share.batches import ACKNOWLEDGED
+from coordinator.share.batches import RecordState
 from coordinator.share.requests import ShareKey
 from node.router.handlers.groups import KEY_TYPE_SHARE
 from protocol.errors import ErrorCode
@@ -117,7 +117,7 @@ class Leader:
                 StateBatch(
                     first_offset=2 * at,
                     last_offset=2 * at,
-                    delivery_state=ACKNOWLEDGED,
+                    delivery_state=RecordState.ACKNOWLEDGED,
                     delivery_count=1,
                 )
             ],
@@ -147,7 +147,8 @@ class Leader:
             for batch in found.state_batches
         ]
         assert offsets == [
-            (offset, offset, ACKNOWLEDGED) for offset in range(start_offset, 2 * last + 1, 2)
+            (offset, offset, RecordState.ACKNOWLEDGED)
+            for offset in range(start_offset, 2 * last + 1, 2)
         ]
 
     def _ask(self, request: object, version: int, response: type[Answer]) -> Answer:

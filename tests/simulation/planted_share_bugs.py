@@ -8,11 +8,11 @@ from coordinator.runtime import ShardRuntime
 from coordinator.share import batches as share_batches
 from coordinator.share import partition as share_partition
 from coordinator.share import shard as share_shard
-from coordinator.share.batches import StateBatch, combine
+from coordinator.share.batches import RecordState, StateBatch, combine
 from coordinator.share.partition import NOTHING_TO_WRITE, SharePartition, Taken
 from coordinator.share.records import ShareStored
 from coordinator.share.requests import Read
-from coordinator.share.runs import RecordState, Run
+from coordinator.share.runs import Run
 from coordinator.share.shard import ShareStateShard
 from coordinator.share.state import ShareState, ShareUpdate
 from tests.simulation.planted_cluster_bugs import PlantedBug, answers_before_the_commit

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from coordinator.share.acknowledging import AcknowledgeType
 from coordinator.share.acquisition import AcquiredRange
-from coordinator.share.batches import ACKNOWLEDGED, StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import ShareKey
 from coordinator.share.state import ShareState, ShareUpdate
@@ -133,7 +133,7 @@ class ShareChecker:
                 raise Violation(f"nothing is known of {partition}")
             is_done = offset < state.start_offset or any(
                 batch.first_offset <= offset <= batch.last_offset
-                and batch.delivery_state == ACKNOWLEDGED
+                and batch.delivery_state == RecordState.ACKNOWLEDGED
                 for batch in state.batches
             )
             if not is_done:

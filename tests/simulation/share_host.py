@@ -312,7 +312,7 @@ class ShareHost:
         if reading is None:
             return ShareFetched(hosted.error_code, hosted.leader_epoch)
         now_ms = partitions.now_ms()
-        acquired = partitions.acquire(reading, member, Wish(records_max=RECORDS_MAX))
+        acquired = partitions.acquire(hosted, reading, member, Wish(records_max=RECORDS_MAX))
         for taken in acquired:
             until_ms = now_ms + TERMS.lock_duration_ms
             self._watcher.share_acquired(hosted, member, taken, now_ms, until_ms)

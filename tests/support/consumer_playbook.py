@@ -11,6 +11,7 @@ from coordinator.group.consumer.group import ConsumerGroup
 from coordinator.group.requests import DescribeConsumerGroup, FollowTopics, Heartbeat
 from coordinator.group.settings import GroupSettings
 from coordinator.group.topics import TopicCatalog, changed_names
+from coordinator.loading import LogEntry
 from protocol.errors import ErrorCode
 from protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
@@ -72,14 +73,14 @@ class Stage(Playbook):
         settings: GroupSettings = NO_INTERVAL,
         *,
         racks: Sequence[str] = (),
-        log: Sequence[tuple[bytes, bytes | None]] = (),
+        log: Sequence[LogEntry] = (),
         now_ms: int = START_MS,
     ) -> None:
         self.image = image_of({"a": 4} if topics is None else topics, racks=racks)
         super().__init__(settings, log=log, now_ms=now_ms)
 
-    def _load(self, settings: GroupSettings) -> None:
-        super()._load(settings)
+    def _load(self) -> None:
+        super()._load()
         self.shard.topics = TopicCatalog(self.image)
 
     def topics(

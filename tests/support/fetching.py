@@ -4,7 +4,10 @@ The topics have the ids of `NUMBERS`, so that the same request can be sent in ve
 topics and in versions that number them.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 
 from node.router.handlers.fetch import handle_fetch
 from protocol.control_records import (
@@ -22,11 +25,22 @@ from protocol.messages.fetch import (
 )
 from protocol.records import TRANSACTIONAL
 from tests.support.controller_room import topic_id
-from tests.support.router_room import RouterRoom
+from tests.support.router_room import Pending, RouterRoom
 from tests.support.stores import NOW_MS, batch_of, offsets_of, split_batches
 
 NEWEST = 18
 NUMBERS = {"t": 1, "other": 2}
+
+
+@contextmanager
+def fetch_room(folder: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
+    """A router that leads three partitions of each topic."""
+    room = RouterRoom(folder, loop=loop)
+    for name, number in NUMBERS.items():
+        room.controller.has(name, number, 3)
+    room.follow()
+    yield room
+    room.close()
 
 
 def request(
@@ -75,6 +89,14 @@ def one(
     room: RouterRoom, offset: int, version: int = NEWEST, **options: int | str
 ) -> PartitionData:
     return fetch(room, request({0: offset}, **options), version)[0]  # type: ignore[arg-type]  # what a request has
+
+
+def waiting(room: RouterRoom, asked: FetchRequest) -> Pending[FetchResponse]:
+    """The fetch, handed in and parked."""
+    pending = room.hand_in(handle_fetch, asked, NEWEST)
+    assert not pending.is_done
+    assert room.services.fetch_waits.parked_count == 1
+    return pending
 
 
 def bytes_of(data: PartitionData) -> bytes:

@@ -1,14 +1,7 @@
-"""A group shard on stage: real runtime, a log in memory, and a clock that is moved by hand.
+"""A group shard on stage: what members of classic groups and administrators say to it."""
 
-Requests return a `Call`, which is answered now or by a later event, so that a test reads as the
-dialogue it is. Unless the log is held, what an event writes is committed before the next event.
-What is to be done outside waits in `sent`.
-"""
-
-import uuid
 from collections.abc import Sequence
 
-from coordinator.group.records import GroupRecord
 from coordinator.group.requests import (
     DeleteGroup,
     DescribeGroup,
@@ -18,8 +11,8 @@ from coordinator.group.requests import (
 )
 from coordinator.group.settings import GroupSettings
 from coordinator.group.shard import GroupShard
-from coordinator.outcome import Answer, Command
-from coordinator.runtime import Batch, ShardRuntime
+from coordinator.loading import LogEntry
+from coordinator.runtime import BATCH_BYTES_MAX
 from protocol.errors import ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -55,6 +48,7 @@ from protocol.messages.groups import (
 from protocol.messages.insight import ExplainedGroup
 from protocol.types import ZERO_UUID, Uuid
 from tests.support import shard_playbook
+from tests.support.shard_playbook import ShardPlaybook
 
 NO_DELAY = GroupSettings(initial_rebalance_delay_ms=0)
 START_MS = shard_playbook.START_MS
@@ -66,10 +60,6 @@ RANGE: tuple[tuple[str, bytes], ...] = (("range", b"range metadata"),)
 class Call(shard_playbook.Call):
     """One request to a group and what became of it."""
 
-    def __init__(self, request_id: int) -> None:
-        super().__init__()
-        self.request_id = request_id
-
     @property
     def joined(self) -> JoinGroupResponse:
         return self.response(JoinGroupResponse)
@@ -79,110 +69,32 @@ class Call(shard_playbook.Call):
         return self.response(SyncGroupResponse)
 
 
-class Playbook:
+class Playbook(ShardPlaybook[GroupShard, Call]):
     """See the module's docstring."""
 
     def __init__(
         self,
         settings: GroupSettings = NO_DELAY,
         *,
-        log: Sequence[tuple[bytes, bytes | None]] = (),
+        log: Sequence[LogEntry] = (),
         now_ms: int = START_MS,
-        batch_bytes_max: int = 1_000_000,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
-        self.now_ms = now_ms
-        self.log: list[tuple[bytes, bytes | None]] = list(log)
-        self.is_log_held = False
-        self.held: list[Batch[GroupRecord]] = []
-        self.sent: list[object] = []
-        self.calls: dict[int, Call] = {}
-        self.batch_bytes_max = batch_bytes_max
-        self._load(settings)
-
-    def _load(self, settings: GroupSettings) -> None:
-        self.shard = GroupShard(settings)
-        self.runtime = ShardRuntime(self.shard, batch_bytes_max=self.batch_bytes_max)
-        self.runtime.load(self.log)
-        self._hear(self.runtime.finish_loading(next_offset=len(self.log), now_ms=self.now_ms))
-        self._settle()
-
-    # -- the log and the clock ------------------------------------------------------------------
+        self._settings = settings
+        super().__init__(
+            lambda: GroupShard(self._settings),
+            Call,
+            log=log,
+            now_ms=now_ms,
+            batch_bytes_max=batch_bytes_max,
+        )
 
     def reload(self) -> None:
-        """The coordinator dies and another one loads what the log has."""
-        self._hear(self.runtime.unload())
-        self.held.clear()
-        self.sent.clear()
-        self._load(self.shard.settings)
-
-    def hold_log(self) -> None:
-        """From now on nothing that is written gets committed."""
-        self.is_log_held = True
-
-    def release_log(self) -> None:
-        """Commit what was held, and go on committing."""
-        self.is_log_held = False
-        for batch in self.held:
-            self._commit(batch)
-        self.held.clear()
-        self._settle()
-
-    def fail_log(self, error_code: ErrorCode) -> None:
-        """What was held could not be written; go on committing."""
-        self.is_log_held = False
-        for batch in self.held:
-            self._hear(self.runtime.append_failed(batch, error_code, self.now_ms))
-        self.held.clear()
-        self._settle()
-
-    def tick(self, duration_ms: int) -> None:
-        """Let time pass; timers fire when they are due."""
-        end_ms = self.now_ms + duration_ms
-        while True:
-            deadline_ms = self.runtime.next_deadline_ms()
-            if deadline_ms is None or deadline_ms > end_ms:
-                break
-            self.now_ms = max(self.now_ms, deadline_ms)
-            self._hear(self.runtime.fire_due(self.now_ms))
-            self._settle()
-        self.now_ms = end_ms
-
-    def _settle(self) -> None:
-        for batch in self.runtime.take_batches():
-            if self.is_log_held:
-                self.held.append(batch)
-            else:
-                self._commit(batch)
-
-    def _commit(self, batch: Batch[GroupRecord]) -> None:
-        base_offset = len(self.log)
-        self.log.extend(batch.entries)
-        self._hear(self.runtime.appended(batch, base_offset))
-        self._hear(self.runtime.committed_below(len(self.log), self.now_ms))
-
-    def _hear(self, answers: Sequence[Answer]) -> None:
-        self.sent += (send.instruction for send in self.runtime.take_sends())
-        for answer in answers:
-            call = self.calls[answer.request_id]
-            assert call.answer is None, "a request was answered twice"
-            call.answer = answer
+        """As of any shard; the next coordinator has the same settings."""
+        self._settings = self.shard.settings
+        super().reload()
 
     # -- requests -------------------------------------------------------------------------------
-
-    def ask(self, request: object, *, version: int = 0, client: str = "client") -> Call:
-        request_id = len(self.calls)
-        call = self.calls[request_id] = Call(request_id)
-        command = Command(
-            request=request,
-            request_id=request_id,
-            api_version=version,
-            client_id=client,
-            client_host="/127.0.0.1",
-            fresh_id=str(uuid.UUID(int=request_id)),
-        )
-        self._hear(self.runtime.execute(command, self.now_ms))
-        self._settle()
-        return call
 
     def join(
         self,

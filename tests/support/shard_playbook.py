@@ -5,16 +5,18 @@ dialogue it is. Unless the log is held, what an event writes is committed before
 What is to be done outside waits in `sent`.
 """
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from coordinator.loading import LogEntry, TransactionalEntry
 from coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
-from coordinator.runtime import Batch, Shard, ShardRuntime
+from coordinator.runtime import BATCH_BYTES_MAX, Batch, Shard, ShardRuntime
 from protocol.errors import ErrorCode
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Shard[Any])
+C = TypeVar("C", bound="Call")
 
 START_MS = 1_000_000
 
@@ -22,7 +24,8 @@ START_MS = 1_000_000
 class Call:
     """One request and what became of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, request_id: int) -> None:
+        self.request_id = request_id
         self.answer: Answer | None = None
 
     @property
@@ -49,28 +52,36 @@ def log_entries(batch: Batch[Any]) -> list[LogEntry]:
     return [TransactionalEntry(*batch.producer, key, value) for key, value in batch.entries]
 
 
-class ShardPlaybook(Generic[S]):
-    """See the module's docstring. `new_shard` makes the shard that the log is loaded into."""
+class ShardPlaybook(Generic[S, C]):
+    """See the module's docstring. `new_shard` makes the shard that the log is loaded into, and
+    `new_call` what `ask` returns."""
 
     def __init__(
         self,
         new_shard: Callable[[], S],
+        new_call: Callable[[int], C],
         *,
         log: Sequence[LogEntry] = (),
         now_ms: int = START_MS,
+        batch_bytes_max: int = BATCH_BYTES_MAX,
     ) -> None:
         self.now_ms = now_ms
-        self.log: list[LogEntry] = list(log)
+        # Of LogEntry; where no transaction writes, a test knows them to be keys with values.
+        self.log: list[Any] = list(log)
         self.sent: list[object] = []
         self.is_log_held = False
         self.held: list[Batch[Any]] = []
-        self.calls: dict[int, Call] = {}
+        self.calls: dict[int, C] = {}
+        self.batch_bytes_max = batch_bytes_max
         self._new_shard = new_shard
+        self._new_call = new_call
         self._load()
 
     def _load(self) -> None:
         self.shard = self._new_shard()
-        self.runtime: ShardRuntime[Any] = ShardRuntime(self.shard)
+        self.runtime: ShardRuntime[Any] = ShardRuntime(
+            self.shard, batch_bytes_max=self.batch_bytes_max
+        )
         self.runtime.load(self.log)
         self._hear(self.runtime.finish_loading(next_offset=len(self.log), now_ms=self.now_ms))
         self._settle()
@@ -116,11 +127,18 @@ class ShardPlaybook(Generic[S]):
             self._settle()
         self.now_ms = end_ms
 
-    def ask(self, request: object, *, version: int = 0) -> Call:
-        """Hand a request in."""
+    def ask(self, request: object, *, version: int = 0, client: str = "client") -> C:
+        """Hand a request in, of a client on this host."""
         request_id = len(self.calls)
-        call = self.calls[request_id] = Call()
-        command = Command(request=request, request_id=request_id, api_version=version)
+        call = self.calls[request_id] = self._new_call(request_id)
+        command = Command(
+            request=request,
+            request_id=request_id,
+            api_version=version,
+            client_id=client,
+            client_host="/127.0.0.1",
+            fresh_id=str(uuid.UUID(int=request_id)),
+        )
         self._hear(self.runtime.execute(command, self.now_ms))
         self._settle()
         return call

@@ -7,8 +7,8 @@ computes anew each time from a dictionary.
 from dataclasses import dataclass
 
 from coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
+from coordinator.share.batches import RecordState
 from coordinator.share.partition import StateWrite
-from coordinator.share.runs import RecordState
 from coordinator.share.terms import Terms
 
 DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)

@@ -24,7 +24,7 @@ from coordinator.share.shard import ShareStateShard
 from coordinator.share.state import NO_COUNT
 from protocol.errors import ErrorCode
 from tests.support.controller_room import topic_id
-from tests.support.shard_playbook import START_MS, ShardPlaybook
+from tests.support.shard_playbook import START_MS, Call, ShardPlaybook
 
 TOPIC = topic_id(1)
 OTHER_TOPIC = topic_id(2)
@@ -39,7 +39,7 @@ def topics(*topic_ids: bytes, partitions: int = 3) -> dict[bytes, TopicImage]:
     }
 
 
-class SharePlaybook(ShardPlaybook[ShareStateShard]):
+class SharePlaybook(ShardPlaybook[ShareStateShard, Call]):
     """Leaders are of epoch 1, state epochs 1, unless something else is said."""
 
     def __init__(
@@ -52,7 +52,7 @@ class SharePlaybook(ShardPlaybook[ShareStateShard]):
         self.settings = settings or ShareStateSettings()
         self.topics = topics(TOPIC, OTHER_TOPIC)
         super().__init__(
-            lambda: ShareStateShard(self.settings, self.topics), log=log, now_ms=now_ms
+            lambda: ShareStateShard(self.settings, self.topics), Call, log=log, now_ms=now_ms
         )
 
     def outcome(self, request: object) -> ErrorCode:

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from coordinator.share.acknowledging import AcknowledgeType
 from coordinator.share.acquisition import LogBatch, Wish
-from coordinator.share.batches import StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.partition import SharePartition, StateWrite, Taken
-from coordinator.share.runs import RecordState, Run
+from coordinator.share.runs import Run
 from coordinator.share.terms import Terms
 from protocol.messages.share import AcknowledgementBatch
 from tests.support.transition_table import NOTHING, Place, Row

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from coordinator.group.share.groups import STATES_AGAIN_MS
 from coordinator.group.share.requests import InitializeStates
-from coordinator.share.batches import ACKNOWLEDGED, StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import ForgetTopicStates
 from coordinator.share.state import ShareState, ShareUpdate
@@ -285,7 +285,7 @@ def _readings() -> Iterator[Keeping]:
 
 
 def _writes() -> Iterator[Keeping]:
-    batch = StateBatch(11, 12, ACKNOWLEDGED, 1)
+    batch = StateBatch(11, 12, RecordState.ACKNOWLEDGED, 1)
     for (leads, leader), (relation, epoch) in product(_EPOCHS.items(), _EPOCHS.items()):
 
         def write(book: SharePlaybook, leader: int = leader, epoch: int = epoch) -> ErrorCode:

@@ -30,7 +30,7 @@ Owner = tuple[int, int]
 """Producer id and epoch."""
 
 
-class TransactionPlaybook(ShardPlaybook[TransactionShard]):
+class TransactionPlaybook(ShardPlaybook[TransactionShard, Call]):
     """Speaks for clients of version `client_version`; fresh producer ids count up from 1000."""
 
     def __init__(
@@ -44,7 +44,9 @@ class TransactionPlaybook(ShardPlaybook[TransactionShard]):
         self.settings = settings or TransactionSettings()
         self.client_version = client_version
         self._next_producer_id = 1000
-        super().__init__(lambda: TransactionShard(self.settings), log=log or (), now_ms=now_ms)
+        super().__init__(
+            lambda: TransactionShard(self.settings), Call, log=log or (), now_ms=now_ms
+        )
 
     def fresh_producer_id(self) -> int:
         self._next_producer_id += 1

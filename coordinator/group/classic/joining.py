@@ -1,8 +1,8 @@
 """JoinGroup of a classic group: who comes in, under which id, and whether that is a rebalance.
 
 The order of the checks is Kafka's, because clients and their tests rely on which error they get:
-room, protocols, then membership. The row "join" of the table in `classic` is decided here, what
-follows from it there. Called by `shard`.
+room, protocols, then membership. The rows "join" of the table in `group` are decided here, what
+follows from them there. Called by `groups`.
 """
 
 from coordinator.group.classic.group import ClassicGroup, GroupState, Step, join_error

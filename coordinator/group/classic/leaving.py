@@ -2,7 +2,7 @@
 
 A request names members one by one and is answered one by one; the group rebalances once for all of
 them. An administrator names static members by instance id alone (KIP-345); a reason comes with v5
-(KIP-800). Called by `shard`.
+(KIP-800). Called by `groups`.
 """
 
 from coordinator.group.classic.group import ClassicGroup, GroupState, Step

@@ -3,7 +3,7 @@
 Who leads, which protocols everybody speaks and which of them wins, who has joined the coming
 generation. Counts are kept instead of taken, so that a join costs the same in a group of a
 thousand. Invariants: `leader_id` names a member whenever there is one; a group instance id belongs
-to one member; a member waits in at most one JoinGroup and one SyncGroup. Called by `classic`,
+to one member; a member waits in at most one JoinGroup and one SyncGroup. Called by `group`,
 which owns the protocol of it all.
 """
 

@@ -7,7 +7,7 @@ Downgrade: the last member of the consumer protocol goes. The others become a cl
 generation of the group's epoch, and are told to join again.
 
 Both ways are one atomic write: the records of one kind, and tombstones for those of the other. All
-functions are pure. Called by `shard` and `consumer.groups`.
+functions are pure. Called by `groups` and `classic_members`.
 """
 
 from collections.abc import Collection

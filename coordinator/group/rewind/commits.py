@@ -3,7 +3,7 @@
 Tools that set offsets (`kafka-consumer-groups --reset-offsets`, kafkactl, any admin client) commit
 without a member, which Kafka lets them do in a group without members only. With
 group.rewind.by.commit.enable the coordinator rewinds the group to these offsets instead, and
-answers when it has. Called by `shard` and `rewinding`.
+answers when it has. Called by `offset_commands` and `rewinding`.
 """
 
 from typing import Final

@@ -12,8 +12,8 @@ from typing import Final
 from cluster.metadata.image import PartitionImage, TopicImage
 from cluster.metadata.settings import topic_settings
 from coordinator.group.requests import ExplainGroup
+from coordinator.share.batches import RecordState
 from coordinator.share.partition import SharePartition
-from coordinator.share.runs import RecordState
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.pacing import in_turns

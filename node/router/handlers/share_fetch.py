@@ -27,7 +27,8 @@ from node.router.handlers.share_acknowledge import (
     locate,
 )
 from node.router.logs import Place
-from node.router.share.partitions import Reading
+from node.router.share.group_log import Reading
+from node.router.share.partitions import Hosted
 from node.router.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
@@ -48,7 +49,7 @@ RECORD_LIMIT = 1
 class _Round:
     """One look at all partitions of a session."""
 
-    readings: list[tuple[TopicPartition, Reading]] = field(default_factory=list)
+    readings: list[tuple[Hosted, Reading]] = field(default_factory=list)
     errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
     ends: list[tuple[StoreReader, Place, int]] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
@@ -173,7 +174,7 @@ def _look(session: ShareSession, records_max: int, bytes_max: int, caller: Calle
             min_one_batch=turn.byte_count == 0,
         )
         if reading is not None:
-            turn.readings.append((place, reading))
+            turn.readings.append((hosted, reading))
             turn.byte_count += reading.result.byte_count
             record_count += sum(
                 batch.end - max(batch.start, reading.offset) for batch in reading.batches
@@ -191,7 +192,7 @@ def _acquire(
     """Acquire from what was read; whether anything was read at all."""
     harvest.errors = turn.errors
     is_exact = request.share_acquire_mode == RECORD_LIMIT
-    for place, reading in turn.readings:
+    for hosted, reading in turn.readings:
         left = request.max_records - harvest.record_count
         if left <= 0:
             break
@@ -200,9 +201,11 @@ def _acquire(
             batch_size=request.batch_size if request.batch_size > 0 else left,
             is_exact=is_exact,
         )
-        acquired = caller.services.share_partitions.acquire(reading, caller.member_id, wish)
+        partitions = caller.services.share_partitions
+        acquired = partitions.acquire(hosted, reading, caller.member_id, wish)
         if not acquired:
             continue
+        place = hosted.key.place
         harvest.acquired[place] = ShareFetchPartitionData(
             partition_index=place.partition,
             records=_records(reading, acquired),

@@ -14,6 +14,7 @@ from coordinator.share.requests import Summary
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
 from node.router.handlers.share_groups import are_share_groups_on
+from node.router.pacing import in_turns
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
@@ -34,6 +35,7 @@ from protocol.messages.share import (
 )
 from protocol.types import ZERO_UUID, Uuid
 
+_Response = TypeVar("_Response", AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse)
 T = TypeVar("T", AlterShareGroupOffsetsRequestTopic, DeleteShareGroupOffsetsRequestTopic)
 
 _DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -59,7 +61,9 @@ async def handle_describe_share_group_offsets(
 ) -> DescribeShareGroupOffsetsResponse:
     """Groups of which this node is the coordinator; each succeeds or fails by itself."""
     return DescribeShareGroupOffsetsResponse(
-        groups=[await _described(asked, context, services) for asked in request.groups]
+        groups=[
+            await _described(asked, context, services) async for asked in in_turns(request.groups)
+        ]
     )
 
 
@@ -174,14 +178,7 @@ async def handle_alter_share_group_offsets(
     denied, request.topics = _sort_out(request.topics, context, services)
     response = AlterShareGroupOffsetsResponse()
     if request.topics:
-        try:
-            found = await services.coordinators.call(request.group_id, request, context)
-        except ApiError as error:
-            found = AlterShareGroupOffsetsResponse(
-                error_code=error.code, error_message=error.message
-            )
-        assert isinstance(found, AlterShareGroupOffsetsResponse)
-        response = found
+        response = await _change(request, AlterShareGroupOffsetsResponse, context, services)
     if not response.error_code:
         response.responses += [
             AlterShareGroupOffsetsResponseTopic(
@@ -210,14 +207,7 @@ async def handle_delete_share_group_offsets(
     denied, request.topics = _sort_out(request.topics, context, services)
     response = DeleteShareGroupOffsetsResponse()
     if request.topics:
-        try:
-            found = await services.coordinators.call(request.group_id, request, context)
-        except ApiError as error:
-            found = DeleteShareGroupOffsetsResponse(
-                error_code=error.code, error_message=error.message
-            )
-        assert isinstance(found, DeleteShareGroupOffsetsResponse)
-        response = found
+        response = await _change(request, DeleteShareGroupOffsetsResponse, context, services)
     if not response.error_code:
         response.responses += [
             DeleteShareGroupOffsetsResponseTopic(
@@ -226,6 +216,21 @@ async def handle_delete_share_group_offsets(
             for topic in denied
         ]
     return response
+
+
+async def _change(
+    request: AlterShareGroupOffsetsRequest | DeleteShareGroupOffsetsRequest,
+    kind: type[_Response],
+    context: RequestContext,
+    services: Services,
+) -> _Response:
+    """The answer of the group's shard, or why there is none."""
+    try:
+        found = await services.coordinators.call(request.group_id, request, context)
+    except ApiError as error:
+        return kind(error_code=error.code, error_message=error.message)
+    assert isinstance(found, kind)
+    return found
 
 
 def _sort_out(

@@ -5,17 +5,25 @@ particular to one: the topic and how it is made, how a shard is made and configu
 done outside for it. The kinds are in group_kind.py, transaction_kind.py and share_kind.py.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from cluster.metadata.image import MetadataImage
 from cluster.metadata.settings import BrokerSettings
 from coordinator.runtime import Shard
 from node.bus.reply import Reply
+from protocol.errors import ApiError
 from protocol.types import Uuid
+
+log = logging.getLogger(__name__)
 
 SWEEP_MS_MAX: Final = 600_000
 """How often kinds look for missed deletions that have no configuration for it."""
+REPORT_AGAIN_S_MIN: Final = 0.02
+REPORT_AGAIN_S_MAX: Final = 1.0
+"""Between attempts to report: doubled each time."""
 
 
 class Errand(NamedTuple):
@@ -26,6 +34,22 @@ class Errand(NamedTuple):
     is_wanted: Callable[[], bool]
     tell: Callable[[object], Reply[object]]
     shard: int
+
+    async def deliver(
+        self, report: object, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        """Tell what came of it until the shard has taken that, or is here no more: its next host
+        asks again. `pause` lets so many seconds pass."""
+        pause_s = REPORT_AGAIN_S_MIN
+        while self.is_wanted():
+            try:
+                await self.tell(report)
+            except ApiError as error:
+                log.info("shard %d has not recorded yet what was done: %s", self.shard, error)
+                await pause(pause_s)
+                pause_s = min(2 * pause_s, REPORT_AGAIN_S_MAX)
+            else:
+                return
 
 
 class TopicPlan(NamedTuple):
@@ -85,3 +109,6 @@ class ShardKind(Protocol):
 
     def count_members(self, shards: Sequence[Shard[Any]]) -> None:
         """Tell all of these shards how many members they have together."""
+
+    def set_lateness(self, shards: Sequence[Shard[Any]], lateness_ms: int) -> None:
+        """Tell all of these shards how late this process is."""

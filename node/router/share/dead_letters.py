@@ -26,8 +26,8 @@ from node.bus.reply import Reply
 from node.router.controller_link import ControllerLink
 from node.router.fanout import Fanout
 from node.router.logs import Logs
+from node.router.neighbours import Neighbours
 from node.router.share.sessions import TopicPartition
-from node.router.transactions.markers import Neighbours
 from protocol.errors import ApiError, ErrorCode, ProtocolError
 from protocol.messages.produce import (
     PartitionProduceData,

@@ -19,18 +19,17 @@ from typing import Final, NamedTuple, Protocol
 
 from cluster.metadata.image import MetadataImage, PartitionImage
 from coordinator.share.acknowledging import Batch
-from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
+from coordinator.share.acquisition import AcquiredRange, Position, Wish
 from coordinator.share.partition import DeadLetters, SharePartition, StateWrite
 from coordinator.share.terms import Terms, share_terms
 from node.bus.reply import Reply, drive
 from node.router.fetch_waits import FetchWaits
 from node.router.logs import Logs, Place
 from node.router.share.dead_letters import DeadLetters as DeadLetterOffice
+from node.router.share.group_log import GroupLog, Reading
 from node.router.share.sessions import ShareSession, ShareSessions, TopicPartition
 from node.router.share.states import ShareStates
-from protocol.batch_spans import BatchSpan, spans_of
 from protocol.errors import ApiError, ErrorCode
-from storage.reader import ReadResult, StoreReader
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +37,6 @@ RETRY_S: Final = 0.5
 """Between attempts to write a state that cannot be written."""
 READ_AGAIN_S: Final = 0.1
 """Between attempts to read it: members may come before their group's coordinator has begun it."""
-READ_BYTES_MIN: Final = 65_536
-"""Read at the least, where there is as much: less saves nothing."""
 _RECORD_BYTES_AT_FIRST: Final = 1_024
 _NO_NEWS: Final = Position(-1, None)
 """Before every place where anybody could read."""
@@ -101,18 +98,6 @@ class Hosted:
     """How large records here are."""
 
 
-class Reading(NamedTuple):
-    """What was read for a member, and is not acquired yet."""
-
-    hosted: Hosted
-    machine: SharePartition
-    offset: int
-    result: ReadResult
-    spans: list[tuple[int, BatchSpan]]
-    """The batches, each with the index of its buffer."""
-    batches: list[LogBatch]
-
-
 class SharePartitions:
     """See the module's docstring. `on_image` must be called with every new image."""
 
@@ -162,70 +147,39 @@ class SharePartitions:
         self, hosted: Hosted, records_max: int, bytes_max: int, *, min_one_batch: bool
     ) -> Reading | None:
         """What there may be for a member, bounded by both; None if nothing is."""
-        machine, found = hosted.machine, self._reader(hosted)
-        if machine is None or found is None:
+        machine, group_log = hosted.machine, self._log(hosted)
+        if machine is None or group_log is None:
             return None
-        reader, number = found
-        terms = self.terms(hosted.key.group_id)
-        machine.on_log_start(reader.status.log_start_offset(number))
-        position = machine.position(self.now_ms(), records_max, terms)
+        machine.on_log_start(group_log.start_offset)
+        position = machine.position(self.now_ms(), records_max, group_log.terms)
         if position is None:
             return None
-        limit = _readable_end(reader, number, terms)
-        if position.end_offset is not None:
-            limit = min(limit, position.end_offset)
-        if position.offset >= limit:
-            return None
-        wanted = max(READ_BYTES_MIN, int(1.25 * records_max * hosted.record_bytes))
-        result = reader.read(
-            number,
-            position.offset,
-            max_bytes=min(bytes_max, wanted),
-            end_offset=limit,
-            min_one_batch=min_one_batch,
-        )
-        if not result.buffers:
-            if not min_one_batch or not _is_hole(reader, number, position.offset, limit):
-                return None
-            hole = [LogBatch(position.offset, limit, is_void=True)]
-            return Reading(hosted, machine, position.offset, result, [], hole)
-        spans = [
-            (index, span)
-            for index, buffer in enumerate(result.buffers)
-            for span in spans_of(buffer)
-        ]
-        hosted.record_bytes = result.byte_count / max(1, result.next_offset - result.first_offset)
-        aborted: dict[int, list[tuple[int, int]]] = {}
-        if terms.is_read_committed:
-            for each in reader.aborted_transactions(number, position.offset, result.next_offset):
-                aborted.setdefault(each.producer_id, []).append(
-                    (each.first_offset, each.last_offset)
-                )
-        batches = [
-            LogBatch(span.start, span.end, span.is_control or _is_aborted(span, aborted))
-            for _, span in spans
-        ]
-        return Reading(hosted, machine, position.offset, result, spans, batches)
+        wanted_bytes = records_max * hosted.record_bytes
+        reading = group_log.read(position, wanted_bytes, bytes_max, min_one_batch=min_one_batch)
+        if reading is not None:
+            hosted.record_bytes = reading.record_bytes or hosted.record_bytes
+        return reading
 
     def has_some(self, key: Key) -> bool:
         """Whether whoever looks next may find something, be it that there is nothing to be had."""
         hosted = self._by_group.get(key.group_id, {}).get(key.place)
         if hosted is None:
             return True  # whoever looks has its state read
-        machine, found = hosted.machine, self._reader(hosted)
+        machine, group_log = hosted.machine, self._log(hosted)
         if machine is None:
             return bool(hosted.error_code)
-        if found is None:
+        if group_log is None:
             return True
-        reader, number = found
-        terms = self.terms(key.group_id)
-        machine.on_log_start(reader.status.log_start_offset(number))
-        position = machine.position(self.now_ms(), 1, terms)
-        return position is not None and position.offset < _readable_end(reader, number, terms)
+        machine.on_log_start(group_log.start_offset)
+        position = machine.position(self.now_ms(), 1, group_log.terms)
+        return position is not None and position.offset < group_log.end_offset
 
-    def acquire(self, reading: Reading, member_id: str, wish: Wish) -> list[AcquiredRange]:
+    def acquire(
+        self, hosted: Hosted, reading: Reading, member_id: str, wish: Wish
+    ) -> list[AcquiredRange]:
         """Lock what was read just now for a member."""
-        hosted, machine = reading.hosted, reading.machine
+        machine = hosted.machine
+        assert machine is not None, "something was read for it"
         terms = self.terms(hosted.key.group_id)
         acquired = machine.acquire(
             member_id, reading.offset, reading.batches, wish, now_ms=self.now_ms(), terms=terms
@@ -318,7 +272,10 @@ class SharePartitions:
         start_offset = found.start_offset
         terms = self.terms(group_id)
         if start_offset < 0:
-            start_offset = self._begin(hosted, terms)
+            group_log = self._log(hosted)
+            if group_log is None:
+                raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            start_offset = group_log.beginning(hosted.leader_epoch, self._services.now_ms())
             # Written before anybody reads: a leader that comes next must not begin elsewhere.
             await states.write(
                 group_id, *place, hosted.state_epoch, hosted.leader_epoch, start_offset, 0, ()
@@ -326,27 +283,6 @@ class SharePartitions:
         hosted.machine = SharePartition(
             start_offset, found.batches, now_ms=self.now_ms(), terms=terms
         )
-
-    def _begin(self, hosted: Hosted, terms: Terms) -> int:
-        """Where a group begins that has read nothing here."""
-        found = self._reader(hosted)
-        if found is None:
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        reader, number = found
-        if terms.begins_earliest:
-            return reader.status.log_start_offset(number)
-        if terms.begins_before_ms is not None:
-            since_ms = self._services.now_ms() - terms.begins_before_ms
-            record = reader.offset_for_timestamp(number, since_ms)
-            if record is not None:
-                return record.offset
-        end = reader.status.high_watermark(number)
-        is_end = end == reader.status.log_end_offset(number)
-        if not is_end and end < reader.epoch_start(number, hosted.leader_epoch):
-            # A new leader has not heard yet how much of what others wrote is committed (KIP-207):
-            # a group that begins here now would get records of long ago.
-            raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE)
-        return end
 
     def _loaded(self, hosted: Hosted, _result: None, error: BaseException | None) -> None:
         if hosted.is_dropped:
@@ -512,28 +448,11 @@ class SharePartitions:
         """Where the partition lies here."""
         return self._services.logs.locate(*place)
 
-    def _reader(self, hosted: Hosted) -> tuple[StoreReader, int] | None:
-        place = self.place(hosted.key.place)
-        reader = self._services.logs.reader(place[0]) if place is not None else None
-        return None if place is None or reader is None else (reader, place[1])
-
-
-def _readable_end(reader: StoreReader, number: int, terms: Terms) -> int:
-    """The end of what a group may read, exclusive."""
-    end = reader.status.high_watermark(number)
-    return min(end, reader.status.last_stable_offset(number)) if terms.is_read_committed else end
-
-
-def _is_hole(reader: StoreReader, number: int, start: int, end: int) -> bool:
-    """Whether compaction has left nothing of [start, end): the log goes on behind it. What is
-    merely not found must not be archived."""
-    following = reader.read(
-        number, start, max_bytes=0, end_offset=reader.status.log_end_offset(number)
-    )
-    return bool(following.buffers) and following.first_offset >= end
-
-
-def _is_aborted(span: BatchSpan, aborted: Mapping[int, Sequence[tuple[int, int]]]) -> bool:
-    if not aborted or not span.is_transactional:
-        return False
-    return any(first <= span.start <= last for first, last in aborted.get(span.producer_id, ()))
+    def _log(self, hosted: Hosted) -> GroupLog | None:
+        """The partition's log; None if it is not here."""
+        group_id, place = hosted.key
+        at = self.place(place)
+        reader = self._services.logs.reader(at[0]) if at is not None else None
+        if at is None or reader is None:
+            return None
+        return GroupLog(reader, at[1], self.terms(group_id))

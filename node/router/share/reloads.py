@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from cluster.metadata.image import NO_LEADER, MetadataImage
-from node.bus.reply import Reply
+from node.router.neighbours import Neighbours
 from node.router.share.sessions import TopicPartition
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.odradek import (
@@ -33,12 +33,6 @@ class Surroundings(Protocol):
 
     @property
     def share_partitions(self) -> Led: ...
-
-
-class Neighbours(Protocol):
-    """The routers of other nodes."""
-
-    def ask(self, node_id: int, request: object) -> Reply[object]: ...
 
 
 class ShareReloads:

@@ -5,7 +5,6 @@ wherever its shards are, is asked partition by partition. The report goes back u
 shard has taken it or has moved: its new host asks again for what was not reported.
 """
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -21,7 +20,6 @@ from coordinator.group.share.requests import (
 from node.bus.reply import Reply, drive
 from node.router.shards.kinds import Errand
 from node.router.share.sessions import TopicPartition
-from node.router.transactions.markers import RETRY_S_MAX, RETRY_S_MIN
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import Uuid
 
@@ -93,7 +91,7 @@ class StateKeeper:
 
         async def see_through() -> None:
             outcomes = await _outcomes(group_id, asked)
-            await _tell(report(group_id, outcomes, request_id), errand)
+            await errand.deliver(report(group_id, outcomes, request_id))
 
         drive(see_through(), _ended)
 
@@ -122,7 +120,7 @@ class StateKeeper:
         )
         for (topic_id, index), code in told.items():
             outcomes[topic_id][index] = code
-        await _tell(StatesRestarted(group_id, epoch, outcomes), errand)
+        await errand.deliver(StatesRestarted(group_id, epoch, outcomes))
 
 
 async def _outcomes(
@@ -141,20 +139,6 @@ async def _outcomes(
             else:
                 codes[index] = ErrorCode.NONE
     return found
-
-
-async def _tell(report: object, errand: Errand) -> None:
-    """Until the shard has taken it, or is here no more."""
-    pause_s = RETRY_S_MIN
-    while errand.is_wanted():
-        try:
-            await errand.tell(report)
-        except ApiError as error:
-            log.info("a change of share states is not recorded yet: %s", error)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, RETRY_S_MAX)
-        else:
-            return
 
 
 def _ended(_result: None, error: BaseException | None) -> None:

@@ -32,7 +32,7 @@ from coordinator.share.requests import (
     Write,
 )
 from node.bus.reply import Reply, drive
-from node.router.transactions.markers import Neighbours
+from node.router.neighbours import Neighbours
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages import share_state as messages
 from protocol.types import Uuid

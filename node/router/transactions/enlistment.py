@@ -30,7 +30,7 @@ from coordinator.transaction.transaction import EPOCH_BUMPS_SINCE, Partition
 from node.bus.messages import Failed
 from node.bus.reply import Reply, drive
 from node.router.fanout import Answer
-from node.router.transactions.markers import Neighbours
+from node.router.neighbours import Neighbours
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
     AddPartitionsToTxnRequest,

@@ -22,6 +22,7 @@ from coordinator.transaction.transaction import Partition
 from node.bus.reply import Reply, drive
 from node.router.fanout import Fanout
 from node.router.logs import Logs
+from node.router.neighbours import Neighbours
 from node.router.shards.kinds import Errand
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
@@ -35,8 +36,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-RETRY_S_MIN: Final = 0.02
-RETRY_S_MAX: Final = 1.0
+_RETRY_S_MIN: Final = 0.02
+_RETRY_S_MAX: Final = 1.0
 _PARTITIONS_PER_REQUEST: Final = 1_000
 
 SETTLED: Final = frozenset(
@@ -74,13 +75,6 @@ class Surroundings(Protocol):
 
     @property
     def enlistment(self) -> Enlisted: ...
-
-
-class Neighbours(Protocol):
-    """The routers of other nodes."""
-
-    def ask(self, node_id: int, request: object) -> Reply[object]:
-        """The answer of that node, or ApiError if it cannot be reached."""
 
 
 class MarkerWriter:
@@ -147,22 +141,14 @@ class MarkerWriter:
 
     async def _write(self, asked: WriteMarkers, errand: Errand) -> None:
         left = asked.partitions
-        pause_s = RETRY_S_MIN
+        pause_s = _RETRY_S_MIN
         while left := await self._try(asked, left, errand.coordinator_epoch):
             await self._pause(pause_s)
-            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            pause_s = min(2 * pause_s, _RETRY_S_MAX)
             if not errand.is_wanted():
                 return
         done = MarkersWritten(asked.transactional_id, asked.producer_id, asked.producer_epoch)
-        while errand.is_wanted():
-            try:
-                await errand.tell(done)
-            except ApiError as error:
-                log.info("the end of %s is not recorded yet: %s", asked.transactional_id, error)
-                await self._pause(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
-            else:
-                return
+        await errand.deliver(done, self._pause)
 
     async def _try(
         self, asked: WriteMarkers, partitions: frozenset[Partition], coordinator_epoch: int

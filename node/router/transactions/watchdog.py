@@ -28,7 +28,7 @@ from node.router.handlers.transactions import (
     handle_describe_transactions,
     handle_list_transactions,
 )
-from node.router.transactions.markers import Neighbours
+from node.router.neighbours import Neighbours
 from protocol.apis import APIS, ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (

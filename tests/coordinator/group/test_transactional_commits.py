@@ -41,12 +41,12 @@ PRODUCER_ID = 7
 UNSTABLE = "unstable"
 
 
-class Play(ShardPlaybook[GroupShard]):
+class Play(ShardPlaybook[GroupShard, Call]):
     """One group and one partition."""
 
     def __init__(self, log: list[LogEntry] | None = None) -> None:
         settings = GroupSettings(initial_rebalance_delay_ms=0)
-        super().__init__(lambda: GroupShard(settings), log=log or ())
+        super().__init__(lambda: GroupShard(settings), Call, log=log or ())
 
     def begin(self, offset: int, *, guard: int | None = None, **fields: object) -> Call:
         """A commit that the coordinator has enlisted, or with a guard one that it must confirm."""

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from coordinator.share.batches import (
-    ACKNOWLEDGED,
-    ARCHIVED,
-    AVAILABLE,
     NO_OFFSET,
     Batches,
+    RecordState,
     StateBatch,
     batches_of,
     combine,
@@ -22,7 +20,7 @@ from coordinator.share.batches import (
 )
 
 
-def batch(first: int, last: int, state: int = AVAILABLE, count: int = 1) -> StateBatch:
+def batch(first: int, last: int, state: int = RecordState.AVAILABLE, count: int = 1) -> StateBatch:
     return StateBatch(first, last, state, count)
 
 
@@ -52,7 +50,11 @@ def any_batch(draw: some.DrawFn) -> StateBatch:
     return batch(
         first,
         first + draw(some.integers(0, 12)),
-        draw(some.sampled_from((AVAILABLE, ACKNOWLEDGED, ARCHIVED))),
+        draw(
+            some.sampled_from(
+                (RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+            )
+        ),
         draw(some.integers(1, 3)),
     )
 
@@ -98,13 +100,13 @@ def test_neither_order_nor_repetition_matters(
         ),
         pytest.param(
             [batch(0, 9)],
-            [batch(3, 5, ACKNOWLEDGED)],
-            [batch(0, 2), batch(3, 5, ACKNOWLEDGED), batch(6, 9)],
+            [batch(3, 5, RecordState.ACKNOWLEDGED)],
+            [batch(0, 2), batch(3, 5, RecordState.ACKNOWLEDGED), batch(6, 9)],
             id="a later stage in the middle",
         ),
         pytest.param(
             [batch(0, 9, count=2)],
-            [batch(3, 5, ARCHIVED)],
+            [batch(3, 5, RecordState.ARCHIVED)],
             [batch(0, 9, count=2)],
             id="a late write",
         ),
@@ -118,13 +120,13 @@ def test_examples(old: list[StateBatch], new: list[StateBatch], expected: list[S
 
 
 def test_what_lies_below_the_start_goes() -> None:
-    batches = (batch(0, 4), batch(6, 9, ACKNOWLEDGED))
+    batches = (batch(0, 4), batch(6, 9, RecordState.ACKNOWLEDGED))
     assert pruned(batches, NO_OFFSET) == batches
-    assert pruned(batches, 3) == (batch(3, 4), batch(6, 9, ACKNOWLEDGED))
-    assert pruned(batches, 8) == (batch(8, 9, ACKNOWLEDGED),)
+    assert pruned(batches, 3) == (batch(3, 4), batch(6, 9, RecordState.ACKNOWLEDGED))
+    assert pruned(batches, 8) == (batch(8, 9, RecordState.ACKNOWLEDGED),)
     assert pruned(batches, 10) == ()
 
 
 def test_messages_say_the_same() -> None:
-    batches = (batch(0, 4), batch(6, 9, ACKNOWLEDGED, 3))
+    batches = (batch(0, 4), batch(6, 9, RecordState.ACKNOWLEDGED, 3))
     assert batches_of(messages_of(batches)) == batches

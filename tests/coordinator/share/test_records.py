@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.records import ShareStored, decode, encode
 from coordinator.share.requests import ShareKey
 from coordinator.share.state import ShareState, ShareUpdate
@@ -18,14 +18,17 @@ SNAPSHOT = ShareState(
     delivery_complete_count=5,
     create_ms=6,
     write_ms=7,
-    batches=(StateBatch(8, 9, ACKNOWLEDGED, 1), StateBatch(10, 11, AVAILABLE, 2)),
+    batches=(
+        StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1),
+        StateBatch(10, 11, RecordState.AVAILABLE, 2),
+    ),
 )
 UPDATE = ShareUpdate(
     snapshot_epoch=1,
     leader_epoch=3,
     start_offset=-1,
     delivery_complete_count=-1,
-    batches=(StateBatch(8, 9, ACKNOWLEDGED, 1),),
+    batches=(StateBatch(8, 9, RecordState.ACKNOWLEDGED, 1),),
 )
 NAME = b"\0\3grp" + TOPIC + b"\0\0\0\2"
 
@@ -70,12 +73,15 @@ def test_a_tombstone_is_a_snapshot_without_a_value() -> None:
 
 def test_unsorted_batches_of_a_snapshot_are_put_in_order() -> None:
     mixed = ShareState(
-        batches=(StateBatch(10, 11, AVAILABLE, 2), StateBatch(8, 9, AVAILABLE, 2)),
+        batches=(
+            StateBatch(10, 11, RecordState.AVAILABLE, 2),
+            StateBatch(8, 9, RecordState.AVAILABLE, 2),
+        ),
     )
     read = decode(*encode(ShareStored(KEY, mixed)))
     assert read is not None
     assert isinstance(read.value, ShareState)
-    assert read.value.batches == (StateBatch(8, 11, AVAILABLE, 2),)
+    assert read.value.batches == (StateBatch(8, 11, RecordState.AVAILABLE, 2),)
 
 
 def test_unknown_kinds_are_passed_over() -> None:

@@ -1,6 +1,7 @@
 """Runs: split where records part ways, joined where they meet again."""
 
-from coordinator.share.runs import RecordState, Run, Runs, Target
+from coordinator.share.batches import RecordState
+from coordinator.share.runs import Run, Runs, Target
 
 
 def runs_of(*sizes: int) -> Runs:

@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 
 from coordinator.loading import TransactionalEntry
 from coordinator.outcome import Marker
-from coordinator.share.batches import ACKNOWLEDGED, ARCHIVED, AVAILABLE, NO_OFFSET, StateBatch
+from coordinator.share.batches import NO_OFFSET, RecordState, StateBatch
 from coordinator.share.records import decode
 from coordinator.share.requests import (
     NOTHING_KNOWN,
@@ -32,7 +32,7 @@ OTHER = ShareKey("g", OTHER_TOPIC, 1)
 
 
 def acknowledged(first: int, last: int, count: int = 1) -> StateBatch:
-    return StateBatch(first, last, ACKNOWLEDGED, count)
+    return StateBatch(first, last, RecordState.ACKNOWLEDGED, count)
 
 
 def begun(settings: ShareStateSettings | None = None) -> SharePlaybook:
@@ -167,32 +167,32 @@ def test_a_new_leader_hears_of_writes_that_are_not_committed_once_they_are() -> 
 
 def test_batches_are_combined_and_what_is_done_with_goes() -> None:
     playbook = begun()
-    playbook.write(StateBatch(0, 9, AVAILABLE, 1))
-    playbook.write(acknowledged(2, 3), StateBatch(6, 6, ARCHIVED, 1), count=3)
+    playbook.write(StateBatch(0, 9, RecordState.AVAILABLE, 1))
+    playbook.write(acknowledged(2, 3), StateBatch(6, 6, RecordState.ARCHIVED, 1), count=3)
     assert playbook.read() == StateRead(
         1,
         0,
         (
-            StateBatch(0, 1, AVAILABLE, 1),
+            StateBatch(0, 1, RecordState.AVAILABLE, 1),
             acknowledged(2, 3),
-            StateBatch(4, 5, AVAILABLE, 1),
-            StateBatch(6, 6, ARCHIVED, 1),
-            StateBatch(7, 9, AVAILABLE, 1),
+            StateBatch(4, 5, RecordState.AVAILABLE, 1),
+            StateBatch(6, 6, RecordState.ARCHIVED, 1),
+            StateBatch(7, 9, RecordState.AVAILABLE, 1),
         ),
     )
     playbook.write(start_offset=7, count=0)
-    assert playbook.read() == StateRead(1, 7, (StateBatch(7, 9, AVAILABLE, 1),))
+    assert playbook.read() == StateRead(1, 7, (StateBatch(7, 9, RecordState.AVAILABLE, 1),))
     assert playbook.summary() == Summary(1, 1, 7, 0)
 
 
 @pytest.mark.parametrize(
     "batch",
     [
-        StateBatch(3, 2, AVAILABLE, 1),
-        StateBatch(-1, 2, AVAILABLE, 1),
+        StateBatch(3, 2, RecordState.AVAILABLE, 1),
+        StateBatch(-1, 2, RecordState.AVAILABLE, 1),
         StateBatch(0, 2, 1, 1),
         StateBatch(0, 2, 5, 1),
-        StateBatch(0, 2, AVAILABLE, -1),
+        StateBatch(0, 2, RecordState.AVAILABLE, -1),
     ],
 )
 def test_batches_that_cannot_be_are_refused(batch: StateBatch) -> None:
@@ -376,7 +376,7 @@ def take(playbook: SharePlaybook, step: Step) -> None:
         playbook.read(key, leader_epoch=epoch)
     elif what == "write":
         playbook.write(
-            StateBatch(offset, offset + epoch, ACKNOWLEDGED, 1),
+            StateBatch(offset, offset + epoch, RecordState.ACKNOWLEDGED, 1),
             key=key,
             state_epoch=epoch,
             leader_epoch=epoch,

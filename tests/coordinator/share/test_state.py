@@ -1,6 +1,6 @@
 """What a record makes of what is known of a share-partition."""
 
-from coordinator.share.batches import ACKNOWLEDGED, StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.state import ShareState, ShareUpdate, snapshot_of, updated
 
 KNOWN = ShareState(
@@ -11,7 +11,7 @@ KNOWN = ShareState(
     delivery_complete_count=1,
     create_ms=100,
     write_ms=200,
-    batches=(StateBatch(12, 13, ACKNOWLEDGED, 1),),
+    batches=(StateBatch(12, 13, RecordState.ACKNOWLEDGED, 1),),
 )
 
 
@@ -25,7 +25,7 @@ def test_an_update_changes_what_it_names() -> None:
     )
     state = updated(state, further)
     assert (state.start_offset, state.delivery_complete_count) == (13, 4)
-    assert state.batches == (StateBatch(13, 13, ACKNOWLEDGED, 1),)
+    assert state.batches == (StateBatch(13, 13, RecordState.ACKNOWLEDGED, 1),)
     assert state.update_count == 2
 
 
@@ -35,11 +35,11 @@ def test_an_update_that_comes_late_takes_nothing_back() -> None:
         leader_epoch=4,
         start_offset=8,
         delivery_complete_count=9,
-        batches=(StateBatch(8, 11, ACKNOWLEDGED, 1),),
+        batches=(StateBatch(8, 11, RecordState.ACKNOWLEDGED, 1),),
     )
     state = updated(KNOWN, late)
     assert (state.start_offset, state.delivery_complete_count, state.leader_epoch) == (10, 1, 5)
-    assert state.batches == (StateBatch(10, 13, ACKNOWLEDGED, 1),)
+    assert state.batches == (StateBatch(10, 13, RecordState.ACKNOWLEDGED, 1),)
 
 
 def test_a_snapshot_says_the_same_once_more() -> None:

@@ -11,7 +11,7 @@ from cluster.metadata.image import MetadataImage
 from node.bus.endpoint import descriptor
 from node.bus.peers import cluster_keys
 from node.bus.replica_link import CurveKeys, bind_replicas, requests, send_relayed
-from node.router.neighbours import Neighbours, answer_neighbour
+from node.router.neighbours import LinkedNeighbours, answer_neighbour
 from protocol.apis import ApiKey
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.transactions import (
@@ -39,7 +39,7 @@ class Stage:
         self.address: str | None = address.rstrip(b"\0").decode()
         self.is_answering = True
         self.asked: list[object] = []
-        self.neighbours = Neighbours(
+        self.neighbours = LinkedNeighbours(
             self.loop,
             context,
             identity=b"router-0",

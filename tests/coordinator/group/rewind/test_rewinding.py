@@ -1,16 +1,12 @@
-"""Live rewinds of every kind of group, as played dialogues and against a model."""
+"""Live rewinds of groups whose members commit, as played dialogues."""
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from coordinator.group.events import EventKind
 from coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
 from coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
-    Position,
     RewindGroup,
     RewindHistory,
     Rewound,
@@ -18,7 +14,6 @@ from coordinator.group.requests import (
 from coordinator.group.rewind.records import UndoPointStored
 from coordinator.group.rewind.rounds import REASON
 from coordinator.group.settings import GroupSettings
-from coordinator.group.share.requests import RestartStates, StatesRestarted
 from coordinator.outcome import InTransaction, Marker
 from coordinator.runtime import Batch
 from protocol.errors import ErrorCode
@@ -38,7 +33,6 @@ from tests.support.rewind_playbook import (
     RewindStage,
     settle,
 )
-from tests.support.share_group_playbook import ShareStage
 
 KINDS = (EAGER, SILENT, COOPERATIVE, CONSUMER)
 A0, A1, A2, A3 = ((TOPIC, index) for index in range(4))
@@ -531,114 +525,6 @@ def test_a_classic_member_among_consumers_has_given_up_what_it_has_been_told_to(
     assert set(ledger.expected.values()) == {END}
 
 
-# -- share groups ----------------------------------------------------------------------------------
-
-
-def share_stage() -> ShareStage:
-    stage = ShareStage({"a": 2})
-    stage.share("m")
-    stage.keep_states()
-    return stage
-
-
-def share_rewind(stage: ShareStage, to: int) -> Call:
-    positions = (
-        Position(
-            topic="a",
-            topic_id=id_of("a"),
-            partition=1,
-            start_offset=0,
-            end_offset=END,
-            offset=to,
-            previous=10,
-        ),
-    )
-    request = RewindGroup(group_id="s", rewind_id=b"1" * 16, positions=positions)
-    return stage.ask(request)
-
-
-def restarted(stage: ShareStage, code: ErrorCode = ErrorCode.NONE) -> RestartStates:
-    """What was asked for, which is done now or fails."""
-    [asked] = [sent for sent in stage.sent if isinstance(sent, RestartStates)]
-    stage.sent.clear()
-    outcomes = {topic_id: dict.fromkeys(at, code) for topic_id, at in asked.topics.items()}
-    stage.ask(StatesRestarted(asked.group_id, asked.state_epoch, outcomes))
-    return asked
-
-
-def test_a_share_group_begins_anew_in_a_higher_state_epoch() -> None:
-    """B.14: "set start offset with state epoch +1 per partition"."""
-    stage = share_stage()
-    before = stage.states["s", id_of("a"), 1][0]
-    call = share_rewind(stage, 3)
-    assert call.is_parked
-    asked = restarted(stage)
-    assert asked.topics == {id_of("a"): {1: 3}}
-    assert asked.state_epoch > before
-    (move,) = call.response(Rewound).moves
-    assert (move.previous, move.offset) == (10, 3)
-    assert share_rewind(stage, 3).response(Rewound).moves == (move,)
-    points = stage.shard.rewinds.undo_points("s")
-    undone = share_rewind_back(stage, max(points))
-    assert restarted(stage).topics == {id_of("a"): {1: 10}}
-    assert undone.response(Rewound).error_code is ErrorCode.NONE
-    assert not stage.shard.rewinds.undo_points("s")
-
-
-def test_a_share_group_tells_that_it_was_rewound() -> None:
-    stage = share_stage()
-    share_rewind(stage, 3)
-    restarted(stage)
-    events = stage.explained("s").events
-    assert [event.kind for event in events if "rew" in event.kind] == ["rewind started", "rewound"]
-    assert any(event.reason.endswith(": live rewind") for event in events)
-
-
-def share_rewind_back(stage: ShareStage, number: int) -> Call:
-    (move,) = stage.shard.rewinds.undo_points("s")[number].moves
-    at = Position(
-        topic="a",
-        topic_id=id_of("a"),
-        partition=1,
-        start_offset=0,
-        end_offset=END,
-        offset=move.previous,
-        previous=3,
-    )
-    return stage.ask(RewindGroup(group_id="s", rewind_id=b"2" * 16, positions=(at,), undoes=number))
-
-
-def test_a_leader_that_has_not_heard_is_told_again() -> None:
-    stage = share_stage()
-    call = share_rewind(stage, 3)
-    first = restarted(stage, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    assert call.is_parked
-    stage.tick(1_000)
-    second = restarted(stage)
-    assert second.state_epoch > first.state_epoch
-    assert call.response(Rewound).error_code is ErrorCode.NONE
-
-
-def test_whoever_loads_the_shard_begins_a_share_group_anew_too() -> None:
-    stage = share_stage()
-    share_rewind(stage, 3)
-    stage.reload()
-    stage.tick(1)
-    again = share_rewind(stage, 3)
-    assert restarted(stage).topics == {id_of("a"): {1: 3}}
-    assert again.response(Rewound).error_code is ErrorCode.NONE
-    assert len(stage.shard.rewinds.undo_points("s")) == 1
-
-
-def test_a_share_group_that_begins_anew_cannot_be_stopped_half_way() -> None:
-    stage = share_stage()
-    share_rewind(stage, 3)
-    withdrawal = stage.ask(
-        RewindGroup(group_id="s", rewind_id=ZERO_UUID, positions=(), undoes=WITHDRAW)
-    )
-    assert withdrawal.response(Rewound).error_code is ErrorCode.INVALID_REQUEST
-
-
 # -- plain commits ---------------------------------------------------------------------------------
 
 
@@ -675,192 +561,3 @@ def test_a_commit_from_outside_sets_what_it_says_as_any_commit_does() -> None:
     )
     assert scene.stage.fetch(*A1).committed_offset == 10 * END
     assert scene.stage.fetch(*A2).committed_offset == 0
-
-
-# -- against a model -------------------------------------------------------------------------------
-
-
-CROWDS = (
-    *((kind, kind, kind) for kind in KINDS),
-    # The group changes its protocol as members come and go (KIP-848, online migration).
-    (EAGER, CONSUMER, EAGER),
-    (SILENT, CONSUMER, SILENT),
-    (COOPERATIVE, CONSUMER, COOPERATIVE),
-)
-
-
-class Crowd(RuleBasedStateMachine):
-    """Readers of one kind that come, go, read and commit while somebody rewinds, undoes and moves
-    the coordinator; and commits that come too late.
-
-    The model is the ledger: each record of a partition is delivered after the one before it, and
-    the first one after a rewind (or its undoing) is the one that was asked for.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stage = RewindStage(3)
-        self.ledger = Ledger()
-        self.readers: list[Reader] = []
-        self.rewind: Call | None = None
-        self.request: dict[tuple[str, int], int | None] = {}
-        self.undoes = 0
-        self.stale: list[tuple[str, int, tuple[str, int], int]] = []
-        self.ends_of: list[tuple[tuple[str, int], int]] = []
-
-    @initialize(kinds=st.sampled_from(CROWDS))
-    def begin(self, kinds: tuple[str, str, str]) -> None:
-        self.readers = [
-            Reader(self.stage, self.ledger, kind, f"r{at}") for at, kind in enumerate(kinds)
-        ]
-        settle(self.stage, *self.readers[:2])
-
-    @rule(at=st.integers(0, 2))
-    def step(self, at: int) -> None:
-        self.readers[at].step()
-        self._look()
-
-    @rule(at=st.integers(0, 2), count=st.integers(1, 3))
-    def read(self, at: int, count: int) -> None:
-        self._look()
-        self.readers[at].read(count)
-
-    @rule(at=st.integers(0, 2))
-    def commit(self, at: int) -> None:
-        self.readers[at].commit()
-
-    @rule(at=st.integers(0, 2), count=st.integers(1, 4))
-    def lose_answers(self, at: int, count: int) -> None:
-        """As when a node is so busy that clients lose patience (librdkafka waits for no heartbeat
-        longer than the interval that it is told)."""
-        reader = self.readers[at]
-        if reader.kind == CONSUMER:
-            reader.deaf_count = count
-
-    @rule(at=st.integers(0, 2))
-    def leave(self, at: int) -> None:
-        if not self.readers[at].is_waiting:
-            self.readers[at].leave()
-        self._look()
-
-    @rule()
-    def wait(self) -> None:
-        self.stage.tick(1)
-        self._look()
-
-    @rule(
-        to=st.dictionaries(
-            st.sampled_from([A0, A1, A2]), st.integers(0, 20), min_size=1, max_size=2
-        )
-    )
-    def rewind_somewhere(self, to: dict[tuple[str, int], int]) -> None:
-        if self.rewind is None and not self.stage.shard.rewinds.has_pending:
-            self._start(dict(to))
-
-    @rule()
-    def undo(self) -> None:
-        points = self.stage.shard.rewinds.undo_points("g")
-        if self.rewind is None and points and not self.stage.shard.rewinds.has_pending:
-            number = max(points)
-            moves = points[number].moves
-            self._start(
-                {(move.topic, move.partition): move.previous for move in moves}, undoes=number
-            )
-
-    @rule()
-    def move_the_coordinator(self) -> None:
-        self.stage.reload()
-        if self.rewind is not None and self.rewind.refused_with is not None:
-            # Who asked asks again, and means the same rewind.
-            self._start(self.request, undoes=self.undoes, is_again=True)
-
-    @rule()
-    def lose_a_write(self) -> None:
-        # Whoever is in the middle of something must not take a lost write for a kept one.
-        if self.rewind is None and not any(reader.is_waiting for reader in self.readers):
-            self.stage.hold_log()
-            self.stage.tick(1)
-            self.stage.fail_log(ErrorCode.KAFKA_STORAGE_ERROR)
-
-    @rule(data=st.data())
-    def commit_late(self, data: st.DataObject) -> None:
-        """What was committed before a rewind is said once more after it."""
-        if not self.stale:
-            return
-        member_id, generation, key, offset = data.draw(st.sampled_from(self.stale))
-        before = self.stage.fetch(*key).committed_offset
-        error = self.stage.commit(
-            {key: offset},
-            member_id=member_id,
-            generation_id=generation,
-            topic_id=id_of(TOPIC),
-            version=10,
-        )
-        assert error != ErrorCode.NONE
-        assert self.stage.fetch(*key).committed_offset == before
-
-    def _start(
-        self,
-        to: dict[tuple[str, int], int | None],
-        *,
-        undoes: int = 0,
-        is_again: bool = False,
-    ) -> None:
-        if not is_again:
-            self.rewind_id = len(self.stage.calls).to_bytes(16, "big")
-        self.request, self.undoes = to, undoes
-        self.rewind = self.stage.rewind_call(to, undoes=undoes, rewind_id=self.rewind_id)
-        self._look()
-
-    def _look(self) -> None:
-        """Whether the rewind is over."""
-        call = self.rewind
-        if call is None or call.is_parked or call.refused_with is not None:
-            return
-        self.rewind = None
-        rewound = call.response(Rewound)
-        if rewound.error_code is not ErrorCode.NONE:
-            # There is no such group yet, or no more.
-            assert rewound.error_code is ErrorCode.GROUP_ID_NOT_FOUND, rewound
-            return
-        moved = {(move.topic, move.partition) for move in rewound.moves}
-        for move in rewound.moves:
-            self.ledger.expected[(move.topic, move.partition)] = max(move.offset, 0)
-        for reader in self.readers:
-            self.stale += (commit for commit in reader.commits if commit[2] in moved)
-            reader.commits = [commit for commit in reader.commits if commit[2] not in moved]
-            # Nobody has a partition of before any more, unless it reads nothing before it has heard
-            # that it has not.
-            is_reading = not reader.is_waiting or reader.kind == COOPERATIVE
-            for key in moved & reader.positions.keys() if is_reading else ():
-                assert reader.positions[key] == self.ledger.expected[key]
-
-    def teardown(self) -> None:
-        if not self.readers:
-            return
-        # Long enough for members that left, but are back with the coordinator that has moved.
-        for _ in range(90):
-            for reader in self.readers:
-                reader.step()
-            self.stage.tick(1_000)
-            self._look()
-        assert self.rewind is None
-        assert not self.stage.shard.rewinds.has_pending
-        # Whoever is fenced reads again what it had not committed yet, wherever that was.
-        for reader in self.readers:
-            assert ErrorCode.FENCED_MEMBER_EPOCH not in reader.refusals
-        settle(self.stage, *self.readers)
-        for reader in self.readers:
-            reader.read(END)
-        assert self.ledger.expected == {(TOPIC, index): END for index in range(3)}
-
-
-TestCrowd = Crowd.TestCase
-TestCrowd.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)

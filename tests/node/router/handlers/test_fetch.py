@@ -1,16 +1,12 @@
 """Fetch as clients see it (B.1): which batches come, when, and what is said instead."""
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from cluster.controller.commands import DeleteTopics, TopicReference
-from cluster.metadata.broker_configs import LEADER_SELECTOR, RACK_AWARE_SELECTOR
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import BrokerChanged, PartitionChanged
 from node.bus.messages import DeleteRecords
 from node.router.authorizer import Operation, ResourceType
 from node.router.handlers.fetch import handle_fetch
@@ -22,27 +18,24 @@ from protocol.legacy_records import iter_messages
 from protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
-    FetchRequest,
-    FetchResponse,
-    ForgottenTopic,
     LeaderIdAndEpoch,
     NodeEndpoint,
 )
 from tests.support.controller_room import topic_id
 from tests.support.fetching import (
     NEWEST,
-    NUMBERS,
     answers,
     bases,
     bytes_of,
     end_transaction,
     fetch,
+    fetch_room,
     one,
-    order,
     request,
     transactional,
+    waiting,
 )
-from tests.support.router_room import Pending, RouterRoom
+from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, batch_of
 
 BY_NAME = 12
@@ -58,12 +51,8 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
-    room = RouterRoom(tmp_path, loop=loop)
-    for name, number in NUMBERS.items():
-        room.controller.has(name, number, 3)
-    room.follow()
-    yield room
-    room.close()
+    with fetch_room(tmp_path, loop) as room:
+        yield room
 
 
 # -- which batches ---------------------------------------------------------------------------------
@@ -329,13 +318,6 @@ def test_a_waiting_reader_of_committed_records_is_woken_by_the_commit(room: Rout
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def waiting(room: RouterRoom, asked: FetchRequest) -> Pending[FetchResponse]:
-    pending = room.hand_in(handle_fetch, asked, NEWEST)
-    assert not pending.is_done
-    assert room.services.fetch_waits.parked_count == 1
-    return pending
-
-
 def test_a_fetch_at_the_end_is_answered_by_the_next_append(room: RouterRoom) -> None:
     room.append("t", batch_of(2))
     pending = waiting(room, request({0: 2, 1: 0}, max_wait_ms=60_000))
@@ -415,146 +397,6 @@ def test_a_waiting_fetch_is_answered_at_once_when_the_router_stops(room: RouterR
     assert bytes_of(answers(pending.response())[0]) == b""
 
 
-# -- sessions (KIP-227) ----------------------------------------------------------------------------
-
-
-class Session:
-    """A client with a session: `poll` names only what the client wants changed."""
-
-    def __init__(self, room: RouterRoom, offsets: Mapping[int, int], **options: int) -> None:
-        self._room = room
-        self._options = options
-        self.first = room.call(
-            handle_fetch,
-            request(offsets, session_epoch=0, **options),  # type: ignore[arg-type]  # ints
-            NEWEST,
-        )
-        assert self.first.error_code == ErrorCode.NONE
-        self.id, self.epoch = self.first.session_id, 0
-
-    def poll(
-        self, offsets: Mapping[int, int] | None = None, *, forget: tuple[int, ...] = ()
-    ) -> FetchResponse:
-        self.epoch += 1
-        asked = request(
-            offsets or {},
-            session_id=self.id,
-            session_epoch=self.epoch,
-            **self._options,  # type: ignore[arg-type]  # ints
-        )
-        if forget:
-            asked.forgotten_topics_data = [
-                ForgottenTopic(topic_id=topic_id(1), partitions=list(forget))
-            ]
-        response = self._room.call(handle_fetch, asked, NEWEST)
-        assert response.session_id == (self.id if not response.error_code else 0)
-        return response
-
-
-def test_a_new_session_answers_in_full_and_then_what_is_new(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    session = Session(room, {0: 0, 1: 0, 2: 0})
-    assert session.id > 0
-    assert order(session.first) == [0, 1, 2]
-    assert order(session.poll({0: 2})) == []
-    room.append("t", batch_of(1), partition=1)
-    second = session.poll()
-    assert order(second) == [1]
-    assert bases(answers(second)[1]) == [0]
-
-
-def test_what_the_client_did_not_advance_comes_again(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    session = Session(room, {0: 0})
-    assert bases(answers(session.poll())[0]) == [0]
-    assert order(session.poll({0: 2})) == []
-
-
-def test_a_moved_log_start_is_news_without_records(room: RouterRoom) -> None:
-    room.append("t", batch_of(2))
-    session = Session(room, {0: 2})
-    assert order(session.poll()) == []
-    store, number = room.place("t")
-    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
-    data = answers(session.poll())[0]
-    assert (data.log_start_offset, bytes_of(data)) == (2, b"")
-    assert order(session.poll()) == []
-
-
-def test_an_error_is_told_and_so_is_its_end(room: RouterRoom) -> None:
-    session = Session(room, {0: 5, 1: 0})
-    assert answers(session.first)[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert answers(session.poll())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-    assert answers(session.poll({0: 0}))[0].error_code == ErrorCode.NONE
-    assert order(session.poll()) == []
-
-
-def test_forgotten_partitions_are_served_no_more(room: RouterRoom) -> None:
-    session = Session(room, {0: 0, 1: 0})
-    room.append("t", batch_of())
-    room.append("t", batch_of(), partition=1)
-    assert order(session.poll(forget=(0,))) == [1]
-    assert order(session.poll({1: 1})) == []
-
-
-def test_who_was_served_goes_behind_the_others(room: RouterRoom) -> None:
-    """With room for one batch an answer, everybody gets a turn."""
-    for partition in range(3):
-        room.append("t", *[batch_of(1, size=1_000)] * 2, partition=partition)
-    session = Session(room, {0: 0, 1: 0, 2: 0}, max_bytes=1)
-    offsets = dict.fromkeys(range(3), 0)
-
-    def served(response: FetchResponse) -> int:
-        (partition,) = (index for index, data in answers(response).items() if bytes_of(data))
-        offsets[partition] += 1
-        return partition
-
-    turns = [served(session.first)]
-    for _ in range(5):
-        turns.append(served(session.poll({turns[-1]: offsets[turns[-1]]})))
-    assert sorted(turns[:3]) == [0, 1, 2]
-    assert turns[3:] == turns[:3]
-
-
-def test_a_session_goes_on_waiting_for_its_partitions(room: RouterRoom) -> None:
-    session = Session(room, {0: 0, 1: 0})
-    session.epoch += 1
-    asked = request({}, session_id=session.id, session_epoch=session.epoch, max_wait_ms=60_000)
-    pending = waiting(room, asked)
-    room.append("t", batch_of(), partition=1)
-    assert order(pending.response()) == [1]
-
-
-def test_wrong_sessions_are_refused_and_left_as_they_are(room: RouterRoom) -> None:
-    session = Session(room, {0: 0})
-    for session_id, epoch, code in (
-        (session.id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
-        (session.id, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
-    ):
-        asked = request({}, session_id=session_id, session_epoch=epoch)
-        response = room.call(handle_fetch, asked, NEWEST)
-        assert (response.error_code, response.session_id) == (code, 0)
-        assert response.responses == []
-    asked = request({}, session_id=session.id, session_epoch=1)
-    response = room.call(handle_fetch, asked, BY_NAME)
-    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-    assert order(session.poll()) == []
-
-
-def test_a_broker_without_free_slots_answers_in_full_without_a_session(
-    tmp_path: Path, loop: asyncio.AbstractEventLoop
-) -> None:
-    slots = {"max.incremental.fetch.session.cache.slots": "1"}
-    room = RouterRoom(tmp_path, static=slots, loop=loop)
-    room.controller.has("t", 1, 2)
-    room.follow()
-    assert Session(room, {0: 0}).id > 0
-    late = Session(room, {0: 0, 1: 0})
-    assert late.id == 0
-    assert order(late.first) == [0, 1]
-    room.close()
-
-
 # -- message sets ----------------------------------------------------------------------------------
 
 
@@ -592,167 +434,3 @@ def test_old_readers_are_spared_the_marks_of_transactions(room: RouterRoom) -> N
     room.append("t", batch_of(1))
     messages = list(iter_messages(bytes_of(one(room, 0, 3))))
     assert [message.offset for message in messages] == [0, 2]
-
-
-# -- followers (KIP-392) ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def trio(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
-    """Three brokers, each in a rack of its own, with replicas of the same partition; we lead it and
-    have five records, all of them committed."""
-    room = RouterRoom(
-        tmp_path, brokers=3, loop=loop, static={"replica.selector.class": RACK_AWARE_SELECTOR}
-    )
-    room.controller.has("t", 1, 1, 3)
-    room.follow()
-    room.lead("t", 5)
-    room.append("t", batch_of(2), batch_of(3))
-    commit(room, 5)
-    yield room
-    room.close()
-
-
-def commit(room: RouterRoom, offset: int) -> None:
-    store, number = room.place("t")
-    room.partitions.stores[store].set_high_watermark(number, offset)
-    room.turns.notify(store, (number,))
-
-
-def change(room: RouterRoom, **changes: object) -> None:
-    topic = room.image.topics_by_name["t"]
-    before = topic.partitions[0]
-    after = msgspec.structs.replace(before, partition_epoch=before.partition_epoch + 1, **changes)
-    room.controller.write(PartitionChanged(topic.topic_id, 0, after))
-    room.follow()
-
-
-@pytest.mark.parametrize("version", range(11, NEWEST + 1))
-def test_a_consumer_is_sent_to_the_replica_in_its_rack(trio: RouterRoom, version: int) -> None:
-    data = one(trio, 2, version, rack_id="rack-2", max_wait_ms=60_000)
-    assert (data.error_code, data.preferred_read_replica) == (ErrorCode.NONE, 2)
-    assert not data.records
-    assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (5, 5, 0)
-    # At the end as well, where it would have waited for us.
-    assert one(trio, 5, version, rack_id="rack-2", max_wait_ms=60_000).preferred_read_replica == 2
-
-
-@pytest.mark.parametrize("rack", ["", "rack-0", "rack-7"])
-def test_a_consumer_without_a_replica_near_it_is_served(trio: RouterRoom, rack: str) -> None:
-    data = one(trio, 2, rack_id=rack)
-    assert data.preferred_read_replica == -1
-    assert bases(data) == [2]
-
-
-def test_nobody_is_sent_to_who_cannot_serve(trio: RouterRoom) -> None:
-    assert one(trio, 0, rack_id="rack-2").preferred_read_replica == 2
-    trio.link.unreachable = frozenset({2})
-    assert one(trio, 0, rack_id="rack-2").preferred_read_replica == -1
-    trio.link.unreachable = frozenset()
-    change(trio, in_sync_replicas=(0, 1))
-    assert one(trio, 0, rack_id="rack-2").preferred_read_replica == -1
-    change(trio, in_sync_replicas=(0, 1, 2))
-    trio.controller.write(BrokerChanged(2, is_fenced=True, is_in_controlled_shutdown=False))
-    trio.follow()
-    assert one(trio, 0, rack_id="rack-2").preferred_read_replica == -1
-    trio.controller.write(BrokerChanged(2, is_fenced=False, is_in_controlled_shutdown=False))
-    trio.follow()
-    assert one(trio, 0, rack_id="rack-2").preferred_read_replica == 2
-    assert bases(one(trio, 0, rack_id="rack-2", replica_id=2, version=14)) == [0, 2]
-
-
-def test_what_is_not_committed_or_not_there_is_the_leaders_to_answer(trio: RouterRoom) -> None:
-    trio.append("t", batch_of(2))
-    above = one(trio, 6, rack_id="rack-2")
-    assert (above.error_code, above.preferred_read_replica) == (ErrorCode.NONE, -1)
-    beyond = one(trio, 8, rack_id="rack-2")
-    assert (beyond.error_code, beyond.preferred_read_replica) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-
-
-def test_a_session_tells_of_the_other_replica_when_nothing_else_is_new(trio: RouterRoom) -> None:
-    asked = request({0: 5}, session_epoch=0)
-    session_id = trio.call(handle_fetch, asked, NEWEST).session_id
-    assert session_id
-    again = request({0: 5}, session_id=session_id, session_epoch=1, rack_id="rack-1")
-    assert fetch(trio, again)[0].preferred_read_replica == 1
-
-
-def test_the_selector_may_be_set_while_the_broker_runs(
-    tmp_path: Path, loop: asyncio.AbstractEventLoop
-) -> None:
-    room = RouterRoom(tmp_path, brokers=3, loop=loop)
-    room.controller.has("t", 1, 1, 3)
-    room.follow()
-    room.lead("t", 5)
-    chosen = []
-    for selector in (LEADER_SELECTOR, RACK_AWARE_SELECTOR, LEADER_SELECTOR):
-        room.controller.set_config(ConfigResourceType.BROKER, "", replica_selector_class=selector)
-        room.follow()
-        chosen.append(one(room, 0, rack_id="rack-2").preferred_read_replica)
-    assert chosen == [-1, 2, -1]
-    room.close()
-
-
-def test_a_follower_serves_consumers_up_to_its_high_watermark(trio: RouterRoom) -> None:
-    trio.append("t", batch_of(2))
-    trio.lead("t", 6, leader=1)
-    for version in range(NEWEST + 1):
-        data = one(trio, 0, version)
-        if version < 11:
-            assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        else:
-            assert data.error_code == ErrorCode.NONE
-            assert bases(data) == [0, 2]
-            assert (data.high_watermark, data.last_stable_offset) == (5, 5)
-    assert one(trio, 6).error_code == ErrorCode.NONE
-    assert one(trio, 0, replica_id=2, version=14).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def test_a_follower_looks_at_the_epoch_first(trio: RouterRoom) -> None:
-    trio.lead("t", 6, leader=1)
-    codes = [one(trio, 0, current_leader_epoch=epoch).error_code for epoch in (5, 6, 7)]
-    assert codes == [
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.NONE,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-    ]
-
-
-def test_outside_of_a_followers_log_no_offset_is_told(trio: RouterRoom) -> None:
-    """librdkafka goes back to the leader if its offset is above the high watermark it is told, and
-    begins anew if it is not."""
-    store, number = trio.place("t")
-    trio.partitions.stores[store].move_log_starts({number: 2})
-    trio.lead("t", 6, leader=1)
-    for offset in (0, 6):
-        data = one(trio, offset)
-        told = data.high_watermark, data.last_stable_offset, data.log_start_offset
-        assert (data.error_code, told) == (ErrorCode.OFFSET_OUT_OF_RANGE, (-1, -1, -1))
-
-
-def test_a_follower_out_of_sync_sends_its_readers_away(trio: RouterRoom) -> None:
-    trio.lead("t", 6, leader=1)
-    change(trio, in_sync_replicas=(1, 2))
-    assert one(trio, 0).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-    change(trio, replicas=(1, 2))
-    assert one(trio, 0).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def test_a_reader_waits_with_a_follower_until_its_high_watermark_moves(trio: RouterRoom) -> None:
-    trio.append("t", batch_of(2))
-    trio.lead("t", 6, leader=1)
-    pending = waiting(trio, request({0: 5}, max_wait_ms=60_000))
-    commit(trio, 7)
-    assert bases(answers(pending.response())[0]) == [5]
-
-
-def test_a_follower_gives_readers_of_committed_records_what_is_stable(trio: RouterRoom) -> None:
-    trio.append("t", transactional(2, 0), transactional(1, 0, producer_id=8))
-    commit(trio, 8)
-    end_transaction(trio, ControlType.ABORT)
-    commit(trio, 9)
-    trio.lead("t", 6, leader=1)
-    data = one(trio, 0, isolation_level=READ_COMMITTED)
-    assert bases(data) == [0, 2, 5]
-    assert (data.high_watermark, data.last_stable_offset) == (9, 7)
-    assert data.aborted_transactions == [AbortedTransaction(producer_id=7, first_offset=5)]

@@ -222,3 +222,12 @@ def test_share_groups_can_be_switched_off(room: GroupRoom) -> None:
     room.follow()
     for response in (alter(room, {"a": {0: 1}}), forget(room, "a"), describe(room)):
         assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_very_many_groups_are_described_in_turns(room: GroupRoom) -> None:
+    names = [f"g{index}" for index in range(2_000)]
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[DescribeShareGroupOffsetsRequestGroup(group_id=name) for name in names]
+    )
+    answer = room.call_in_turns(handle_describe_share_group_offsets, request, room.loop)
+    assert [group.group_id for group in answer.groups] == names

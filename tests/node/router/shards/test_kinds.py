@@ -8,11 +8,13 @@ import pytest
 from cluster.metadata.settings import broker_settings
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
 from cluster.metadata.topic_names import INTERNAL_TOPICS
+from node.bus.reply import Reply, drive
 from node.router.shards.group_kind import GroupKind
-from node.router.shards.kinds import ShardKind
+from node.router.shards.kinds import Errand, ShardKind
 from node.router.shards.share_kind import ShareKind
 from node.router.shards.transaction_kind import TransactionKind
 from node.router.share.state_keeper import StateKeeper
+from protocol.errors import ApiError, ErrorCode
 from tests.support.share_room import ShareRoom
 
 
@@ -53,3 +55,53 @@ def test_an_image_in_which_nothing_changed_is_no_news_for_a_shard_that_knows_not
         kind.follow(room.image, room.image)
         assert not kind.follow(room.image, room.image)
         assert kind.missed_deletions(kind.new_shard(), room.image) is None
+
+
+class Shard:
+    """A shard that takes a report after so many refusals, and goes away after so many questions."""
+
+    def __init__(self, refusal_count: int, wanted_count: int = 1_000) -> None:
+        self.refusals_left = refusal_count
+        self.wanted_left = wanted_count
+        self.told: list[object] = []
+        self.pauses: list[float] = []
+        self.is_over = False
+
+    def is_wanted(self) -> bool:
+        self.wanted_left -= 1
+        return self.wanted_left >= 0
+
+    def tell(self, report: object) -> Reply[object]:
+        reply: Reply[object] = Reply()
+        self.told.append(report)
+        if len(self.told) <= self.refusals_left:
+            reply.fail(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            reply.resolve(None)
+        return reply
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+    def hear(self, report: object) -> None:
+        errand = Errand(0, self.is_wanted, self.tell, 0)
+        drive(errand.deliver(report, self.pause), self._ended)
+
+    def _ended(self, _result: None, error: BaseException | None) -> None:
+        assert error is None
+        self.is_over = True
+
+
+def test_a_report_is_told_until_the_shard_takes_it_with_growing_pauses() -> None:
+    shard = Shard(8)
+    shard.hear("done")
+    assert shard.is_over
+    assert shard.told == ["done"] * 9
+    assert shard.pauses == [0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0]
+
+
+def test_a_shard_that_has_moved_is_told_nothing_more() -> None:
+    shard = Shard(8, wanted_count=3)
+    shard.hear("done")
+    assert shard.is_over
+    assert shard.told == ["done"] * 3

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.controller.commands import CreateTopics, NewTopic
 from cluster.metadata.image import ConfigResourceType
-from coordinator.share.batches import ARCHIVING, StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.partition import DeadLetters as Letters
 from node.bus.reply import Reply, drive
 from node.router.share.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
@@ -213,7 +213,7 @@ def test_what_was_not_told_when_the_leader_died_is_told_by_the_next(room: ShareF
     room.append(TOPIC, batch_of(1))
     name = GROUP, room.topic_id, 0
     states = room.services.share_states
-    room.result(states.write(*name, 1, 0, 0, 0, (StateBatch(0, 0, ARCHIVING, 5),)))
+    room.result(states.write(*name, 1, 0, 0, 0, (StateBatch(0, 0, RecordState.ARCHIVING, 5),)))
     room.member().fetch(0, max_wait_ms=200)
     wait_for(room, 1)
     [record] = told(room)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.share.batches import ACKNOWLEDGED, AVAILABLE, StateBatch
+from coordinator.share.batches import RecordState, StateBatch
 from coordinator.share.requests import NOTHING_KNOWN, StateRead, Summary
 from node.router.share.states import ShareStates
 from protocol.errors import ApiError, ErrorCode
@@ -17,7 +17,10 @@ from protocol.messages.share_state import (
 )
 from tests.support.share_room import GROUP, TOPIC, ShareRoom
 
-BATCHES = (StateBatch(3, 4, ACKNOWLEDGED, 1), StateBatch(6, 6, AVAILABLE, 2))
+BATCHES = (
+    StateBatch(3, 4, RecordState.ACKNOWLEDGED, 1),
+    StateBatch(6, 6, RecordState.AVAILABLE, 2),
+)
 
 
 @pytest.fixture

@@ -1,0 +1,181 @@
+"""Fetch sessions as clients see them (KIP-227): what comes again, and what is refused."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from node.bus.messages import DeleteRecords
+from node.router.handlers.fetch import handle_fetch
+from node.worker.turns import RouterState
+from protocol.errors import ErrorCode
+from protocol.messages.fetch import (
+    FetchResponse,
+    ForgottenTopic,
+)
+from tests.support.controller_room import topic_id
+from tests.support.fetching import (
+    NEWEST,
+    answers,
+    bases,
+    bytes_of,
+    fetch_room,
+    order,
+    request,
+    waiting,
+)
+from tests.support.router_room import RouterRoom
+from tests.support.stores import NOW_MS, batch_of
+
+BY_NAME = 12
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+@pytest.fixture
+def room(tmp_path: Path, loop: asyncio.AbstractEventLoop) -> Iterator[RouterRoom]:
+    with fetch_room(tmp_path, loop) as room:
+        yield room
+
+
+class Session:
+    """A client with a session: `poll` names only what the client wants changed."""
+
+    def __init__(self, room: RouterRoom, offsets: Mapping[int, int], **options: int) -> None:
+        self._room = room
+        self._options = options
+        self.first = room.call(
+            handle_fetch,
+            request(offsets, session_epoch=0, **options),  # type: ignore[arg-type]  # ints
+            NEWEST,
+        )
+        assert self.first.error_code == ErrorCode.NONE
+        self.id, self.epoch = self.first.session_id, 0
+
+    def poll(
+        self, offsets: Mapping[int, int] | None = None, *, forget: tuple[int, ...] = ()
+    ) -> FetchResponse:
+        self.epoch += 1
+        asked = request(
+            offsets or {},
+            session_id=self.id,
+            session_epoch=self.epoch,
+            **self._options,  # type: ignore[arg-type]  # ints
+        )
+        if forget:
+            asked.forgotten_topics_data = [
+                ForgottenTopic(topic_id=topic_id(1), partitions=list(forget))
+            ]
+        response = self._room.call(handle_fetch, asked, NEWEST)
+        assert response.session_id == (self.id if not response.error_code else 0)
+        return response
+
+
+def test_a_new_session_answers_in_full_and_then_what_is_new(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    session = Session(room, {0: 0, 1: 0, 2: 0})
+    assert session.id > 0
+    assert order(session.first) == [0, 1, 2]
+    assert order(session.poll({0: 2})) == []
+    room.append("t", batch_of(1), partition=1)
+    second = session.poll()
+    assert order(second) == [1]
+    assert bases(answers(second)[1]) == [0]
+
+
+def test_what_the_client_did_not_advance_comes_again(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    session = Session(room, {0: 0})
+    assert bases(answers(session.poll())[0]) == [0]
+    assert order(session.poll({0: 2})) == []
+
+
+def test_a_moved_log_start_is_news_without_records(room: RouterRoom) -> None:
+    room.append("t", batch_of(2))
+    session = Session(room, {0: 2})
+    assert order(session.poll()) == []
+    store, number = room.place("t")
+    room.turns.run([(RouterState(), DeleteRecords(1, store, number, 2))], NOW_MS)
+    data = answers(session.poll())[0]
+    assert (data.log_start_offset, bytes_of(data)) == (2, b"")
+    assert order(session.poll()) == []
+
+
+def test_an_error_is_told_and_so_is_its_end(room: RouterRoom) -> None:
+    session = Session(room, {0: 5, 1: 0})
+    assert answers(session.first)[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answers(session.poll())[0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert answers(session.poll({0: 0}))[0].error_code == ErrorCode.NONE
+    assert order(session.poll()) == []
+
+
+def test_forgotten_partitions_are_served_no_more(room: RouterRoom) -> None:
+    session = Session(room, {0: 0, 1: 0})
+    room.append("t", batch_of())
+    room.append("t", batch_of(), partition=1)
+    assert order(session.poll(forget=(0,))) == [1]
+    assert order(session.poll({1: 1})) == []
+
+
+def test_who_was_served_goes_behind_the_others(room: RouterRoom) -> None:
+    """With room for one batch an answer, everybody gets a turn."""
+    for partition in range(3):
+        room.append("t", *[batch_of(1, size=1_000)] * 2, partition=partition)
+    session = Session(room, {0: 0, 1: 0, 2: 0}, max_bytes=1)
+    offsets = dict.fromkeys(range(3), 0)
+
+    def served(response: FetchResponse) -> int:
+        (partition,) = (index for index, data in answers(response).items() if bytes_of(data))
+        offsets[partition] += 1
+        return partition
+
+    turns = [served(session.first)]
+    for _ in range(5):
+        turns.append(served(session.poll({turns[-1]: offsets[turns[-1]]})))
+    assert sorted(turns[:3]) == [0, 1, 2]
+    assert turns[3:] == turns[:3]
+
+
+def test_a_session_goes_on_waiting_for_its_partitions(room: RouterRoom) -> None:
+    session = Session(room, {0: 0, 1: 0})
+    session.epoch += 1
+    asked = request({}, session_id=session.id, session_epoch=session.epoch, max_wait_ms=60_000)
+    pending = waiting(room, asked)
+    room.append("t", batch_of(), partition=1)
+    assert order(pending.response()) == [1]
+
+
+def test_wrong_sessions_are_refused_and_left_as_they_are(room: RouterRoom) -> None:
+    session = Session(room, {0: 0})
+    for session_id, epoch, code in (
+        (session.id + 1, 1, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (session.id, 2, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+    ):
+        asked = request({}, session_id=session_id, session_epoch=epoch)
+        response = room.call(handle_fetch, asked, NEWEST)
+        assert (response.error_code, response.session_id) == (code, 0)
+        assert response.responses == []
+    asked = request({}, session_id=session.id, session_epoch=1)
+    response = room.call(handle_fetch, asked, BY_NAME)
+    assert response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+    assert order(session.poll()) == []
+
+
+def test_a_broker_without_free_slots_answers_in_full_without_a_session(
+    tmp_path: Path, loop: asyncio.AbstractEventLoop
+) -> None:
+    slots = {"max.incremental.fetch.session.cache.slots": "1"}
+    room = RouterRoom(tmp_path, static=slots, loop=loop)
+    room.controller.has("t", 1, 2)
+    room.follow()
+    assert Session(room, {0: 0}).id > 0
+    late = Session(room, {0: 0, 1: 0})
+    assert late.id == 0
+    assert order(late.first) == [0, 1]
+    room.close()
