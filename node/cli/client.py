@@ -2,7 +2,9 @@
 
 Built on confluent-kafka, which is imported inside functions only: commands that need no client
 (`serve`, `--help`) must not pay for it. Every command that talks to a cluster takes the same
-options through `with_connection`, so TLS and SASL work everywhere by `-X` or `--client-config`.
+options through `with_connection`, so TLS and SASL work by `-X` or `--client-config` for all that
+confluent-kafka can ask; what only we can ask goes over PLAINTEXT, and is refused where that is not
+what was said.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ R = TypeVar("R")
 K = TypeVar("K")
 V = TypeVar("V")
 
+PLAINTEXT = "PLAINTEXT"
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 # Longest wait for a TCP connection before an address counts as not reachable.
 CONNECT_TIMEOUT_S = 3.0
@@ -42,6 +45,11 @@ class Connection:
     properties: Mapping[str, str] = field(default_factory=dict)
     # Held for as long as the connection: dropping an admin client fails what it was asked.
     _admin: AdminClient | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nobody has asked for TLS or SASL."""
+        return self.properties.get("security.protocol", PLAINTEXT).upper() == PLAINTEXT
 
     def admin(self) -> AdminClient:
         """The admin client, made once somebody is known to listen at the bootstrap address."""

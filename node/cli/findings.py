@@ -442,7 +442,8 @@ def _of_reader(
         else:
             yield (
                 f"{who} has fetched nothing for {duration_text(newest.fetch_idle_ms)}.",
-                "Its application does not poll, or has paused all that it owns.",
+                "Its application does not poll, has paused all that it owns, or its process is"
+                " gone or stands still: it is put out then when its session ends.",
             )
     elif newest.offset > max(offset, 0) and at_ms >= 0 and now_ms - at_ms >= UNCOMMITTED_MS:
         yield (

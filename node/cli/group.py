@@ -67,6 +67,7 @@ group.add_command(dead_letters)
             "completing_rebalancing",
             "assigning",
             "reconciling",
+            "not_ready",
         ]
     ),
     help="Only groups in this state.",

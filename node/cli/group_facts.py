@@ -64,6 +64,8 @@ _LEADERLESS: Final = frozenset(
 def serves_ours(connection: Connection) -> bool:
     """Whether the cluster's brokers explain groups: whether they are Odradek's, and speak to us
     without TLS."""
+    if not connection.is_plain:
+        return False
     for address in connection.bootstrap.split(","):
         try:
             with Asker(*split_address(address.strip()), CONNECT_TIMEOUT_S) as asker:

@@ -28,6 +28,12 @@ class Session:
     """Connections to the brokers of one cluster, made when they are needed."""
 
     def __init__(self, connection: Connection) -> None:
+        if not connection.is_plain:
+            raise click.ClickException(
+                "this command asks brokers over PLAINTEXT only, and security.protocol is"
+                f" {connection.properties['security.protocol']}: name a PLAINTEXT listener with"
+                " --bootstrap, and leave that property out"
+            )
         connection.check_reachable()
         self._timeout_s = connection.timeout_s
         self._bootstrap = [split_address(part.strip()) for part in connection.bootstrap.split(",")]

@@ -6,6 +6,7 @@ import click
 import pytest
 
 from node.cli.client import Connection, make_connection
+from node.cli.group_facts import serves_ours
 from node.cli.session import Session
 from protocol.messages.cluster import (
     ListPartitionReassignmentsRequest,
@@ -41,6 +42,18 @@ def test_whoever_answered_last_is_asked_first(three: StandInCluster) -> None:
         for _ in range(3):
             session.ask(MetadataRequest(topics=[]), MetadataResponse)
     assert asked(three) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "sasl_ssl", "SASL_PLAINTEXT"])
+def test_who_asks_for_more_than_plaintext_is_not_sent_over_it(
+    three: StandInCluster, protocol: str
+) -> None:
+    properties = [f"security.protocol={protocol}"]
+    connection = make_connection(three.bootstrap, 10.0, None, properties)
+    with pytest.raises(click.ClickException, match=f"security.protocol is {protocol}"):
+        Session(connection)
+    assert not serves_ours(connection)
+    assert three.requests == []
 
 
 def test_another_broker_is_asked_when_one_is_gone(three: StandInCluster) -> None:
