@@ -1,5 +1,6 @@
 """What the processes of a node use: memory, processor time and files, as the kernel counts them."""
 
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -24,8 +25,13 @@ def resident_mib(pids: Mapping[str, int]) -> dict[str, float]:
 
 def cpu_seconds(pids: Mapping[str, int]) -> dict[str, float]:
     """Processor time of each since its start, in user and kernel mode."""
-    times = {name: psutil.Process(pid).cpu_times() for name, pid in pids.items()}
-    return {name: time.user + time.system for name, time in times.items()}
+    return {name: time.clock_gettime(_processor_clock_of(pid)) for name, pid in pids.items()}
+
+
+def _processor_clock_of(pid: int) -> int:
+    """The clock that clock_getcpuclockid(3) names on Linux: it counts nanoseconds, while what
+    /proc tells comes in hundredths of a second."""
+    return (~pid << 3) | 2
 
 
 def dropped_but_held(pids: Mapping[str, int], folder: Path) -> list[str]:

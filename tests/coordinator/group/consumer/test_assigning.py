@@ -1,9 +1,22 @@
 """Epochs and target assignments: when they are made, and what of them is written."""
 
-from coordinator.group.consumer.assigning import choose_assignor
-from coordinator.group.consumer.records import ConsumerMember, TargetEpochStored, TargetStored
+import random
+
+import pytest
+
+from coordinator.group.consumer.assigning import Membership, choose_assignor
+from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.records import (
+    ConsumerMember,
+    MemberStored,
+    RegexStored,
+    ResolvedRegex,
+    TargetEpochStored,
+    TargetStored,
+)
 from coordinator.group.records import decode
 from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from coordinator.timeline import Timeline
 from tests.support.consumer_playbook import Consumer, Stage, settle
 
 SLOW = GroupSettings(consumer_assignment_interval_ms=1_000)
@@ -79,3 +92,48 @@ def test_a_clock_that_was_set_back_does_not_put_assignments_off() -> None:
     stage.beat("m")
     stage.now_ms -= 500_000
     assert stage.beat("n").member_epoch == 2
+
+
+EXPRESSIONS = {"x.*": ("x1", "x2"), "y.*": ("y1", "a")}
+
+
+def any_member(chance: random.Random) -> ConsumerMember:
+    return ConsumerMember(
+        topic_names=tuple(sorted(chance.sample("abc", chance.randrange(3)))),
+        topic_regex=chance.choice((None, None, *EXPRESSIONS)),
+        rack_id=chance.choice((None, None, None, "r")),
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_members_will_want_is_counted_as_if_all_of_them_were_asked(seed: int) -> None:
+    chance = random.Random(seed)
+    group = ConsumerGroup("g", Timeline())
+    for regex, names in EXPRESSIONS.items():
+        group.replay(RegexStored("g", regex, ResolvedRegex(names)))
+    known: dict[str, ConsumerMember] = {}
+    for _ in range(40):
+        membership, twin = Membership(group), dict(known)
+        for _ in range(chance.randrange(4)):
+            member_id, member = chance.choice("mnop"), any_member(chance)
+            match chance.randrange(3):
+                case 0:
+                    membership.put(member_id, member)
+                    twin[member_id] = member
+                case 1:
+                    membership.remove(member_id)
+                    twin.pop(member_id, None)
+                case _:
+                    membership.replace("m", "q", member)
+                    twin.pop("m", None)
+                    twin["q"] = member
+        assert membership.members() == twin, seed
+        used = {member.topic_regex for member in twin.values() if member.topic_regex}
+        named = {name for member in twin.values() for name in member.topic_names}
+        resolved = {name for regex in used for name in EXPRESSIONS[regex]}
+        assert membership.topic_names() == named | resolved, seed
+        assert {regex for regex in EXPRESSIONS if membership.uses(regex)} == used, seed
+        assert membership.tells_racks == any(member.rack_id for member in twin.values()), seed
+        for member_id in known.keys() | twin.keys():
+            group.replay(MemberStored("g", member_id, twin.get(member_id)))
+        known = twin
