@@ -19,7 +19,10 @@ from typing import Self, TypeVar
 
 import msgspec
 
+from cluster.metadata.broker_bounds import faults_of_bounds
 from cluster.metadata.broker_configs import BROKER_CONFIGS
+from cluster.metadata.config_definitions import ConfigSource
+from cluster.metadata.config_layers import Layer
 from cluster.metadata.settings import check_static
 from cluster.metadata.topic_configs import TOPIC_CONFIGS
 from node.config_sources import (
@@ -477,6 +480,8 @@ class _Reader:
                 )
             )
         self._check_joining(config)
+        layer = Layer(ConfigSource.STATIC_BROKER, config.static_configs)
+        self._faults.extend(faults_of_bounds((layer,), config.static_configs))
         ports = [listener.port for listener in config.listeners if listener.port]
         for port in {port for port in ports if ports.count(port) > 1}:
             self._faults.append(

@@ -36,6 +36,9 @@ _response_encoders: Final[dict[int, Encoder]] = {}
 _FLEXIBLE_SINCE: Final = {
     key: api.flexible_since for key, api in APIS.items() if api.flexible_since is not None
 }
+_TAGGED_ANSWER_SINCE: Final = {
+    key: since for key, since in _FLEXIBLE_SINCE.items() if APIS[key].response_header_version(since)
+}
 _read_header_start = struct.Struct(">hhih").unpack_from
 _HEADER_START_SIZE: Final = 10
 _write_int32 = struct.Struct(">i").pack
@@ -93,7 +96,7 @@ def encode_request_header(
 
 def encode_response_header(api_key: int, api_version: int, correlation_id: int) -> bytes:
     """The header that a broker puts before a response body."""
-    if APIS[api_key].response_header_version(api_version) >= 1:
+    if api_version >= _TAGGED_ANSWER_SINCE.get(api_key, api_version + 1):
         return _write_tagged_int32(correlation_id)
     return _write_int32(correlation_id)
 

@@ -467,6 +467,9 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _write_varint(out: bytearray, value: int) -> None:
+    if 0 <= value < 64:
+        out.append(value << 1)
+        return
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     while rest > 127:
         out.append((rest & 0x7F) | 0x80)
@@ -478,7 +481,11 @@ def _write_bytes(out: bytearray, value: bytes | None) -> None:
     if value is None:
         out.append(1)  # the zigzag varint of -1
     else:
-        _write_varint(out, len(value))
+        size = len(value)
+        if size < 64:
+            out.append(size << 1)
+        else:
+            _write_varint(out, size)
         out += value
 
 

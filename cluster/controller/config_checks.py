@@ -7,9 +7,15 @@ what is wrong with a broker's or a client metrics subscription's is INVALID_REQU
 from collections.abc import Mapping
 
 from cluster.controller.state import ControllerState
+from cluster.metadata.broker_bounds import faults_of_bounds
 from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigDefinition, ConfigError, ConfigScope
-from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from cluster.metadata.config_definitions import (
+    ConfigDefinition,
+    ConfigError,
+    ConfigScope,
+    ConfigSource,
+)
+from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER, Layer
 from cluster.metadata.features import has_eligible_leader_replicas
 from cluster.metadata.group_configs import GROUP_CONFIGS
 from cluster.metadata.image import ConfigResourceType
@@ -88,7 +94,7 @@ def check_scope(definition: ConfigDefinition, broker: str) -> None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST,
             f"{definition.name} must be the same on all brokers: set it as the cluster-wide"
-            " default, for the broker with the empty name",
+            " default, for the broker with the empty name (`odradek config set broker default`)",
         )
 
 
@@ -203,6 +209,23 @@ def check_group_bounds(state: ControllerState, configs: Mapping[str, str]) -> No
             f"{standby}={configs[standby]} is not valid: it must be at most {most}, which"
             " group.streams.max.standby.replicas says",
         )
+
+
+def check_broker_bounds(state: ControllerState, name: str, wanted: Mapping[str, str]) -> None:
+    """ApiError if what one broker, or all of them, shall have does not fit what else it has."""
+    configs = state.image.configs
+    before = configs.of(ConfigResourceType.BROKER, name)
+    changed = {key for key in {*before, *wanted} if before.get(key) != wanted.get(key)}
+    of_all = configs.of(ConfigResourceType.BROKER, CLUSTER_DEFAULT_BROKER)
+    is_of_all = name == CLUSTER_DEFAULT_BROKER
+    layers = (
+        Layer(ConfigSource.DYNAMIC_BROKER, {} if is_of_all else wanted),
+        Layer(ConfigSource.DYNAMIC_DEFAULT_BROKER, wanted if is_of_all else of_all),
+        Layer(ConfigSource.STATIC_BROKER, state.static),
+    )
+    faults = faults_of_bounds(layers, changed)
+    if faults:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "; ".join(faults))
 
 
 def _check_topic(state: ControllerState, name: str) -> None:

@@ -19,6 +19,7 @@ from cluster.controller.commands import (
     ResourceResult,
 )
 from cluster.controller.config_checks import (
+    check_broker_bounds,
     check_fixed,
     check_group_bounds,
     check_resource,
@@ -102,6 +103,8 @@ def _replace(state: ControllerState, resource: ResourceConfigs) -> Iterable[Reco
         check_topic_combination(state, wanted)
     elif resource_type is ConfigResourceType.GROUP:
         check_group_bounds(state, wanted)
+    elif resource_type is ConfigResourceType.BROKER:
+        check_broker_bounds(state, resource.resource_name, wanted)
     check_fixed(state, resource_type, resource.resource_name, wanted)
     return _differences(state, resource_type, resource.resource_name, wanted)
 
@@ -117,6 +120,8 @@ def _change(state: ControllerState, resource: ResourceOperations) -> Iterable[Re
         check_topic_combination(state, wanted)
     elif resource_type is ConfigResourceType.GROUP:
         check_group_bounds(state, wanted)
+    elif resource_type is ConfigResourceType.BROKER:
+        check_broker_bounds(state, name, wanted)
     check_fixed(state, resource_type, name, wanted)
     return _differences(state, resource_type, name, wanted)
 

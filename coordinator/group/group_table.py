@@ -75,7 +75,7 @@ class GroupTable(Generic[G, R]):
             self._counts.put(_MEMBERS, self.member_count + group.member_count - before)
         if not group.exists:
             self._ended[group_id] = None
-        return drop_ended(self._groups, self._ended)
+        return drop_ended(self._groups, self._ended) if self._ended else []
 
     def _look_at_end(self, group_id: str) -> None:
         """The group's first records were not written: there may be nothing to keep."""

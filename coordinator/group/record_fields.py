@@ -6,7 +6,7 @@ tagged fields (KIP-482) from then on. A reader is never led past the end of its 
 """
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from struct import Struct
 from typing import Final
 
@@ -20,6 +20,7 @@ _INT16_MAX: Final = 0x7FFF
 VALUE_VERSION: Final = b"\x00\x00"
 """What values begin with whose type has had one version so far."""
 NO_TAGS: Final = b"\x00"
+_SMALL: Final = tuple(bytes((value,)) for value in range(0x80))
 
 
 def string(text: str | None) -> bytes:
@@ -34,6 +35,8 @@ def string(text: str | None) -> bytes:
 
 def uvarint(value: int) -> bytes:
     """A whole number from 0 on, seven bits to a byte."""
+    if value <= 0x7F:
+        return _SMALL[value]
     octets = bytearray()
     while value > 0x7F:
         octets.append(value & 0x7F | 0x80)
@@ -55,10 +58,10 @@ def compact_bytes(octets: bytes) -> bytes:
     return uvarint(len(octets) + 1) + octets
 
 
-def compact_int32s(values: Iterable[int]) -> bytes:
+def compact_int32s(values: Collection[int]) -> bytes:
     """An array of INT32 in its flexible form."""
-    found = tuple(values)
-    return uvarint(len(found) + 1) + struct.pack(f">{len(found)}i", *found)
+    count = len(values)
+    return uvarint(count + 1) + struct.pack(f">{count}i", *values)
 
 
 def compact_strings(names: Iterable[str]) -> bytes:

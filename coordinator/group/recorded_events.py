@@ -111,19 +111,32 @@ class RecordedEvents:
         """Something has happened that does not show in the group's own records."""
         self._rings.setdefault(group_id, EventRing()).add(at_ms, kind, "", reason)
 
+    def note_loaded(self, group: _Members, now_ms: int) -> None:
+        """The coordinator has come here; of an Empty group nobody asks why it is at work."""
+        if not group.is_empty:
+            self.mark(group.group_id, now_ms, EventKind.LOADED, "")
+
     def note(self, group: _Members, records: Sequence[GroupRecord], now_ms: int, why: str) -> None:
         """These records are about to change the group, for that reason."""
         if not records:
             return
         group_id = group.group_id
-        ring = self._rings.setdefault(group_id, EventRing())
-        timings = self._timings.setdefault(group_id, Timings())
+        ring = self._rings.get(group_id)
+        if ring is None:
+            ring = self._rings[group_id] = EventRing()
+        timings = self._timings.get(group_id)
+        if timings is None:
+            timings = self._timings[group_id] = Timings()
         retargeted = sum(
-            isinstance(record, TargetStored | ShareTargetStored | StreamsTargetStored)
+            isinstance(record, (TargetStored, ShareTargetStored, StreamsTargetStored))
+            and record.target is not None
             for record in records
         )
         for record in records:
             match record:
+                case CurrentStored() | ShareCurrentStored() | StreamsCurrentStored():
+                    if record.current is not None:
+                        _note_current(record.member_id, record.current, ring, timings, now_ms)
                 case GroupEpochStored() | ShareEpochStored() | StreamsEpochStored():
                     if record.epoch is not None:
                         timings.start(now_ms)
@@ -136,9 +149,6 @@ class RecordedEvents:
                 case MemberStored() | ShareMemberStored() | StreamsMemberStored():
                     is_there = record.member is not None
                     _note_member(group, record.member_id, is_there, ring, timings, now_ms, why)
-                case CurrentStored() | ShareCurrentStored() | StreamsCurrentStored():
-                    if record.current is not None:
-                        _note_current(record.member_id, record.current, ring, timings, now_ms)
 
 
 def _note_member(

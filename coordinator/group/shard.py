@@ -93,6 +93,7 @@ class GroupShard:
         # Replaced by the shell whenever they change, as settings are.
         self.topics = topics
         self.crowd_count = 1
+        self.lateness_ms = 0
         self.pending_offsets = PendingOffsets(self.timeline)
         self._directory = Directory(self.classic, self.families, self.offsets, self.pending_offsets)
         self._rewinding = Rewinding(
@@ -289,8 +290,14 @@ class GroupShard:
         return (group is None or group.is_empty) and (family is None or family.is_empty(group_id))
 
     def _step(self, now_ms: int) -> ConsumerStep:
-        withheld = self._rewinding.withheld
-        return ConsumerStep(now_ms, self.settings, self.topics, self.crowd_count, withheld)
+        return ConsumerStep(
+            now_ms,
+            self.settings,
+            self.topics,
+            self.crowd_count,
+            self._rewinding.withheld,
+            lateness_ms=self.lateness_ms,
+        )
 
     # -- membership -------------------------------------------------------------------------------
 

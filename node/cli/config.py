@@ -5,12 +5,13 @@ Changes are incremental (KIP-339): only the named keys move. They take effect at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from node.cli.client import Connection, settle_one, with_connection
+from node.cli.default_configs import DEFAULT, alter_defaults, read_defaults
 from node.cli.output import Json, Output, Row, with_output
 from node.cli.parameters import pair
 
@@ -24,7 +25,8 @@ KINDS = ("topic", "broker", "group")
 
 
 def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
-    """The arguments that name what is configured: `topic orders`, `broker 1`, `group workers`."""
+    """The arguments that name what is configured: `topic orders`, `broker 1`, `broker default` (all
+    brokers), `group workers`."""
     return click.argument("kind", type=click.Choice(KINDS), metavar="topic|broker|group")(
         click.argument("name")(command)
     )
@@ -32,7 +34,10 @@ def resource_arguments(command: Callable[..., R]) -> Callable[..., R]:
 
 @click.group()
 def config() -> None:
-    """Read and change settings of topics, brokers and groups."""
+    """Read and change settings of topics, brokers and groups.
+
+    `broker default` is what holds for all brokers, unless one has its own.
+    """
 
 
 @config.command("list")
@@ -45,7 +50,7 @@ def list_configs(
 ) -> None:
     """List the settings that differ from the default.
 
-    NAME is a topic, a broker id, or a group.
+    NAME is a topic, a broker id or `default`, or a group.
     """
     rows = [
         _row(entry)
@@ -107,7 +112,10 @@ def set_configs(
     connection: Connection,
     output: Output,
 ) -> None:
-    """Set KEY to VALUE, at run time."""
+    """Set KEY to VALUE, at run time.
+
+    NAME is a topic, a broker id or `default` for all brokers, or a group.
+    """
     _alter(kind, name, dict(pairs), dry_run, connection)
     output.done(
         "\n".join(f"{kind} {name}: {key} = {value}" for key, value in pairs),
@@ -141,11 +149,16 @@ def _resource(kind: str, name: str, changes: list[ConfigEntry] | None = None) ->
     from confluent_kafka.admin import ConfigResource
 
     if kind == "broker" and not name.isdigit():
-        raise click.BadParameter(f"{name!r} is not a broker id such as 0", param_hint="NAME")
+        raise click.BadParameter(
+            f"{name!r} is not a broker id such as 0, nor {DEFAULT!r} for all of them",
+            param_hint="NAME",
+        )
     return ConfigResource(kind, name, incremental_configs=changes)
 
 
 def read_configs(kind: str, name: str, connection: Connection) -> list[ConfigEntry]:
+    if (kind, name) == ("broker", DEFAULT):
+        return read_defaults(connection)
     resource = _resource(kind, name)
     futures = connection.admin().describe_configs([resource], request_timeout=connection.timeout_s)
     entries = settle_one(futures, f"{kind} {name}")
@@ -155,12 +168,15 @@ def read_configs(kind: str, name: str, connection: Connection) -> list[ConfigEnt
 def _alter(
     kind: str,
     name: str,
-    changes: dict[str, str | None] | dict[str, str],
+    changes: Mapping[str, str | None],
     dry_run: bool,
     connection: Connection,
 ) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry
 
+    if (kind, name) == ("broker", DEFAULT):
+        alter_defaults(changes, connection, is_dry_run=dry_run)
+        return
     entries = [
         ConfigEntry(
             key,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 UNKNOWN = "Unknown"
 NO_OFFSET = -1001  # librdkafka's "nothing committed"
+_MUST_BE_STOPPED = "Are its consumers stopped? `odradek group rewind` moves it while they run."
 
 
 @click.group()
@@ -338,17 +339,14 @@ def _commit(
     )
     answers, refusals = settle(futures)
     for error in refusals.values():
-        raise click.ClickException(
-            f"group {name!r}: {reason(error)}. Are its consumers stopped?"
-            " `odradek group rewind` moves it while they run."
-        )
+        raise click.ClickException(f"group {name!r}: {reason(error)}. {_MUST_BE_STOPPED}")
     for answer in answers.values():
         refused = [place for place in answer.topic_partitions or [] if place.error is not None]
         if refused:
             first = refused[0]
             raise click.ClickException(
                 f"{len(refused)} of {len(targets)} offsets were refused, "
-                f"{first.topic}-{first.partition}: {reason(first.error)}"
+                f"{first.topic}-{first.partition}: {reason(first.error)}. {_MUST_BE_STOPPED}"
             )
 
 
@@ -409,14 +407,14 @@ def _document(
     state = _words(found.state.name)
     if state == UNKNOWN:
         state = _newer_states(admin, connection).get(found.group_id, state)
-    behind = [row["lag"] for row in lag]
+    behind = [value for row in lag if isinstance(value := row["lag"], int)]
     return {
         "group": found.group_id,
         "state": state,
         "type": found.type.name.lower(),
         "assignor": found.partition_assignor or None,
         "coordinator": found.coordinator.id if found.coordinator else None,
-        "total_lag": sum(value for value in behind if isinstance(value, int)),
+        "total_lag": sum(behind) if behind or not lag else None,
         "members": members,
         "offsets": lag,
     }

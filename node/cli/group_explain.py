@@ -139,12 +139,12 @@ def explain(name: str, connection: Connection, output: Output) -> None:
             }
         )
         return
+    facts_row["lag"] = "not known: nothing is committed"
     size, seconds = lag["bytes"], lag["seconds"]
-    assert isinstance(size, int)
-    assert isinstance(seconds, float)
-    facts_row["lag"] = (
-        f"{lag['lag']} records, {size_text(size)}, {duration_text(int(seconds * 1000))}"
-    )
+    if isinstance(size, int) and isinstance(seconds, int | float):
+        facts_row["lag"] = (
+            f"{lag['lag']} records, {size_text(size)}, {duration_text(int(seconds * 1000))}"
+        )
     output.facts({key: value for key, value in facts_row.items() if value is not None})
     click.echo()
     tell_findings(findings, otherwise="Nothing stands still.")

@@ -104,16 +104,22 @@ def row_of(standing: Standing) -> dict[str, Json]:
 
 
 def summed(rows: Iterable[dict[str, Json]], keys: tuple[str, ...]) -> list[Row]:
-    """Lines with the same keys as one: lag and bytes add up, of the times the longest counts."""
+    """Lines with the same keys as one: lag and bytes add up, of the times the longest counts.
+
+    Where none of them is known, because nothing is committed, the sum is not known either: 0 would
+    say that all has been read.
+    """
     sums: dict[tuple[Json, ...], dict[str, Json]] = {}
     for row in rows:
         key = tuple(row[name] for name in keys)
         known = sums.setdefault(
-            key, {name: row[name] for name in keys} | {"lag": 0, "bytes": 0, "seconds": 0.0}
+            key, {name: row[name] for name in keys} | dict.fromkeys(("lag", "bytes", "seconds"))
         )
         for name in ("lag", "bytes", "seconds"):
             value, total = row[name], known[name]
-            if isinstance(value, int | float) and isinstance(total, int | float):
+            if total is None:
+                known[name] = value
+            elif isinstance(value, int | float) and isinstance(total, int | float):
                 known[name] = max(total, value) if name == "seconds" else total + value
     return list(sums.values())
 

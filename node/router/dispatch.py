@@ -210,15 +210,15 @@ class Dispatcher:
             return
         version = context.api_version
         try:
-            buffers = encode_response(api.key, version, response)
+            body = encode_response(api.key, version, response)
         except ProtocolError:
             # Whoever delivered the answer has other answers to deliver: it must not hear of this.
             log.exception("%s v%d gave a response that cannot be written", api.name, version)
             slot.connection.close()
             slot.complete(None)
             return
-        buffers.insert(0, encode_response_header(api.key, version, context.correlation_id))
-        slot.complete(buffers, context.holds or None)
+        header = encode_response_header(api.key, version, context.correlation_id)
+        slot.complete([header, *body], context.holds or None)
 
     def _response_to_error(
         self,

@@ -16,6 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+import pytest
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -341,7 +342,8 @@ def progress(banks: Sequence[Bank], count: int) -> None:
     marks = [len(bank.committed) + count for bank in banks]
 
     def is_there() -> bool:
-        assert all(bank.is_alive() for bank in banks), [bank.fault for bank in banks]
+        if not all(bank.is_alive() for bank in banks):
+            pytest.fail(f"a bank has ended: {[bank.fault for bank in banks]}")
         return all(len(bank.committed) >= mark for bank, mark in zip(banks, marks, strict=True))
 
     wait_until(is_there, timeout_s=2 * WAIT_S, what="all banks go on")

@@ -188,7 +188,8 @@ def test_a_stable_group_is_the_same_when_its_node_was_killed_and_is_back(
 
     def is_stable() -> bool:
         for member in members:
-            assert member.beat(node) == ErrorCode.NONE
+            if code := member.beat(node):
+                pytest.fail(f"{member.member_id} is told {ErrorCode(code).name}")
         return described(node).group_state == "Stable"
 
     wait_until(is_stable, timeout_s=WAIT_S, what="both have their share")

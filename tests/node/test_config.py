@@ -128,6 +128,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 def test_settings_that_do_not_go_together_are_mistakes_as_well() -> None:
     assert "a worker owns whole stores" in faults_of(workers="9", stores="4")[0]
+    assert "less than" in faults_of(**{"group.consumer.heartbeat.interval.ms": "60000"})[-1]
     small = faults_of(arena_bytes="32MiB")
     assert "twice socket.request.max.bytes" in small[0]
     configured(arena_bytes="32MiB", socket_request_max_bytes="16000000")

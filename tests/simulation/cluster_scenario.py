@@ -125,7 +125,11 @@ class ClusterScenario:
             for number in range(trouble.payer_count)
         ]
         self.auditors = [Auditor(self, self.ledger, place) for place in places if self.payers]
-        self.rewinder = Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+        self.rewinder = (
+            Rewinder(self, CONSUMERS, GROUP_TOPIC_ID, trouble.partition_count, TOPIC_ID)
+            if trouble.consumer_member_count
+            else Rewinder(self, "group", GROUP_TOPIC_ID, trouble.partition_count + 1)
+        )
         self.consumer_members = [
             ConsumerMember(self, number, ConsumerDialect(TOPIC_ID), GROUP_TOPIC_ID)
             for number in range(trouble.consumer_member_count)

@@ -32,9 +32,9 @@ from protocol.messages.streams import (
 )
 from tests.simulation.clients import TOPIC, Client, Cluster
 from tests.simulation.cluster_node import ClusterNode
-from tests.simulation.ownership import Place
+from tests.simulation.ownership import CONSUMER_GROUP, Place
 
-CONSUMERS = "consumers"
+CONSUMERS = CONSUMER_GROUP
 STREAMS = "streams"
 CHANGELOG = "changelog"
 SUBTOPOLOGY = "0"

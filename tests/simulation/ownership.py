@@ -29,6 +29,7 @@ from protocol.types import Uuid
 from tests.simulation.simulation import Violation
 
 ACTIVE: Final = 0
+CONSUMER_GROUP: Final = "consumers"
 _ROLES: Final = ("", "standby ", "warm-up ")
 _Who: TypeAlias = tuple[str, str]
 
@@ -181,9 +182,12 @@ class Ownership:
         self._has.setdefault((group_id, member_id), set()).difference_update(places)
 
     def refused(self, group_id: str, member_id: str, code: int) -> None:
-        """A member must begin anew, and has nothing any more."""
+        """A member must begin anew, and has nothing any more. A consumer that is still a member
+        never has to: it is told again what it has not heard."""
         who = group_id, member_id
         self._has.pop(who, None)
+        if code == ErrorCode.FENCED_MEMBER_EPOCH and group_id == CONSUMER_GROUP:
+            raise Violation(f"{member_id} is fenced")
         if code == ErrorCode.UNKNOWN_MEMBER_ID and who in self._let_in:
             if who not in self._removed:
                 raise Violation(f"{member_id} is not known any more, and was never removed")

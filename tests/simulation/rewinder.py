@@ -14,7 +14,7 @@ from coordinator.outcome import Refusal
 from coordinator.ownership import shard_of
 from node.bus.reply import Reply
 from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID
+from protocol.types import ZERO_UUID, Uuid
 from tests.simulation.clients import PATIENCE_MS, TOPIC, Client, Cluster
 from tests.simulation.cluster_node import ClusterNode
 
@@ -28,10 +28,18 @@ rewind would be a rewind of its own."""
 class Rewinder(Client):
     """See the module's docstring. A rewind is asked for until it is answered."""
 
-    def __init__(self, cluster: Cluster, group_id: str, topic_id: bytes, count: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        group_topic_id: bytes,
+        count: int,
+        topic_id: Uuid = ZERO_UUID,
+    ) -> None:
         super().__init__(cluster)
         self.group_id = group_id
-        self.group_topic_id = topic_id
+        self.group_topic_id = group_topic_id
+        self.topic_id = topic_id
         self.partitions = range(count)
         self.rewind_count = 0
         self._named: list[int] = []
@@ -61,7 +69,7 @@ class Rewinder(Client):
             positions=tuple(
                 Position(
                     topic=TOPIC,
-                    topic_id=ZERO_UUID,
+                    topic_id=self.topic_id,
                     partition=partition,
                     start_offset=0,
                     end_offset=2**60,

@@ -14,7 +14,14 @@ import pytest
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.ledger import Fate
 from tests.simulation.simulation import SimulationFailure
-from tests.simulation.trouble import GROUPS, POWER, PROFILES, SHARES, TRANSACTIONS
+from tests.simulation.trouble import (
+    CONSUMERS,
+    GROUPS,
+    POWER,
+    PROFILES,
+    SHARES,
+    TRANSACTIONS,
+)
 
 _DEFAULT_RUNS = 12 * len(PROFILES)
 _GROUP = len(PROFILES)
@@ -37,6 +44,15 @@ def test_a_cluster_in_trouble_keeps_every_promise_and_recovers(start: int) -> No
 def test_commits_of_before_a_rewind_never_win() -> None:
     """B.14: "old-generation commits never win"."""
     runs = [ClusterScenario(seed, replace(GROUPS, rewind_interval_ms=150)) for seed in range(8)]
+    for run in runs:
+        run.run()
+    assert sum(run.rewinder.rewind_count for run in runs) >= 6
+
+
+def test_members_of_the_consumer_protocol_own_what_they_are_told_while_they_are_rewound() -> None:
+    """However many answers they lose meanwhile, nobody but who was removed begins anew."""
+    trouble = replace(CONSUMERS, rewind_interval_ms=150, client_loss_share=0.15)
+    runs = [ClusterScenario(seed, trouble) for seed in range(8)]
     for run in runs:
         run.run()
     assert sum(run.rewinder.rewind_count for run in runs) >= 6

@@ -14,7 +14,8 @@ LIVENESS_S = 30.0
 def wait_until(condition: Callable[[], T], *, timeout_s: float = LIVENESS_S, what: str = "") -> T:
     """The first truthy value of `condition`; AssertionError that names `what` after the deadline.
 
-    An exception of the condition counts as "not yet" and is shown when time is up.
+    An exception of the condition counts as "not yet" and is shown when time is up; what must never
+    be the condition says with pytest.fail, which ends the wait.
     """
     deadline = time.monotonic() + timeout_s
     while True:

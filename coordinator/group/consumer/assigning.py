@@ -16,7 +16,7 @@ from typing import Final
 
 from coordinator.group.classic.group import Step
 from coordinator.group.consumer.assignors import Candidate, assign
-from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.group import RACK, ConsumerGroup, Want, wants_of
 from coordinator.group.consumer.records import (
     NO_PARTITIONS,
     ConsumerMember,
@@ -46,13 +46,15 @@ def _nothing(_group_id: str) -> Partitions:
 class ConsumerStep(Step, eq=False):
     """The outcome of one transition in the making, and what it happens under.
 
-    `crowd_count` is how many members of consumer groups send heartbeats to this process.
+    `crowd_count` is how many members of consumer groups send heartbeats to this process, and
+    `lateness_ms` how long they wait there before anything is done with them.
     `withheld` says which partitions of a group are nobody's while it is rewound.
     """
 
     topics: TopicCatalog
     crowd_count: int = 1
     withheld: Callable[[str], Partitions] = _nothing
+    lateness_ms: int = 0
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:
@@ -81,37 +83,73 @@ def assignment_key(group_id: str) -> TimerKey:
 
 
 class Membership:
-    """The group's members and expressions as they will be when the step has been replayed."""
+    """The group's members and expressions as they will be when the step has been replayed.
 
-    __slots__ = ("_group", "_replaced", "members", "regexes")
+    It knows what changes. Who is in the group is gone over when targets are made, and not whenever
+    somebody comes or goes.
+    """
+
+    __slots__ = ("_changed", "_group", "_replaced", "_tally", "regexes")
 
     def __init__(self, group: ConsumerGroup) -> None:
         self._group = group
         self._replaced: dict[str, str] = {}
-        self.members = dict(group.members())
+        self._changed: dict[str, ConsumerMember | None] = {}
+        # How many more than the group counts want the same.
+        self._tally: Counter[Want] = Counter()
         self.regexes = dict(group.regexes())
 
     def put(self, member_id: str, member: ConsumerMember) -> None:
         """A member has come or has changed."""
-        self.members[member_id] = member
+        self._change(member_id, member)
 
     def replace(self, old_id: str, new_id: str, member: ConsumerMember) -> None:
         """A static member goes on under a new id, with its target."""
-        self.members.pop(old_id, None)
-        self.members[new_id] = member
+        self._change(old_id, None)
+        self._change(new_id, member)
         self._replaced[new_id] = old_id
 
     def remove(self, member_id: str) -> None:
         """A member has gone."""
-        self.members.pop(member_id, None)
+        self._change(member_id, None)
+
+    def _change(self, member_id: str, member: ConsumerMember | None) -> None:
+        before = self._changed.get(member_id, self._group.member(member_id))
+        self._changed[member_id] = member
+        if before is not None:
+            self._tally.subtract(wants_of(before))
+        if member is not None:
+            self._tally.update(wants_of(member))
+
+    def members(self) -> dict[str, ConsumerMember]:
+        """All of them by id."""
+        found = dict(self._group.members())
+        for member_id, member in self._changed.items():
+            if member is None:
+                found.pop(member_id, None)
+            else:
+                found[member_id] = member
+        return found
+
+    def uses(self, regex: str) -> bool:
+        """Whether a member subscribes by the expression."""
+        return self._has(("regex", regex))
+
+    @property
+    def tells_racks(self) -> bool:
+        """Whether a member has told its rack."""
+        return self._has(RACK)
+
+    def _has(self, want: Want) -> bool:
+        return self._group.count_of(want) + self._tally[want] > 0
 
     def topic_names(self) -> set[str]:
         """Every topic that a member subscribes to."""
-        names: set[str] = set()
-        for member in self.members.values():
-            names.update(member.topic_names)
-            if member.topic_regex and member.topic_regex in self.regexes:
-                names.update(self.regexes[member.topic_regex].topic_names)
+        wants = {*self._group.wants(), *self._tally}
+        names = {name for kind, name in wants if kind == "topic" and self._has((kind, name))}
+        for regex, resolved in self.regexes.items():
+            if self.uses(regex):
+                names.update(resolved.topic_names)
         return names
 
     def target(self, member_id: str) -> Partitions:
@@ -122,7 +160,7 @@ class Membership:
         """The members as assignors see them."""
         known: dict[tuple[tuple[str, ...], str | None], frozenset[Uuid]] = {}
         found = []
-        for member_id, member in self.members.items():
+        for member_id, member in self.members().items():
             wants = (member.topic_names, member.topic_regex)
             ids = known.get(wants)
             if ids is None:
@@ -173,8 +211,7 @@ def drop_unused_regexes(group: ConsumerGroup, membership: Membership, step: Cons
     """Write that expressions which no member uses any more are gone."""
     if not membership.regexes:
         return
-    used = {member.topic_regex for member in membership.members.values()}
-    for regex in [regex for regex in membership.regexes if regex not in used]:
+    for regex in [regex for regex in membership.regexes if not membership.uses(regex)]:
         del membership.regexes[regex]
         if group.regex(regex) is not None:
             step.records.append(RegexStored(group.group_id, regex, None))
@@ -183,8 +220,7 @@ def drop_unused_regexes(group: ConsumerGroup, membership: Membership, step: Cons
 def hash_of(group: ConsumerGroup, membership: Membership, step: ConsumerStep) -> int:
     """The hash of the topics that the group will read."""
     topics = _topics_of(membership, step)
-    with_racks = any(member.rack_id is not None for member in membership.members.values())
-    return metadata_hash(topics.values(), with_racks=with_racks)
+    return metadata_hash(topics.values(), with_racks=membership.tells_racks)
 
 
 def start_epoch(group: ConsumerGroup, membership: Membership, step: ConsumerStep) -> int:
@@ -229,7 +265,7 @@ def assign_now(
     """Make the target assignment of the epoch, and write what differs."""
     topics = _topics_of(membership, step)
     by_id = {topic.topic_id: topic for topic in topics.values()}
-    assignor = choose_assignor(membership.members, step.settings)
+    assignor = choose_assignor(membership.members(), step.settings)
     targets = assign(assignor, membership.candidates(topics), by_id)
     withheld = step.withheld(group.group_id)
     found: dict[str, Partitions] = {}

@@ -12,7 +12,7 @@ and the other transitions; only `replay` changes anything.
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeAlias
 
 from coordinator.group.consumer.records import (
     NO_PARTITIONS,
@@ -43,6 +43,14 @@ _GROUP: Final = "group"
 _TARGET: Final = "target"
 
 
+Want: TypeAlias = tuple[str, str]
+"""What members are counted by: ("topic", name), ("regex", expression) and the next two."""
+CLASSIC: Final[Want] = ("protocol", "classic")
+"""They speak the classic protocol."""
+RACK: Final[Want] = ("rack", "")
+"""They have told their rack, whichever it is."""
+
+
 class ConsumerGroupState(StrEnum):
     """Kafka's names, as ConsumerGroupDescribe and ListGroups spell them."""
 
@@ -56,15 +64,13 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
     __slots__ = (
-        "_counts",
         "_currents",
         "_epochs",
-        "_names",
         "_owners",
         "_regexes",
         "_settled",
         "_static",
-        "_uses",
+        "_wants",
         "awaited",
         "unsynced",
         "untold",
@@ -82,12 +88,9 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
         self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
-        # What follows from the members: who holds an instance id, how many read a topic by name,
-        # how many use an expression, how many speak the classic protocol or tell a rack.
+        # What follows from the members: who holds an instance id, how many want the same.
         self._static: TimelineTable[str, str] = TimelineTable(timeline)
-        self._names: TimelineTable[str, int] = TimelineTable(timeline)
-        self._uses: TimelineTable[str, int] = TimelineTable(timeline)
-        self._counts: TimelineTable[str, int] = TimelineTable(timeline)
+        self._wants: TimelineTable[Want, int] = TimelineTable(timeline)
         # What follows from what they own: whose a partition is, how many are Stable at an epoch.
         self._owners: TimelineTable[tuple[Uuid, int], str] = TimelineTable(timeline)
         self._settled: TimelineTable[int, int] = TimelineTable(timeline)
@@ -97,6 +100,8 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     def replay(self, record: ConsumerGroupRecord) -> None:
         """Change the tables as the record says."""
         match record:
+            case CurrentStored():
+                self._replay_current(record.member_id, record.current)
             case GroupEpochStored():
                 self._epochs.assign(_GROUP, record.epoch)
             case TargetEpochStored():
@@ -105,8 +110,6 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
                 self._targets.assign(record.member_id, record.target)
             case MemberStored():
                 self._replay_member(record.member_id, record.member)
-            case CurrentStored():
-                self._replay_current(record.member_id, record.current)
             case RegexStored():
                 self._regexes.assign(record.regex, record.resolved)
 
@@ -114,14 +117,8 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         old = self._members.get(member_id)
         self._members.assign(member_id, member)
         for known, step in ((old, -1), (member, 1)):
-            if known is None:
-                continue
-            for name in set(known.topic_names):
-                count(self._names, name, step)
-            if known.topic_regex:
-                count(self._uses, known.topic_regex, step)
-            if known.classic is not None:
-                count(self._counts, "classic", step)
+            for want in () if known is None else wants_of(known):
+                count(self._wants, want, step)
         if member is None:
             self.untold.discard(member_id)
             self.unsynced.discard(member_id)
@@ -134,18 +131,22 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
 
     def _replay_current(self, member_id: str, current: CurrentAssignment | None) -> None:
         old = self._currents.get(member_id)
-        if old is not None:
-            if old.state is MemberState.STABLE:
-                count(self._settled, old.member_epoch, -1)
-            for partition in _partitions_of(old):
-                # A log that has been compacted may tell of the new owner first.
-                if self._owners.get(partition) == member_id:
-                    self._owners.remove(partition)
-        if current is not None:
-            if current.state is MemberState.STABLE:
-                count(self._settled, current.member_epoch, 1)
-            for partition in _partitions_of(current):
-                self._owners.put(partition, member_id)
+        was_at, is_at = _settled_at(old), _settled_at(current)
+        if was_at != is_at:
+            if was_at is not None:
+                count(self._settled, was_at, -1)
+            if is_at is not None:
+                count(self._settled, is_at, 1)
+        # Most of what a member has it had before: only what it has lost or got is written.
+        owners = self._owners
+        owned = frozenset(() if current is None else _partitions_of(current))
+        for partition in () if old is None else _partitions_of(old):
+            # A log that has been compacted may tell of the new owner first.
+            if partition not in owned and owners.get(partition) == member_id:
+                owners.remove(partition)
+        for partition in owned:
+            if owners.get(partition) != member_id:
+                owners.put(partition, member_id)
         self._currents.assign(member_id, current)
 
     @property
@@ -206,24 +207,32 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     @property
     def classic_count(self) -> int:
         """How many members speak the classic protocol."""
-        return self._counts.get("classic") or 0
+        return self.count_of(CLASSIC)
+
+    def wants(self) -> Iterator[Want]:
+        """All that any member wants."""
+        return (want for want, _ in self._wants.items())
+
+    def count_of(self, want: Want) -> int:
+        """How many members want it."""
+        return self._wants.get(want) or 0
 
     def topic_names(self) -> set[str]:
         """Every topic that a member subscribes to, by name or expression, whether it exists."""
-        names = {name for name, _ in self._names.items()}
+        names = {name for kind, name in self.wants() if kind == "topic"}
         for regex, resolved in self._regexes.items():
-            if regex in self._uses:
+            if ("regex", regex) in self._wants:
                 names.update(resolved.topic_names)
         return names
 
     def reads(self, name: str) -> bool:
         """Whether a member subscribes to the topic."""
-        if name in self._names:
+        if ("topic", name) in self._wants:
             return True
         return any(
             name in resolved.topic_names
             for regex, resolved in self._regexes.items()
-            if regex in self._uses
+            if ("regex", regex) in self._wants
         )
 
     def regexes(self) -> Iterator[tuple[str, ResolvedRegex]]:
@@ -273,6 +282,24 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
             for topic_id, indexes in self.target(member_id).items()
             for index in indexes
         )
+
+
+def wants_of(member: ConsumerMember) -> list[Want]:
+    """What a member is counted by."""
+    found = [("topic", name) for name in set(member.topic_names)]
+    if member.topic_regex:
+        found.append(("regex", member.topic_regex))
+    if member.classic is not None:
+        found.append(CLASSIC)
+    if member.rack_id is not None:
+        found.append(RACK)
+    return found
+
+
+def _settled_at(current: CurrentAssignment | None) -> int | None:
+    """The epoch at which a member has all that it shall have; None if it has not."""
+    is_settled = current is not None and current.state is MemberState.STABLE
+    return current.member_epoch if current is not None and is_settled else None
 
 
 def _partitions_of(current: CurrentAssignment) -> Iterator[tuple[Uuid, int]]:

@@ -126,6 +126,7 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
+            self.events.note_loaded(group, step.now_ms)
             known = [id_ for id_, member in group.members() if member.classic is not None]
             self._unstored.note(known, step.now_ms)
             # What the coordinator before has told last may have been lost.

@@ -92,6 +92,7 @@ HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
 INTERVAL_MS_MIN: Final = 200
 """Half of what "a member joins" and "a member leaves" may take to be known to all."""
 INTERVAL_MS_MIN_RECONCILING: Final = 100
+LATENESS_FACTOR: Final = 5
 
 _fenced = partial(fenced, "consumer", "partitions")
 
@@ -327,13 +328,16 @@ def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | Non
         return
     # Whoever did not get the answer of an epoch tells what it had before, if it says that again.
     is_retry = epoch == current.previous_member_epoch and epoch < known
-    if not is_retry or (owned is not None and not _is_within(owned, current.assigned)):
+    may_own = (current.assigned, current.pending_revocation)
+    if not is_retry or (owned is not None and not _is_within(owned, *may_own)):
         raise _fenced(foreign_epoch(epoch, known))
 
 
-def _is_within(owned: Partitions, assigned: PartitionEpochs) -> bool:
+def _is_within(owned: Partitions, *known: PartitionEpochs) -> bool:
     return all(
-        indexes.issubset(assigned.get(topic_id, {}).keys()) for topic_id, indexes in owned.items()
+        any(index in partitions.get(topic_id, ()) for partitions in known)
+        for topic_id, indexes in owned.items()
+        for index in indexes
     )
 
 
@@ -440,19 +444,20 @@ def _interval(group: ConsumerGroup, step: ConsumerStep) -> int:
     """When the member should come again."""
     own = step.settings.consumer_overrides.get(group.group_id)
     return fair_interval(
-        step.crowd_count,
+        step,
         is_busy=bool(step.records) or group.state is not ConsumerGroupState.STABLE,
         own_ms=None if own is None else own.heartbeat_interval_ms,
         longest_ms=step.settings.consumer_heartbeat_interval_ms,
     )
 
 
-def fair_interval(crowd_count: int, *, is_busy: bool, own_ms: int | None, longest_ms: int) -> int:
-    """When one of so many members of this process should come again, in ms.
+def fair_interval(step: ConsumerStep, *, is_busy: bool, own_ms: int | None, longest_ms: int) -> int:
+    """When one of all the members of this process should come again, in ms.
 
     What was set for its group (`own_ms`) is kept to while nothing happens there. Else members come
     as often as HEARTBEATS_A_SECOND_MAX of all of them allows, and at least at the broker's interval
-    (`longest_ms`).
+    (`longest_ms`). A client may wait for an answer no longer than that, and cut its connection then
+    (librdkafka): so it is a multiple of how late answers are here.
     """
     if is_busy:
         rate, floor_ms = HEARTBEATS_A_SECOND_MAX_RECONCILING, INTERVAL_MS_MIN_RECONCILING
@@ -460,7 +465,8 @@ def fair_interval(crowd_count: int, *, is_busy: bool, own_ms: int | None, longes
         return own_ms
     else:
         rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
-    return min(max(1000 * crowd_count // rate, floor_ms), longest_ms)
+    fair_ms = max(1000 * step.crowd_count // rate, LATENESS_FACTOR * step.lateness_ms)
+    return min(max(fair_ms, floor_ms), longest_ms)
 
 
 def refresh(

@@ -184,6 +184,9 @@ def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | 
     group_id = string(record.group_id)
     value: bytes | None
     match record:
+        case CurrentStored():
+            key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
+            value = None if record.current is None else _encode_current(record.current)
         case GroupEpochStored():
             key = INT16.pack(_GROUP_KEY) + group_id
             value = None if record.epoch is None else _encode_epoch(record.epoch)
@@ -196,9 +199,6 @@ def encode_consumer_record(record: ConsumerGroupRecord) -> tuple[bytes, bytes | 
         case TargetStored():
             key = INT16.pack(_TARGET_KEY) + group_id + string(record.member_id)
             value = None if record.target is None else _encode_target(record.target)
-        case CurrentStored():
-            key = INT16.pack(_CURRENT_KEY) + group_id + string(record.member_id)
-            value = None if record.current is None else _encode_current(record.current)
         case RegexStored():
             key = INT16.pack(_EXPRESSION_KEY) + group_id + string(record.regex)
             value = None if record.resolved is None else _encode_resolved(record.resolved)
@@ -254,7 +254,7 @@ def _encode_current(current: CurrentAssignment) -> bytes:
         parts.append(uvarint(len(topics) + 1))
         for topic_id, epochs in topics.items():
             in_order = sorted(epochs)
-            since = compact_int32s(epochs[index] for index in in_order)
+            since = compact_int32s([epochs[index] for index in in_order])
             parts += (topic_id, compact_int32s(in_order), tag(_EPOCHS_TAG, since))
     parts.append(NO_TAGS)
     return b"".join(parts)

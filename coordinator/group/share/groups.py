@@ -131,6 +131,7 @@ class ShareGroups(GroupTable[ShareGroup, ShareGroupRecord]):
         """Every member gets a whole session; states that are on the way are asked for again."""
         for group in self:
             self._arm(group, step)
+            self.events.note_loaded(group, step.now_ms)
             if group.states.initializing or group.states.deleting:
                 self._failed[group.group_id] = group.states.initializing
                 step.set_timer(states_key(group.group_id), step.now_ms)

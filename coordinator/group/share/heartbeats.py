@@ -65,8 +65,11 @@ def check(request: ShareGroupHeartbeatRequest) -> None:
         complaint = "SubscribedTopicNames must be set in first request."
     elif request.member_epoch < LEAVE:
         complaint = "MemberEpoch is invalid."
-    texts = (request.group_id, request.member_id, request.rack_id or "")
-    if complaint is None and any(len(text) > TEXT_LETTERS_MAX for text in texts):
+    if complaint is None and (
+        len(request.group_id) > TEXT_LETTERS_MAX
+        or len(request.member_id) > TEXT_LETTERS_MAX
+        or len(request.rack_id or "") > TEXT_LETTERS_MAX
+    ):
         complaint = f"A text of more than {TEXT_LETTERS_MAX} letters cannot be stored."
     if complaint is not None:
         raise ApiError(ErrorCode.INVALID_REQUEST, complaint)
@@ -101,7 +104,7 @@ def beat(
         member_id=member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=fair_interval(
-            step.crowd_count,
+            step,
             is_busy=bool(step.records or group.states.initializing)
             or group.epoch > current.member_epoch,
             own_ms=None if own is None else own.heartbeat_interval_ms,
@@ -109,7 +112,8 @@ def beat(
         ),
     )
     is_full = request.member_epoch == JOIN or request.subscribed_topic_names is not None
-    if is_full or not has_heard or current.assigned != before.assigned:
+    is_new = current is not before and current.assigned != before.assigned
+    if is_full or not has_heard or is_new:
         response.assignment = _assignment(current)
     return response
 
@@ -124,7 +128,7 @@ def _take_over(
     """Write what is new of the member, and of the group with it; returns epoch and target."""
     is_news = known is None or known.topic_names != member.topic_names
     epoch = group.epoch
-    if member != known:
+    if member is not known and member != known:
         step.records.append(ShareMemberStored(group.group_id, member_id, member))
     if not is_news and (epoch <= group.target_epoch or not is_due(group, step)):
         return group.target_epoch, group.target(member_id)
@@ -170,6 +174,14 @@ def _updated(
     member: ShareMember | None, command: Command, request: ShareGroupHeartbeatRequest
 ) -> ShareMember:
     """The member with what it says anew; null says that nothing has changed."""
+    if (
+        member is not None
+        and request.subscribed_topic_names is None
+        and request.rack_id is None
+        and command.client_id == member.client_id
+        and command.client_host == member.client_host
+    ):
+        return member
     known = member or ShareMember()
     names = request.subscribed_topic_names
     updated = ShareMember(

@@ -101,6 +101,7 @@ class StreamsGroups(GroupTable[StreamsGroup, StreamsGroupRecord]):
         """Every member gets a whole session: how long it was silent is not known."""
         for group in self._groups.values():
             self._arm(group, step)
+            self.events.note_loaded(group, step.now_ms)
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """See Family: timers that were moved or cancelled meanwhile are set again."""

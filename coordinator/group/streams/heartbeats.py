@@ -41,6 +41,7 @@ from coordinator.group.consumer.heartbeats import (
     INTERVAL_MS_MIN,
     INTERVAL_MS_MIN_RECONCILING,
     JOIN,
+    LATENESS_FACTOR,
     is_blank,
 )
 from coordinator.group.consumer.reconciliation import MustBeFenced
@@ -63,7 +64,7 @@ from coordinator.group.streams.assigning import (
     start_epoch,
 )
 from coordinator.group.streams.group import StreamsGroup, StreamsGroupState, tasks_by_role, tasks_of
-from coordinator.group.streams.reconciliation import Role, is_within, reconcile
+from coordinator.group.streams.reconciliation import Role, has_arrived, is_within, reconcile
 from coordinator.group.streams.records import (
     NOTHING_HELD,
     StreamsCurrent,
@@ -143,14 +144,14 @@ def check(request: StreamsGroupHeartbeatRequest) -> None:
 def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
     epoch = request.member_epoch
     tasks = (request.active_tasks, request.standby_tasks, request.warmup_tasks)
-    for name, text in (
-        ("MemberId", request.member_id),
-        ("GroupId", request.group_id),
-        ("InstanceId", request.instance_id),
-        ("RackId", request.rack_id),
-    ):
-        if is_blank(text):
-            return f"{name} can't be empty."
+    if not request.member_id.strip():
+        return "MemberId can't be empty."
+    if not request.group_id.strip():
+        return "GroupId can't be empty."
+    if is_blank(request.instance_id):
+        return "InstanceId can't be empty."
+    if is_blank(request.rack_id):
+        return "RackId can't be empty."
     if epoch == JOIN:
         if request.rebalance_timeout_ms == -1:
             return "RebalanceTimeoutMs must be provided in first request."
@@ -163,7 +164,7 @@ def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
         return "InstanceId can't be null."
     elif epoch < LEFT_FOR_A_WHILE:
         return f"MemberEpoch is {epoch}, but must be greater than or equal to -2."
-    if any(found is None for found in tasks) and any(found is not None for found in tasks):
+    if None in tasks and tasks != (None, None, None):
         return "If one task-type is non-null, all must be non-null."
     if epoch != JOIN and request.topology is not None:
         return "Topology can only be provided when (re-)joining."
@@ -171,14 +172,13 @@ def _complaint(request: StreamsGroupHeartbeatRequest) -> str | None:
 
 
 def _can_be_stored(request: StreamsGroupHeartbeatRequest) -> bool:
-    texts = [
-        request.group_id,
-        request.member_id,
-        request.instance_id or "",
-        request.rack_id or "",
-        request.process_id or "",
-    ]
-    return all(len(text) <= TEXT_LETTERS_MAX for text in texts)
+    return (
+        len(request.group_id) <= TEXT_LETTERS_MAX
+        and len(request.member_id) <= TEXT_LETTERS_MAX
+        and len(request.instance_id or "") <= TEXT_LETTERS_MAX
+        and len(request.rack_id or "") <= TEXT_LETTERS_MAX
+        and len(request.process_id or "") <= TEXT_LETTERS_MAX
+    )
 
 
 # -- joining and going on -------------------------------------------------------------------------
@@ -197,7 +197,8 @@ def beat(
     brought = None if request.topology is None else topology_of(request.topology)
     member = _updated(found.member, command, request)
     topology = _take_topology(group, brought, step)
-    is_news = found.replaced_id is not None or member != found.member
+    is_as_before = member is found.member or member == found.member
+    is_news = found.replaced_id is not None or not is_as_before
     if is_news:
         _store(group, found, member, step)
     configured = group.configured(topology, step.topics)
@@ -328,6 +329,8 @@ def _updated(
     member: StreamsMember | None, command: Command, request: StreamsGroupHeartbeatRequest
 ) -> StreamsMember:
     """The member with what it says anew; null says that nothing has changed."""
+    if member is not None and _is_as_known(member, command, request):
+        return member
     known = member or StreamsMember()
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
@@ -349,6 +352,23 @@ def _updated(
         ),
     )
     return known if updated == member else updated
+
+
+def _is_as_known(
+    member: StreamsMember, command: Command, request: StreamsGroupHeartbeatRequest
+) -> bool:
+    """Whether a heartbeat says nothing of the member itself, as most do."""
+    return (
+        request.topology is None
+        and request.process_id is None
+        and request.user_endpoint is None
+        and request.client_tags is None
+        and request.rebalance_timeout_ms == -1
+        and request.rack_id is None
+        and request.instance_id in (None, member.instance_id)
+        and command.client_id == member.client_id
+        and command.client_host == member.client_host
+    )
 
 
 def _take_topology(group: StreamsGroup, brought: Topology | None, step: ConsumerStep) -> Topology:
@@ -387,6 +407,8 @@ def _advance(
 ) -> StreamsCurrent:
     """The member's next step towards its target, written if there is one."""
     member_id, before = found.member_id, found.current
+    if has_arrived(before, goal[0]):
+        return before
     runners = (None, member_id, found.replaced_id)
     # What it has itself is no obstacle to its having it in another role: it gave that up.
     mine = {*tasks_of(before.assigned), *tasks_of(before.pending_revocation)}
@@ -432,7 +454,7 @@ def interval_ms(group: StreamsGroup, step: ConsumerStep) -> int:
         return settings.heartbeat_interval_ms
     else:
         rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
-    fair_ms = 1000 * step.crowd_count // rate
+    fair_ms = max(1000 * step.crowd_count // rate, LATENESS_FACTOR * step.lateness_ms)
     return min(max(fair_ms, floor_ms), settings.heartbeat_interval_ms)
 
 

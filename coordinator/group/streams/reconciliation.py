@@ -23,6 +23,7 @@ Pure. Invariant: what is returned as assigned is either assigned already or free
 
 from collections.abc import Callable, Collection
 from enum import StrEnum
+from typing import Final
 
 from coordinator.group.consumer.reconciliation import MustBeFenced
 from coordinator.group.streams.records import (
@@ -44,8 +45,15 @@ class Role(StrEnum):
     WARMUP = "warmup"
 
 
+_STABLE: Final = StreamsMemberState.STABLE
+
 IsFree = Callable[[Role, str, int], bool]
 """Whether the member may have the task (subtopology, partition) in that role just now."""
+
+
+def has_arrived(current: StreamsCurrent, target_epoch: int) -> bool:
+    """Whether the member is where it shall be: most are, most of the time."""
+    return current.member_epoch == target_epoch and current.state is _STABLE
 
 
 def reconcile(
@@ -60,11 +68,10 @@ def reconcile(
 
     `owned` is what the member says it has, None if it does not say.
     """
+    if has_arrived(current, target_epoch):
+        return current
     epoch = current.member_epoch
     match current.state:
-        case StreamsMemberState.STABLE:
-            if epoch == target_epoch:
-                return current
         case StreamsMemberState.UNREVOKED_TASKS:
             if _has_any(owned, current.pending_revocation):
                 return current

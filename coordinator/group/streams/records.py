@@ -287,7 +287,7 @@ def _task_epochs(tasks: TaskEpochs) -> bytes:
     parts = []
     for subtopology_id, epochs in tasks.items():
         in_order = sorted(epochs)
-        since = compact_int32s(epochs[index] for index in in_order)
+        since = compact_int32s([epochs[index] for index in in_order])
         parts.append(compact_string(subtopology_id) + compact_int32s(in_order) + _tags({0: since}))
     return _array(parts)
 

@@ -32,6 +32,7 @@ from node.router.fanout import Fanout
 from node.router.logs import Logs
 from node.router.shards.host import Runtime, ShardHost
 from node.router.shards.kinds import Errand, ShardKind
+from node.router.shards.lateness import Lateness
 from node.router.shards.log import StoreLog
 from protocol.errors import ApiError, ErrorCode
 from protocol.types import ZERO_UUID
@@ -95,6 +96,7 @@ class Coordinators:
         self._creation: asyncio.Future[None] | None = None
         kind.configure(self._broker_settings(), services.image)
         self._sweep = loop.call_later(self._sweep_s(), self._forget_vanished_topics)
+        self._lateness = Lateness(loop, lambda ms: kind.set_lateness(self.shards(), ms))
         # Metadata may have come before there was anybody to hear of it.
         self._follow_topic(self._topic())
 
@@ -224,6 +226,7 @@ class Coordinators:
     def close(self) -> None:
         """Refuse everything that waits."""
         self._sweep.cancel()
+        self._lateness.close()
         for host in self._hosts.values():
             host.close()
         self._hosts.clear()

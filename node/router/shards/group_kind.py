@@ -130,6 +130,12 @@ class GroupKind:
         for shard in groups:
             shard.crowd_count = count
 
+    def set_lateness(self, shards: Sequence[Shard[Any]], lateness_ms: int) -> None:
+        """Members of a process that is late are asked to come less often."""
+        for shard in shards:
+            assert isinstance(shard, GroupShard)
+            shard.lateness_ms = lateness_ms
+
     def topic_plan(self, settings: BrokerSettings) -> TopicPlan:
         """See ShardKind."""
         return TopicPlan(

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, TypeVarTuple, Unpack
 
 from coordinator.outcome import Answer, Command, Refusal
 from coordinator.runtime import Batch, ShardRuntime, ShardState
@@ -38,7 +38,7 @@ from protocol.records import (
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 Runtime = ShardRuntime[Any]
 """A runtime of whatever records: a host carries them and does not look at them."""
@@ -205,10 +205,10 @@ class ShardHost:
 
     # -- serving ----------------------------------------------------------------------------------
 
-    def _run(self, action: Callable[P, list[Answer]], *args: P.args, **kwargs: P.kwargs) -> None:
+    def _run(self, action: Callable[[Unpack[Ts]], list[Answer]], *args: *Ts) -> None:
         """Do something with the runtime, deliver what comes of it, and see what is due next."""
         try:
-            answers = action(*args, **kwargs)
+            answers = action(*args)
         except Exception:
             # The shard's own fault: its state is in doubt, but the log is not.
             log.exception("%s failed and is loaded anew", self.name)

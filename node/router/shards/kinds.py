@@ -109,3 +109,6 @@ class ShardKind(Protocol):
 
     def count_members(self, shards: Sequence[Shard[Any]]) -> None:
         """Tell all of these shards how many members they have together."""
+
+    def set_lateness(self, shards: Sequence[Shard[Any]], lateness_ms: int) -> None:
+        """Tell all of these shards how late this process is."""

@@ -147,6 +147,9 @@ class ShareKind:
     def count_members(self, _shards: Sequence[Shard[Any]]) -> None:
         """There are no members."""
 
+    def set_lateness(self, _shards: Sequence[Shard[Any]], _lateness_ms: int) -> None:
+        """Nobody is told when to come again."""
+
 
 def _ended(_result: None, error: BaseException | None) -> None:
     if error is not None and not isinstance(error, ApiError):

@@ -95,6 +95,9 @@ class TransactionKind:
     def count_members(self, _shards: Sequence[Shard[Any]]) -> None:
         """There are no members."""
 
+    def set_lateness(self, _shards: Sequence[Shard[Any]], _lateness_ms: int) -> None:
+        """Nobody is told when to come again."""
+
 
 def transaction_settings(
     settings: BrokerSettings, features: Mapping[str, int]

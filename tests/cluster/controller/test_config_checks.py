@@ -2,6 +2,11 @@
 
 import pytest
 
+from cluster.controller.commands import (
+    ConfigOperation,
+    IncrementalAlterConfigs,
+    ResourceOperations,
+)
 from cluster.controller.config_checks import (
     check_fixed,
     check_group_bounds,
@@ -133,3 +138,19 @@ def test_a_groups_value_lies_within_what_the_brokers_allow(
         with pytest.raises(ApiError, match=r"group\.consumer\.min\.") as refused:
             check_group_bounds(state, {key: value})
         assert refused.value.code is ErrorCode.INVALID_CONFIG
+
+
+def test_what_all_brokers_have_must_fit_together() -> None:
+    room = ControllerRoom(brokers=2)
+    key = "group.consumer.session.timeout.ms"
+    operations = (ConfigOperation(key, 0, "100"),)
+    command = IncrementalAlterConfigs((ResourceOperations(BROKER, "", operations),))
+    ((code, message),) = room.configs(command)
+    assert code == ErrorCode.INVALID_REQUEST
+    assert "group.consumer.min.session.timeout.ms" in str(message)
+    room.set_config(BROKER, "", group_consumer_min_session_timeout_ms="6000")
+    room.set_config(BROKER, "", group_consumer_session_timeout_ms="7000")
+    back = (ConfigOperation("group.consumer.min.session.timeout.ms", 1, None),)
+    command = IncrementalAlterConfigs((ResourceOperations(BROKER, "", back),))
+    assert [code for code, _ in room.configs(command)] == [ErrorCode.INVALID_REQUEST]
+    room.set_config(BROKER, "", message_max_bytes="2000")

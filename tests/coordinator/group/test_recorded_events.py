@@ -27,6 +27,7 @@ def test_a_member_joins_and_leaves() -> None:
     assert reasons(stage, "targets assigned") == ["epoch 1: new targets for 1 members"]
     stage.beat("m", -1)
     assert ("member left", "m") in happened(stage)
+    assert reasons(stage, "targets assigned")[-1] == "epoch 2: new targets for 0 members"
     assert reasons(stage, "member left") == ["client at /127.0.0.1 left"]
 
 
@@ -145,3 +146,16 @@ def test_a_group_that_has_gone_leaves_no_events_to_the_next_one_of_its_name() ->
     stage.keep_states()
     Sharer(stage, "next").beat()
     assert {event.member_id for event in stage.explained("s").events} <= {"", "next"}
+
+
+def test_that_the_coordinator_has_come_here_is_told_of_groups_with_members() -> None:
+    consumers, shares, streams = Stage({"a": 1}), ShareStage({"a": 1}), StreamsStage()
+    consumers.beat("m")
+    shares.share("m")
+    streams.streams_beat("m", 0)
+    for stage, group in ((consumers, "g"), (shares, "s"), (streams, "g")):
+        stage.reload()
+        assert [event.kind for event in stage.explained(group).events] == ["group loaded"]
+    consumers.beat("m", -1)
+    consumers.reload()
+    assert consumers.explained().events == []

@@ -64,4 +64,4 @@ def test_a_brokers_settings_are_listed(kafka: Run) -> None:
 def test_a_brokers_name_is_its_id(kafka: Run) -> None:
     ran = kafka("config", "list", "broker", "first")
     assert ran.exit_code == 2
-    assert "'first' is not a broker id such as 0" in ran.stderr
+    assert "'first' is not a broker id such as 0, nor 'default' for all of them" in ran.stderr

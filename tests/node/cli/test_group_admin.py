@@ -203,3 +203,14 @@ def test_members_are_put_out_by_force(
         assert "stop its consumers, or say --force" in refused.stderr
         forced = kafka("group", "delete", group_name, "-y", "--force")
         assert (forced.exit_code, forced.stdout) == (0, f"Deleted {group_name}\n")
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_who_resets_a_group_that_runs_is_told_what_to_do(
+    kafka: Run, topic: str, group_name: str, bootstrap: str, protocol: str
+) -> None:
+    with consuming(bootstrap, topic, group_name, protocol):
+        wait_until(lambda: listed(kafka).get(group_name, {}).get("state") == "Stable")
+        ran = kafka("group", "reset-offsets", group_name, "-t", topic, "--to", "earliest")
+    assert ran.exit_code == 1
+    assert "Are its consumers stopped? `odradek group rewind`" in ran.stderr

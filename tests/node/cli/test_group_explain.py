@@ -104,8 +104,14 @@ def test_a_paused_consumer_is_found_out(
 
     wait_until(is_found)
     document = explained(kafka, group_name)
+    said = kafka("group", "explain", group_name).stdout
+    described = kafka("group", "describe", group_name, "-o", "json").json()
     consumer.close()
     assert (document["state"], document["type"]) == ("Stable", protocol)
+    assert document["lag"] is None
+    assert "not known: nothing is committed" in said
+    assert isinstance(described, list)
+    assert described[0]["total_lag"] is None
     members = document["members"]
     assert isinstance(members, list)
     assert [member["client"] for member in members] == ["app"]

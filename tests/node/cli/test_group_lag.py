@@ -7,6 +7,8 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
+from node.cli.group_lag import summed
+from node.cli.output import Json
 from tests.node.cli.conftest import Run
 
 SHORT_S = "2"
@@ -52,6 +54,15 @@ def test_lag_adds_up_by_topic_and_by_group(kafka: Run, topic: str, group: str) -
     assert (by_topic["group"], by_topic["topic"], by_topic["lag"]) == (group, topic, 3)
     of_all = {row["group"]: row["lag"] for row in rows(kafka, "--all")}
     assert of_all[group] == 3
+
+
+def test_where_nothing_is_committed_the_sum_is_not_known_either() -> None:
+    nothing: dict[str, Json] = {"group": "g", "lag": None, "bytes": None, "seconds": None}
+    some: dict[str, Json] = {"group": "g", "lag": 3, "bytes": 210, "seconds": 1.5}
+    assert summed([nothing, nothing], ("group",)) == [nothing]
+    assert summed([nothing, some, some], ("group",)) == [
+        {"group": "g", "lag": 6, "bytes": 420, "seconds": 1.5}
+    ]
 
 
 def test_a_description_tells_bytes_and_seconds_too(kafka: Run, topic: str, group: str) -> None:

@@ -154,6 +154,24 @@ def test_who_has_not_heard_of_its_epoch_is_told_again_and_comes_no_further() -> 
     assert stage.beat("m", 2).member_epoch == 6
 
 
+def test_what_the_member_has_still_to_give_up_is_its_own_in_the_previous_epoch_too() -> None:
+    """It has given something up, and has not heard that it shall give up more."""
+    stage = Stage({"a": 4})
+    stage.beat("m")
+    stage.beat("n")
+    kept = stage.beat("m", 1).assignment
+    assert kept is not None
+    owned = {"a": kept.topic_partitions[0].partitions}
+    for newcomer in ("o", "p"):
+        stage.beat(newcomer)
+    assert len(owned["a"]) == 2
+    assert stage.beat("m", 1, owned=owned).member_epoch == 2
+    again = stage.beat("m", 1, owned=owned)
+    assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 2)
+    assert again.assignment is not None
+    assert set(again.assignment.topic_partitions[0].partitions) < set(owned["a"])
+
+
 def test_an_assignment_is_told_until_the_member_says_that_it_has_it() -> None:
     stage = bumped()
     for _ in range(3):
@@ -347,6 +365,20 @@ def test_members_come_often_while_the_group_reconciles_and_while_they_are_few() 
     stage.shard.crowd_count = 100_000
     first.beat()
     assert first.interval_ms == 5_000
+
+
+def test_members_of_a_process_that_is_late_come_less_often() -> None:
+    """Who waits for a heartbeat no longer than for the next one must have a chance to hear it."""
+    stage = Stage({"a": 2})
+    member = Consumer(stage, "m")
+    stage.shard.lateness_ms = 90
+    member.beat()
+    assert member.interval_ms == 450
+    settle(member)
+    for lateness_ms, interval_ms in ((30, 200), (300, 1_500), (60_000, 5_000)):
+        stage.shard.lateness_ms = lateness_ms
+        member.beat()
+        assert member.interval_ms == interval_ms
 
 
 def test_the_interval_of_the_group_is_kept_to_once_it_is_stable() -> None:

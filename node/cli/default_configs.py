@@ -1,0 +1,86 @@
+"""Settings that hold for all brokers of a cluster, unless one has its own.
+
+Kafka keeps them under the broker with the empty name, which confluent-kafka cannot ask for, so that
+they are asked for over a session of our own: PLAINTEXT only. Called by config.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from node.cli.client import Connection
+from node.cli.quorum import check
+from node.cli.session import Session
+from protocol.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    # confluent-kafka must not be imported before a command needs it.
+    from confluent_kafka.admin import ConfigEntry
+
+DEFAULT: Final = "default"
+"""What the command line calls the broker with the empty name."""
+
+_BROKER: Final = 4
+_SET: Final = 0
+_DELETE: Final = 1
+
+
+def read_defaults(connection: Connection) -> list[ConfigEntry]:
+    """What was set for all brokers, by key. ClickException if nobody answers."""
+    resource = DescribeConfigsResource(resource_type=_BROKER, resource_name="")
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True)
+    with Session(connection) as session:
+        answer = session.ask(request, DescribeConfigsResponse)
+    [found] = answer.results
+    check(found.error_code, found.error_message, "the default of all brokers")
+    return sorted(map(_entry, found.configs), key=lambda entry: entry.name)
+
+
+def alter_defaults(
+    changes: Mapping[str, str | None], connection: Connection, *, is_dry_run: bool
+) -> None:
+    """Set keys for all brokers, or delete those whose value is None. ClickException if they are
+    refused."""
+    resource = IncrementalAlterConfigsResource(
+        resource_type=_BROKER,
+        resource_name="",
+        configs=[
+            IncrementalAlterableConfig(
+                name=key, config_operation=_DELETE if value is None else _SET, value=value
+            )
+            for key, value in changes.items()
+        ],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=is_dry_run)
+    with Session(connection) as session:
+        answer = session.ask(request, IncrementalAlterConfigsResponse)
+    [done] = answer.responses
+    check(done.error_code, done.error_message, "the default of all brokers")
+
+
+def _entry(found: DescribeConfigsResourceResult) -> ConfigEntry:
+    from confluent_kafka.admin import ConfigEntry, ConfigSource
+
+    return ConfigEntry(
+        found.name,
+        found.value,
+        source=ConfigSource(found.config_source),
+        is_read_only=found.read_only,
+        is_sensitive=found.is_sensitive,
+        synonyms={
+            f"{layer.name} {layer.source}": ConfigEntry(
+                layer.name, layer.value, source=ConfigSource(layer.source), is_synonym=True
+            )
+            for layer in found.synonyms
+        },
+    )

@@ -1,0 +1,53 @@
+"""How late a process is, by the timers of its event loop."""
+
+import asyncio
+
+import pytest
+
+from node.router.shards.lateness import Lateness
+
+
+def test_a_process_that_is_kept_from_its_timers_is_late_until_it_is_not() -> None:
+    """Turns of the loop that take longer than a pulse show in the mean, and fade."""
+    told: list[int] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        is_told = asyncio.Event()
+
+        def tell(lateness_ms: int) -> None:
+            told.append(lateness_ms)
+            is_told.set()
+
+        lateness = Lateness(loop, tell)
+        while not told or told[-1] < 100:
+            # A turn in which nothing else can happen: what is measured.
+            end = loop.time() + 0.6
+            while loop.time() < end:
+                pass
+            await asyncio.sleep(0)
+        peak = told[-1]
+        while told[-1] > peak / 2:
+            is_told.clear()
+            await is_told.wait()
+        lateness.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert max(told) >= 100
+    assert told[-1] <= max(told) / 2
+
+
+def test_nothing_is_told_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    loop = asyncio.new_event_loop()
+    try:
+        monkeypatch.setattr("node.router.shards.lateness.PULSE_S", 0.0)
+        lateness = Lateness(loop, told.append)
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert told
+        lateness.close()
+        told.clear()
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert not told
+    finally:
+        loop.close()
