@@ -18,6 +18,7 @@ from cluster.metadata.image import TopicImage
 from coordinator.group.requests import FetchOffsets
 from node.router.authorizer import Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.pacing import in_turns
 from protocol.errors import ApiError, ErrorCode
 from protocol.messages.group_offsets import (
     OffsetCommitRequest,
@@ -176,7 +177,7 @@ async def handle_offset_fetch(
                     context,
                     services,
                 )
-                for group in request.groups
+                async for group in in_turns(request.groups)
             ]
         )
     topics = None

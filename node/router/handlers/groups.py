@@ -63,7 +63,7 @@ async def handle_find_coordinator(
     if context.api_version >= 4:
         coordinators = [
             await _find(key, request.key_type, context, services)
-            for key in request.coordinator_keys
+            async for key in in_turns(request.coordinator_keys)
         ]
         return FindCoordinatorResponse(coordinators=coordinators)
     found = await _find(request.key, request.key_type, context, services)

@@ -29,6 +29,7 @@ from coordinator.transaction.transaction import (
 from node.bus.reply import Reply
 from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
 from node.router.context import RequestContext, Services
+from node.router.pacing import in_turns
 from node.router.patterns import Pattern, compile_pattern
 from node.router.transactions.enlistment import Producer
 from node.router.transactions.markers import begin
@@ -394,7 +395,7 @@ async def handle_describe_transactions(
     return DescribeTransactionsResponse(
         transaction_states=[
             await _describe(transactional_id, context, services)
-            for transactional_id in request.transactional_ids
+            async for transactional_id in in_turns(request.transactional_ids)
         ]
     )
 

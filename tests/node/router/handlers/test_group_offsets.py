@@ -363,3 +363,10 @@ def test_deleting_offsets_needs_a_group_and_the_right_to_it(room: GroupRoom) -> 
     assert delete(room, {"t": [0]}) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
     room.deny(Operation.DELETE, GROUP, "g")
     assert delete(room, {"t": [0]}) == (ErrorCode.GROUP_AUTHORIZATION_FAILED, {})
+
+
+def test_offsets_of_very_many_groups_are_fetched_in_turns(room: GroupRoom) -> None:
+    names = [f"g{index}" for index in range(2_000)]
+    asked = [OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    answer = room.call_in_turns(handle_offset_fetch, OffsetFetchRequest(groups=asked), room.loop)
+    assert [group.group_id for group in answer.groups] == names

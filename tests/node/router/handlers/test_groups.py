@@ -250,6 +250,13 @@ def test_groups_are_described_one_by_one(ready: GroupRoom, version: int) -> None
     assert secret.members == []
 
 
+def test_coordinators_of_very_many_groups_are_found_in_turns(ready: GroupRoom) -> None:
+    names = [f"g{index}" for index in range(2_000)]
+    request = FindCoordinatorRequest(key_type=0, coordinator_keys=names)
+    answer = ready.call_in_turns(handle_find_coordinator, request, ready.loop)
+    assert [found.key for found in answer.coordinators] == names
+
+
 def test_very_many_groups_are_described_and_deleted_in_turns(ready: GroupRoom) -> None:
     names = [f"g{index}" for index in range(2_000)]
     described = ready.call_in_turns(

@@ -333,3 +333,10 @@ def test_a_pattern_made_to_take_long_lets_others_in_between(whole: TransactionRo
     request = ListTransactionsRequest(transactional_id_pattern="(a+)+-[0-9]")
     found = whole.call(handle_list_transactions, request).transaction_states
     assert {state.transactional_id[-2:] for state in found} == {f"-{n}" for n in range(10)}
+
+
+def test_very_many_transactions_are_described_in_turns(whole: TransactionRoom) -> None:
+    names = [f"t{index}" for index in range(2_000)]
+    request = DescribeTransactionsRequest(transactional_ids=names)
+    answer = whole.call_in_turns(handle_describe_transactions, request, whole.loop)
+    assert [state.transactional_id for state in answer.transaction_states] == names
