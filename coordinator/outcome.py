@@ -27,7 +27,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request with its circumstances.
 
     `fresh_id` is the text of a new UUID, for requests that may need one: a shard draws no random
-    numbers. `client_host` is as Kafka prints an address, with a slash before it.
+    numbers. `client_host` is as Kafka prints an address, with a slash before it. Answers to the
+    requests of one `connection_id` reach the client in their order, or the connection has ended.
     """
 
     request: object
@@ -35,6 +36,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     api_version: int = 0
     client_id: str = ""
     client_host: str = ""
+    connection_id: int = 0
     fresh_id: str = ""
 
 

@@ -189,6 +189,8 @@ class SimulatedShards:
                 api_version=api_version,
                 client_id="member",
                 client_host="/simulated",
+                # Answers get lost in any order: as if each request had a connection of its own.
+                connection_id=number,
                 fresh_id=f"{node.own_id}-{node.incarnation}-{number}",
             )
         )

@@ -106,6 +106,7 @@ class Stage(Playbook):
         assignor: str | None = None,
         timeout_ms: int = -1,
         version: int = 1,
+        connection: int = 1,
     ) -> Call:
         request = ConsumerGroupHeartbeatRequest(
             group_id=group,
@@ -127,7 +128,7 @@ class Stage(Playbook):
             ],
         )
         heartbeat = Heartbeat(request, None if names is None else tuple(names))
-        return self.ask(heartbeat, version=version)
+        return self.ask(heartbeat, version=version, connection=connection)
 
     def beat(
         self,
@@ -143,6 +144,7 @@ class Stage(Playbook):
         names: Sequence[str] | None = None,
         assignor: str | None = None,
         rack: str | None = None,
+        connection: int = 1,
     ) -> ConsumerGroupHeartbeatResponse:
         """A heartbeat and its answer; one that joins brings all that it must."""
         is_join = epoch == 0
@@ -159,6 +161,7 @@ class Stage(Playbook):
             names=names,
             assignor=assignor,
             rack=rack,
+            connection=connection,
         )
         return call.response(ConsumerGroupHeartbeatResponse)
 
@@ -194,6 +197,7 @@ class Consumer:
         self.interval_ms = 0
         self.errors: list[ErrorCode] = []
         self.is_terse = False
+        self.connection = 1
         self._said: Owned | None = None
 
     def call(self) -> Call:
@@ -210,7 +214,12 @@ class Consumer:
             instance=self.given.get("instance"),
             rack=self.given.get("rack"),
             assignor=self.given.get("assignor"),
+            connection=self.connection,
         )
+
+    def lose(self) -> None:
+        """The answer does not come, and the connection is given up."""
+        self.connection += 1
 
     def hear(self, response: ConsumerGroupHeartbeatResponse) -> None:
         """Do what the answer says: revoke first, then take."""

@@ -331,6 +331,7 @@ class Reader:
         call = self.consumer.call()
         if self.deaf_count:
             self.deaf_count -= 1
+            self.consumer.lose()
             return
         if call.refused_with is not None:
             return

@@ -127,7 +127,9 @@ class ShardPlaybook(Generic[S, C]):
             self._settle()
         self.now_ms = end_ms
 
-    def ask(self, request: object, *, version: int = 0, client: str = "client") -> C:
+    def ask(
+        self, request: object, *, version: int = 0, client: str = "client", connection: int = 1
+    ) -> C:
         """Hand a request in, of a client on this host."""
         request_id = len(self.calls)
         call = self.calls[request_id] = self._new_call(request_id)
@@ -137,6 +139,7 @@ class ShardPlaybook(Generic[S, C]):
             api_version=version,
             client_id=client,
             client_host="/127.0.0.1",
+            connection_id=connection,
             fresh_id=str(uuid.UUID(int=request_id)),
         )
         self._hear(self.runtime.execute(command, self.now_ms))

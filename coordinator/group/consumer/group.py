@@ -60,6 +60,10 @@ class ConsumerGroupState(StrEnum):
     STABLE = "Stable"
 
 
+SOMEWHERE_ELSE: Final = -1
+"""No connection of this router's."""
+
+
 class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
     """See the module's docstring. It exists as long as its epoch is stored."""
 
@@ -72,8 +76,8 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         "_static",
         "_wants",
         "awaited",
+        "told_over",
         "unsynced",
-        "untold",
     )
 
     def __init__(self, group_id: str, timeline: Timeline) -> None:
@@ -83,8 +87,9 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
         # Soft: classic members that cannot say what they keep, have joined, and have still to ask
         # for what they are given.
         self.unsynced: set[str] = set()
-        # Soft: members whose partitions have changed, and that have not said yet that they know.
-        self.untold: set[str] = set()
+        # Soft: over which connection members were told last of an epoch or of partitions, until
+        # they say that they know; SOMEWHERE_ELSE if another coordinator may have told them.
+        self.told_over: dict[str, int] = {}
         self._epochs: TimelineTable[str, GroupEpoch | TargetEpoch] = TimelineTable(timeline)
         self._currents: TimelineTable[str, CurrentAssignment] = TimelineTable(timeline)
         self._regexes: TimelineTable[str, ResolvedRegex] = TimelineTable(timeline)
@@ -120,7 +125,7 @@ class ConsumerGroup(MemberTables[ConsumerMember, Partitions]):
             for want in () if known is None else wants_of(known):
                 count(self._wants, want, step)
         if member is None:
-            self.untold.discard(member_id)
+            self.told_over.pop(member_id, None)
             self.unsynced.discard(member_id)
         instance_id = None if old is None else old.instance_id
         # Whoever has taken the place of an old static member keeps it.

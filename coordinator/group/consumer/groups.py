@@ -36,7 +36,7 @@ from coordinator.group.consumer.assigning import (
     revocation_key,
     start_epoch,
 )
-from coordinator.group.consumer.group import ConsumerGroup
+from coordinator.group.consumer.group import SOMEWHERE_ELSE, ConsumerGroup
 from coordinator.group.consumer.migration import downgraded, may_upgrade, tombstones, upgraded
 from coordinator.group.consumer.records import (
     ConsumerGroupRecord,
@@ -130,7 +130,8 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
             known = [id_ for id_, member in group.members() if member.classic is not None]
             self._unstored.note(known, step.now_ms)
             # What the coordinator before has told last may have been lost.
-            group.untold.update(id_ for id_, _ in group.members() if id_ not in known)
+            others = (id_ for id_, _ in group.members() if id_ not in known)
+            group.told_over.update(dict.fromkeys(others, SOMEWHERE_ELSE))
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
         """The groups are as before; timers that were moved or cancelled meanwhile are set again."""

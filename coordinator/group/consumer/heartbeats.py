@@ -25,10 +25,12 @@ and take the next step of `reconciliation`. A member whose session ends, or that
 partitions within its rebalance timeout, is removed as if it had left.
 
 Answers get lost, several in a row, and fencing a member has records delivered again that it has
-read. So who has not heard of its epoch is told of it until it has, and comes no further meanwhile;
-and an assignment is told until the member says that it has it. Clients that send what a lost
-answer belonged to once more (librdkafka, after one interval) name no partitions if they had
-nothing to say of them: they own nothing but what they were known to own.
+read. So who has not heard of its epoch is told of it until it has, and comes no further meanwhile.
+Who comes over another connection than the one that it was last told something over may not have
+heard it: it is told its partitions again until it says that it has them, and its previous epoch
+counts, too, if it names no partitions or some that it has still to give up. For clients that send
+once more what a lost answer belonged to (librdkafka, after one interval) say nothing of partitions
+if they had nothing to say of them; Kafka, with its interval of five seconds, fences them.
 
 The answer tells when to come again: soon while the group reconciles, and while it is small
 anyway, so that a change reaches members before the configured interval has passed. Called by
@@ -169,7 +171,10 @@ def beat(
     """A heartbeat of a member that joins or is there. ApiError if it is refused."""
     request = heartbeat.request
     owned = _owned(request)
-    found = _find(group, member_id, request, owned, step)
+    # An answer that went over another connection may not have reached the member.
+    connection_id = command.connection_id
+    may_be_lost = group.told_over.get(member_id, connection_id) != connection_id
+    found = _find(group, member_id, request, owned, step, may_be_lost=may_be_lost)
     member = _updated(found.member, command, request)
     goal = take_over(group, found, member, heartbeat.regex_names, step)
     current = found.current
@@ -184,22 +189,19 @@ def beat(
         )
         and request.topic_partitions is not None
     )
-    if request.member_epoch != JOIN and _has_other_partitions(found.current, current):
-        group.untold.add(member_id)
-    elif owned is not None and member_id in group.untold and _is_exactly(owned, current.assigned):
-        group.untold.discard(member_id)
     response = ConsumerGroupHeartbeatResponse(
         member_id=member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=_interval(group, step),
     )
-    if (
-        is_full
-        or not has_heard
-        or member_id in group.untold
-        or _has_other_partitions(found.current, current)
-    ):
+    if owned is not None and may_be_lost and _is_exactly(owned, current.assigned):
+        del group.told_over[member_id]
+        may_be_lost = False
+    is_news = not has_heard or may_be_lost or _has_other_partitions(found.current, current)
+    if is_full or is_news:
         response.assignment = _assignment(current)
+    if is_news or (current.member_epoch != request.member_epoch != JOIN):
+        group.told_over[member_id] = connection_id
     return response
 
 
@@ -294,6 +296,8 @@ def _find(
     request: ConsumerGroupHeartbeatRequest,
     owned: Partitions | None,
     step: ConsumerStep,
+    *,
+    may_be_lost: bool,
 ) -> Found:
     """Who asks, by the table above."""
     is_join = request.member_epoch == JOIN
@@ -318,18 +322,26 @@ def _find(
             raise unknown_member(group.group_id, member_id)
         check_room(group, step.settings.consumer_size_max)
     current = group.current(member_id)
-    _check_epoch(request.member_epoch, current, owned)
+    _check_epoch(request.member_epoch, current, owned, may_be_lost=may_be_lost)
     return Found(member_id, member, current)
 
 
-def _check_epoch(epoch: int, current: CurrentAssignment, owned: Partitions | None) -> None:
+def _check_epoch(
+    epoch: int, current: CurrentAssignment, owned: Partitions | None, *, may_be_lost: bool
+) -> None:
     known = current.member_epoch
     if epoch in (JOIN, known):
         return
-    # Whoever did not get the answer of an epoch tells what it had before, if it says that again.
+    # Whoever did not get the answer of an epoch tells what it had before, as Kafka wants it. Where
+    # the answer may indeed be lost it need not: it may send once more what it had to say.
     is_retry = epoch == current.previous_member_epoch and epoch < known
-    may_own = (current.assigned, current.pending_revocation)
-    if not is_retry or (owned is not None and not _is_within(owned, *may_own)):
+    if may_be_lost:
+        is_its_own = owned is None or _is_within(
+            owned, current.assigned, current.pending_revocation
+        )
+    else:
+        is_its_own = owned is not None and _is_within(owned, current.assigned)
+    if not (is_retry and is_its_own):
         raise _fenced(foreign_epoch(epoch, known))
 
 

@@ -55,6 +55,9 @@ class Asker(Protocol):
     @property
     def client_host(self) -> str: ...
 
+    @property
+    def connection_id(self) -> int: ...
+
 
 class _Broker(NamedTuple):
     """Who asks a shard when no client does."""
@@ -62,6 +65,7 @@ class _Broker(NamedTuple):
     api_version: int = 0
     client_id: str | None = None
     client_host: str = ""
+    connection_id: int = 0
 
 
 BROKER: Final = _Broker()
@@ -154,6 +158,7 @@ class Coordinators:
                 api_version=asker.api_version,
                 client_id=asker.client_id or "",
                 client_host="/" + asker.client_host,
+                connection_id=asker.connection_id,
                 fresh_id=str(uuid.uuid4()) if self._kind.needs_id(request) else "",
             )
         )

@@ -137,21 +137,27 @@ def bumped() -> Stage:
 
 
 def test_the_previous_epoch_counts_with_what_is_assigned_or_less() -> None:
-    """The answer with the new epoch may have been lost. Whoever says nothing of what it owns has
-    nothing new to say (librdkafka sends the same heartbeat again)."""
-    for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}, None):
+    """The answer with the new epoch may have been lost."""
+    for owned in ({"a": [0, 1, 2, 3]}, {"a": [0]}, {}):
         assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.NONE
+
+
+def test_over_another_connection_the_previous_epoch_counts_without_partitions_as_well() -> None:
+    """Who says nothing of what it owns has nothing new to say: librdkafka sends the heartbeat that
+    got no answer once more. Over the same connection it did get the answer."""
+    assert refused(bumped(), "m", 1) == ErrorCode.FENCED_MEMBER_EPOCH
+    assert bumped().beat("m", 1, connection=2).error_code == ErrorCode.NONE
 
 
 def test_who_has_not_heard_of_its_epoch_is_told_again_and_comes_no_further() -> None:
     stage = bumped()
     for count in range(6, 10):
         stage.topics({"a": count})
-        again = stage.beat("m", 1)
+        again = stage.beat("m", 1, connection=count)
         assert (again.member_epoch, again.error_code) == (2, ErrorCode.NONE)
         assert again.assignment is not None
         assert again.assignment.topic_partitions[0].partitions == [0, 1, 2, 3, 4]
-    assert stage.beat("m", 2).member_epoch == 6
+    assert stage.beat("m", 2, connection=9).member_epoch == 6
 
 
 def test_what_the_member_has_still_to_give_up_is_its_own_in_the_previous_epoch_too() -> None:
@@ -166,21 +172,24 @@ def test_what_the_member_has_still_to_give_up_is_its_own_in_the_previous_epoch_t
         stage.beat(newcomer)
     assert len(owned["a"]) == 2
     assert stage.beat("m", 1, owned=owned).member_epoch == 2
-    again = stage.beat("m", 1, owned=owned)
+    again = stage.beat("m", 1, owned=owned, connection=2)
     assert (again.error_code, again.member_epoch) == (ErrorCode.NONE, 2)
     assert again.assignment is not None
     assert set(again.assignment.topic_partitions[0].partitions) < set(owned["a"])
+    assert refused(stage, "m", 1, owned=owned, connection=2) == ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def test_an_assignment_is_told_until_the_member_says_that_it_has_it() -> None:
+def test_an_assignment_is_told_over_new_connections_until_the_member_says_that_it_has_it() -> None:
     stage = bumped()
-    for _ in range(3):
-        again = stage.beat("m", 2)
+    assert stage.beat("m", 2).assignment is None
+    for connection in range(2, 5):
+        again = stage.beat("m", 2, connection=connection)
         assert again.assignment is not None
         assert again.assignment.topic_partitions[0].partitions == [0, 1, 2, 3, 4]
-    assert stage.beat("m", 2, owned={"a": [0, 1, 2, 3]}).assignment is not None
-    assert stage.beat("m", 2, owned={"a": [0, 1, 2, 3, 4]}).assignment is None
-    assert stage.beat("m", 2).assignment is None
+        assert stage.beat("m", 2, connection=connection).assignment is None
+    stage.beat("m", 2, owned={"a": [0, 1, 2, 3]}, connection=5)
+    assert stage.beat("m", 2, owned={"a": [0, 1, 2, 3, 4]}, connection=6).assignment is None
+    assert stage.beat("m", 2, connection=7).assignment is None
 
 
 def test_a_coordinator_that_has_moved_tells_assignments_that_may_not_have_been_heard() -> None:
@@ -188,13 +197,17 @@ def test_a_coordinator_that_has_moved_tells_assignments_that_may_not_have_been_h
     stage.beat("m", 2, owned={"a": [0, 1, 2, 3, 4]})
     stage.reload()
     assert stage.beat("m", 2).assignment is not None
+    assert stage.beat("m", 2).assignment is None
+    stage.reload()
     assert stage.beat("m", 2, owned={"a": [0, 1, 2, 3, 4]}).assignment is None
     assert stage.beat("m", 2).assignment is None
 
 
 def test_the_previous_epoch_is_fenced_with_anything_else() -> None:
     for owned in ({"a": [9]}, {"b": [0]}):
-        assert refused(bumped(), "m", 1, owned=owned) == ErrorCode.FENCED_MEMBER_EPOCH
+        for connection in (1, 2):
+            answer = refused(bumped(), "m", 1, owned=owned, connection=connection)
+            assert answer == ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_an_epoch_before_the_previous_one_is_fenced() -> None:

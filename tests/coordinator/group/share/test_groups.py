@@ -468,8 +468,10 @@ def hard_state(stage: ShareStage) -> object:
 class Remembering(ShareStage):
     """A stage that remembers what there was at every length of its log."""
 
-    def ask(self, request: object, *, version: int = 0, client: str = "client") -> Call:
-        call = super().ask(request, version=version, client=client)
+    def ask(
+        self, request: object, *, version: int = 0, client: str = "client", connection: int = 1
+    ) -> Call:
+        call = super().ask(request, version=version, client=client, connection=connection)
         if not hasattr(self, "states_at"):
             self.states_at: dict[int, object] = {0: {}}
         self.states_at[len(self.log)] = hard_state(self)

@@ -133,6 +133,7 @@ class _Asker:
     api_version = 9
     client_id: str | None = None
     client_host = "127.0.0.1"
+    connection_id = 1
 
 
 def test_shards_follow_their_partitions_leader(room: GroupRoom) -> None:
