@@ -107,7 +107,8 @@ class Outcome(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     The records of one outcome are written together or not at all, unless it is not `is_atomic`:
     then there may be more of them than fit into one batch, and each stands for itself. The commands
     of `again` are decided right after it: they were put off until now. If it `can_wait` for what is
-    written next, its records need not be written by themselves: nobody waits for them.
+    written next, its records need not be written by themselves: nobody waits for them, or nobody
+    who would mind some milliseconds.
     """
 
     records: tuple[R, ...] = ()
@@ -143,7 +144,7 @@ class Draft(msgspec.Struct, Generic[R], kw_only=True, eq=False):
         """Forget the timer; one that is not set may be cancelled."""
         self.timers.append(Timer(key, None))
 
-    def seal(self, *, is_atomic: bool = True) -> Outcome[R]:
+    def seal(self, *, is_atomic: bool = True, can_wait: bool = False) -> Outcome[R]:
         """The outcome as it stands."""
         return Outcome(
             records=tuple(self.records),
@@ -151,4 +152,5 @@ class Draft(msgspec.Struct, Generic[R], kw_only=True, eq=False):
             timers=tuple(self.timers),
             sends=tuple(self.sends),
             is_atomic=is_atomic,
+            can_wait=can_wait,
         )

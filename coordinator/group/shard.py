@@ -21,7 +21,7 @@ from coordinator.group.classic.group import ClassicGroup, join_error
 from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
 from coordinator.group.consumer.assigning import ConsumerStep
 from coordinator.group.consumer.groups import ConsumerGroups
-from coordinator.group.consumer.heartbeats import check
+from coordinator.group.consumer.heartbeats import JOIN, check
 from coordinator.group.departures import EXPIRY_KEY, Departures
 from coordinator.group.directory import Directory
 from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
@@ -406,7 +406,9 @@ class GroupShard:
             return answer(command, response)
         if beat.group_id in self.classic.objects and beat.group_id not in self.consumers:
             self.classic.end(beat.group_id, step)
-        return step.seal()
+        # Members of a group that reconciles write one after the other, each a little: together that
+        # is one batch, and a heartbeat is in no hurry.
+        return step.seal(can_wait=beat.member_epoch > JOIN)
 
     def _follow_topics(self, command: Command, now_ms: int) -> Outcome[GroupRecord]:
         step = self._step(now_ms)

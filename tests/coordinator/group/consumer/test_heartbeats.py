@@ -2,10 +2,16 @@
 
 import pytest
 
+from coordinator.group.requests import Heartbeat
 from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from coordinator.outcome import Command
 from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerGroupHeartbeatResponse
-from tests.support.consumer_playbook import REBALANCE_TIMEOUT_MS, Consumer, Stage, settle
+from protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ConsumerGroupHeartbeatTopicPartitions,
+)
+from tests.support.consumer_playbook import REBALANCE_TIMEOUT_MS, Consumer, Stage, id_of, settle
 
 SESSION_MS = 45_000
 
@@ -208,6 +214,32 @@ def test_the_previous_epoch_is_fenced_with_anything_else() -> None:
         for connection in (1, 2):
             answer = refused(bumped(), "m", 1, owned=owned, connection=connection)
             assert answer == ErrorCode.FENCED_MEMBER_EPOCH
+
+
+def test_members_that_take_their_next_step_are_written_together_and_newcomers_at_once() -> None:
+    stage = Stage({"a": 4})
+
+    def is_urgent(member_id: str, epoch: int, owned: list[int]) -> bool:
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="g",
+            member_id=member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=1_000,
+            subscribed_topic_names=["a"],
+            topic_partitions=[
+                ConsumerGroupHeartbeatTopicPartitions(topic_id=id_of("a"), partitions=owned)
+                for _ in owned[:1]
+            ],
+        )
+        outcome = stage.shard.handle(Command(request=Heartbeat(request), api_version=1), 0)
+        assert outcome.records
+        return not outcome.can_wait
+
+    assert is_urgent("m", 0, [])
+    stage.beat("m")
+    stage.beat("n")
+    assert not is_urgent("m", 1, [0, 1, 2, 3])
+    assert is_urgent("m", -1, [])
 
 
 def test_an_epoch_before_the_previous_one_is_fenced() -> None:
