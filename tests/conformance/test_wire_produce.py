@@ -1,12 +1,21 @@
 """Produce (0): what is accepted, at which offset, and the code for everything that is not."""
 
+import itertools
+
 import pytest
 
+from coordinator.ownership import shard_of
 from protocol.apis import ApiKey
 from protocol.checksum import crc32c
 from protocol.codec import decode_response, decode_response_header
 from protocol.compression import Codec
 from protocol.errors import ErrorCode
+from protocol.messages.group_offsets import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from protocol.messages.produce import (
     PartitionProduceData,
@@ -31,6 +40,7 @@ from tests.conformance.dialogue import (
     batch_of,
     batches_of,
     bytes_of,
+    describe_topic,
     fetch,
     now_ms,
     produce,
@@ -127,7 +137,7 @@ def test_a_partition_that_does_not_exist_does_not_spoil_the_others(
     assert codes == {0: ErrorCode.NONE, 7: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-def test_what_the_coordinators_keep_is_theirs_to_write(wire: WireClient) -> None:
+def test_what_the_coordinators_keep_is_theirs_to_write(wire: WireClient, topic: str) -> None:
     """A record that no coordinator understands would cost the groups of that partition their
     coordinator, so only the administrators' own client may write there, as in Kafka.
     """
@@ -150,6 +160,22 @@ def test_what_the_coordinators_keep_is_theirs_to_write(wire: WireClient) -> None
     answer = decode_response(ApiKey.PRODUCE, PRODUCE, frame, at)
     assert isinstance(answer, ProduceResponse)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+    # Ours notices with its next record that somebody else has written, and reads the log anew: the
+    # groups of that partition go on.
+    shard_count = len(describe_topic(wire, "__consumer_offsets").partitions)
+    groups = (f"{unique('group')}-{number}" for number in itertools.count())
+    group = next(name for name in groups if shard_of(name, shard_count) == 0)
+
+    def goes_on() -> bool:
+        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+        request = OffsetCommitRequest(
+            group_id=group, topics=[OffsetCommitRequestTopic(name=topic, partitions=[partition])]
+        )
+        answered = wire.ask(request, 8, OffsetCommitResponse)
+        return answered.topics[0].partitions[0].error_code == ErrorCode.NONE
+
+    wait_until(goes_on, what="the coordinator takes commits")
 
 
 def test_a_wrong_checksum_is_a_corrupt_message(wire: WireClient, topic: str) -> None:
