@@ -4,7 +4,7 @@ What happens to a command, in this order and no other: the shard decides; its ti
 records are encoded, replayed and put into the open batch; its replies are parked behind the newest
 record. At the end of the shell's turn `take_batches` hands out what the turn has written, as few
 batches as fit, and the shell appends them to the partition in order, several in flight. What
-nobody waits for (`has_urgent_batches`) may stay for a moment and leave with a later turn's. When
+can wait (`has_urgent_batches`) may stay for a moment and leave with a later turn's. When
 the high watermark has passed a batch (`committed_below`) its replies leave, and so does what is to
 be done elsewhere because of it.
 

@@ -127,10 +127,10 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
         for group in self._groups.values():
             self._arm(group, step)
             self.events.note_loaded(group, step.now_ms)
-            known = [id_ for id_, member in group.members() if member.classic is not None]
+            known = (id_ for id_, member in group.members() if member.classic is not None)
             self._unstored.note(known, step.now_ms)
             # What the coordinator before has told last may have been lost.
-            others = (id_ for id_, _ in group.members() if id_ not in known)
+            others = (id_ for id_, member in group.members() if member.classic is None)
             group.told_over.update(dict.fromkeys(others, SOMEWHERE_ELSE))
 
     def on_append_failed(self, group_ids: Collection[str], step: ConsumerStep) -> None:
@@ -483,14 +483,6 @@ class ConsumerGroups(GroupTable[ConsumerGroup, ConsumerGroupRecord]):
                 for member_id, member in group.members()
             ],
         )
-
-
-def _reason(command: Command, beat: ConsumerGroupHeartbeatRequest) -> str:
-    """Why something has changed with a heartbeat."""
-    if beat.member_epoch > heartbeats.JOIN:
-        return "a member changed its subscription"
-    what = "joined" if beat.member_epoch == heartbeats.JOIN else "left"
-    return f"{command.client_id or 'a client'} at {command.client_host} {what}"
 
 
 def _held(current: CurrentAssignment) -> dict[Uuid, set[int]]:

@@ -88,13 +88,14 @@ JOIN: Final = 0
 LEAVE: Final = -1
 CLIENT_MADE_ID_SINCE: Final = 1
 
-HEARTBEATS_A_SECOND_MAX: Final = 200
+_HEARTBEATS_A_SECOND_MAX: Final = 200
 """How many heartbeats a process asks for while nothing happens: 1 to 2 % of a core."""
-HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
-INTERVAL_MS_MIN: Final = 200
+_HEARTBEATS_A_SECOND_MAX_RECONCILING: Final = 1_000
+_INTERVAL_MS_MIN: Final = 200
 """Half of what "a member joins" and "a member leaves" may take to be known to all."""
-INTERVAL_MS_MIN_RECONCILING: Final = 100
-LATENESS_FACTOR: Final = 5
+_INTERVAL_MS_MIN_RECONCILING: Final = 100
+_LATENESS_FACTOR: Final = 5
+"""Members are told to come again after so many times what a request waits here."""
 
 _fenced = partial(fenced, "consumer", "partitions")
 
@@ -467,17 +468,17 @@ def fair_interval(step: ConsumerStep, *, is_busy: bool, own_ms: int | None, long
     """When one of all the members of this process should come again, in ms.
 
     What was set for its group (`own_ms`) is kept to while nothing happens there. Else members come
-    as often as HEARTBEATS_A_SECOND_MAX of all of them allows, and at least at the broker's interval
-    (`longest_ms`). A client may wait for an answer no longer than that, and cut its connection then
-    (librdkafka): so it is a multiple of how late answers are here.
+    as often as a bound on the heartbeats of all of them allows, and at least at the broker's
+    interval (`longest_ms`). A client may wait for an answer no longer than that, and cut its
+    connection then (librdkafka): so it is a multiple of how late answers are here.
     """
     if is_busy:
-        rate, floor_ms = HEARTBEATS_A_SECOND_MAX_RECONCILING, INTERVAL_MS_MIN_RECONCILING
+        rate, floor_ms = _HEARTBEATS_A_SECOND_MAX_RECONCILING, _INTERVAL_MS_MIN_RECONCILING
     elif own_ms is not None:
         return own_ms
     else:
-        rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
-    fair_ms = max(1000 * step.crowd_count // rate, LATENESS_FACTOR * step.lateness_ms)
+        rate, floor_ms = _HEARTBEATS_A_SECOND_MAX, _INTERVAL_MS_MIN
+    fair_ms = max(1000 * step.crowd_count // rate, _LATENESS_FACTOR * step.lateness_ms)
     return min(max(fair_ms, floor_ms), longest_ms)
 
 

@@ -35,15 +35,7 @@ import msgspec
 
 from coordinator.group.consumer.assigning import ConsumerStep
 from coordinator.group.consumer.group import LEFT_FOR_A_WHILE
-from coordinator.group.consumer.heartbeats import (
-    HEARTBEATS_A_SECOND_MAX,
-    HEARTBEATS_A_SECOND_MAX_RECONCILING,
-    INTERVAL_MS_MIN,
-    INTERVAL_MS_MIN_RECONCILING,
-    JOIN,
-    LATENESS_FACTOR,
-    is_blank,
-)
+from coordinator.group.consumer.heartbeats import JOIN, fair_interval, is_blank
 from coordinator.group.consumer.reconciliation import MustBeFenced
 from coordinator.group.known_members import (
     check_instance,
@@ -448,14 +440,13 @@ def refresh(group_id: str, member_id: str, step: ConsumerStep) -> None:
 def interval_ms(group: StreamsGroup, step: ConsumerStep) -> int:
     """When the member should come again: as in consumer groups (`heartbeats`)."""
     settings = step.settings.streams_of(group.group_id)
-    if step.records or group.state is not StreamsGroupState.STABLE:
-        rate, floor_ms = HEARTBEATS_A_SECOND_MAX_RECONCILING, INTERVAL_MS_MIN_RECONCILING
-    elif settings.is_interval_fixed:
-        return settings.heartbeat_interval_ms
-    else:
-        rate, floor_ms = HEARTBEATS_A_SECOND_MAX, INTERVAL_MS_MIN
-    fair_ms = max(1000 * step.crowd_count // rate, LATENESS_FACTOR * step.lateness_ms)
-    return min(max(fair_ms, floor_ms), settings.heartbeat_interval_ms)
+    longest_ms = settings.heartbeat_interval_ms
+    return fair_interval(
+        step,
+        is_busy=bool(step.records) or group.state is not StreamsGroupState.STABLE,
+        own_ms=longest_ms if settings.is_interval_fixed else None,
+        longest_ms=longest_ms,
+    )
 
 
 # -- leaving --------------------------------------------------------------------------------------

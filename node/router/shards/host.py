@@ -56,7 +56,7 @@ _ACTIVE: Final = ShardState.ACTIVE
 _FAILED: Final = ShardState.FAILED
 _NOT_LOADED: Final = frozenset({ShardState.LOADING, ShardState.FAILED})
 PATIENCE_S: Final = 0.005
-"""How long records that nobody waits for stay, for others to be written along with them."""
+"""How long records that can wait (Outcome.can_wait) stay, for others to be written with them."""
 
 
 class ShardHost:
