@@ -124,7 +124,7 @@ def odradek(repository: Path, directory: Path) -> Iterator[Broker]:
     """This repository's broker, as `odradek serve` starts it."""
     port = free_port()
     directory.mkdir(parents=True)
-    command = [sys.executable, "-m", "node.cli.main", "serve", "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "odradek", "serve", "--listen", f"127.0.0.1:{port}"]
     command += ["--data", str(directory / "data"), "--profile", "standard"]
     environment = {"PYTHONPATH": str(repository)}
     with _running(command, directory, port, environment) as (pid, seconds):

@@ -198,7 +198,7 @@ def librdkafka(test: str, *options: str, figure: str, unit: str) -> Case:
 
     def run(broker: Broker, bench: Bench) -> Result:
         def command(topic: str) -> list[str]:
-            base = [sys.executable, "-m", "node.cli.main", "bench", test, "--output", "json"]
+            base = [sys.executable, "-m", "odradek", "bench", test, "--output", "json"]
             return [*base, "--bootstrap", broker.bootstrap, "--topic", topic, *options]
 
         return bench.measure(broker, figure, 1, command)

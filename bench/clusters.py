@@ -166,7 +166,7 @@ def odradek_cluster(repository: Path, directory: Path) -> Iterator[Cluster]:
             "default.replication.factor": "3",
             "offsets.topic.replication.factor": "3",
         }
-        command = [sys.executable, "-m", "node.cli.main", "serve", "--profile", "standard"]
+        command = [sys.executable, "-m", "odradek", "serve", "--profile", "standard"]
         command += ["--listen", f"127.0.0.1:{port}", "--data", str(folder / "data")]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]

@@ -12,8 +12,8 @@ entries. Called by coordinator.runtime, once per life of a shard.
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from coordinator.outcome import InTransaction, Marker
-from coordinator.timeline import Timeline
+from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.coordinator.timeline import Timeline
 
 KEYS_MAX: Final = 2_048
 """As many records are kept back at most: replaying them takes about 10 ms, and nothing else is done

@@ -12,7 +12,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 R = TypeVar("R")
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from cluster.metadata.image import TopicImage
+from odradek.cluster.metadata.image import TopicImage
 
 _INT32_MIN = -(1 << 31)
 _KEYS_REMEMBERED: Final = 10_000

@@ -42,8 +42,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from coordinator.loading import Loader, LogEntry
-from coordinator.outcome import (
+from odradek.coordinator.loading import Loader, LogEntry
+from odradek.coordinator.outcome import (
     NO_REQUEST,
     Answer,
     Command,
@@ -55,9 +55,9 @@ from coordinator.outcome import (
     Send,
     TimerKey,
 )
-from coordinator.timeline import Timeline
-from coordinator.timers import Timers
-from protocol.errors import ErrorCode, ProtocolError
+from odradek.coordinator.timeline import Timeline
+from odradek.coordinator.timers import Timers
+from odradek.protocol.errors import ErrorCode, ProtocolError
 
 R = TypeVar("R")
 

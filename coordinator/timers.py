@@ -10,7 +10,7 @@ one current heap entry, at or before its deadline. Called by `runtime`.
 import heapq
 from typing import Final
 
-from coordinator.outcome import TimerKey
+from odradek.coordinator.outcome import TimerKey
 
 _LOOK_AHEAD_MS: Final = 1_000
 """Entries that have been moved are put back together if they come up within this time: members that

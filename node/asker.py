@@ -9,15 +9,15 @@ from struct import Struct
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from protocol.apis import APIS, ApiKey
-from protocol.codec import (
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import (
     decode_response,
     decode_response_header,
     encode_request,
     encode_request_header,
 )
-from protocol.errors import ProtocolError
-from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 R = TypeVar("R")
 

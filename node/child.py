@@ -29,7 +29,7 @@ from pathlib import Path
 
 import msgspec
 
-from node.observability import (
+from odradek.node.observability import (
     LINK_KIND,
     LINK_VARIABLE,
     MESSAGE_BYTES_MAX,
@@ -298,7 +298,7 @@ class Child:
 def child_environment(link: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The environment of a child: ours, the descriptor of its link, and where our packages are."""
     made = _MALLOC | dict(environment) | {LINK_VARIABLE: str(link)}
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     if root not in site.getsitepackages():
         made["PYTHONPATH"] = os.pathsep.join(filter(None, (root, environment.get("PYTHONPATH"))))
     return made

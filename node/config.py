@@ -19,13 +19,13 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from cluster.metadata.broker_bounds import faults_of_bounds
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigSource
-from cluster.metadata.config_layers import Layer
-from cluster.metadata.settings import check_static
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
-from node.config_sources import (
+from odradek.cluster.metadata.broker_bounds import faults_of_bounds
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_layers import Layer
+from odradek.cluster.metadata.settings import check_static
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.node.config_sources import (
     ConfigFault,
     Setting,
     from_environment,
@@ -33,7 +33,7 @@ from node.config_sources import (
     from_mapping,
     merge,
 )
-from node.config_values import (
+from odradek.node.config_values import (
     RUN_FOLDER_LENGTH_MAX,
     SECURITY_PROTOCOLS,
     parse_addresses,
@@ -48,7 +48,7 @@ from node.config_values import (
     parse_router_count,
     parse_run_folder,
 )
-from node.peer_settings import (
+from odradek.node.peer_settings import (
     PeerConfig,
     SeedConfig,
     faults_of_joining,
@@ -58,8 +58,8 @@ from node.peer_settings import (
     parse_secret,
     read_secret,
 )
-from node.processors import Placement, placement_of_node
-from storage.settings import Durability
+from odradek.node.processors import Placement, placement_of_node
+from odradek.storage.settings import Durability
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from node.config import DEFAULT_STORE_COUNT, NodeConfig
-from node.config_sources import ConfigFault
+from odradek.node.config import DEFAULT_STORE_COUNT, NodeConfig
+from odradek.node.config_sources import ConfigFault
 
 LAYOUT_VERSION = 1
 META_NAME = "meta.properties"

@@ -19,11 +19,15 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from node.asker import Asker, NotABroker
-from node.supervisor import STATE_NAME, NodeState
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.topics import (
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.supervisor import STATE_NAME, NodeState
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
@@ -106,7 +110,7 @@ class EmbeddedBroker:
             raise BrokerFailure("the broker is running already")
         self.directory.mkdir(parents=True, exist_ok=True)
         # -P: a package called storage in the folder of the tests is not ours.
-        command = [sys.executable, "-P", "-m", "node.cli.main", "serve", "--attached"]
+        command = [sys.executable, "-P", "-m", "odradek", "serve", "--attached"]
         command += ["--data", str(self.data)]
         if "listeners" not in self.settings:
             command += ["--listen", f"127.0.0.1:{self._port}"]
@@ -116,7 +120,7 @@ class EmbeddedBroker:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("ODRADEK_")}
         environment |= self.environment
         environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [str(Path(__file__).parents[1]), environment.get("PYTHONPATH")])
+            filter(None, [str(Path(__file__).parents[2]), environment.get("PYTHONPATH")])
         )
         with (self.directory / "node.log").open("ab") as log:
             self._process = subprocess.Popen(

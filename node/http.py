@@ -10,7 +10,7 @@ import selectors
 import socket
 from collections.abc import Callable, Mapping
 
-from node.config_sources import ConfigFault
+from odradek.node.config_sources import ConfigFault
 
 CONNECTIONS_MAX = 32
 REQUEST_BYTES_MAX = 8 * 1024

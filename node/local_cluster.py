@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from node.data_folder import new_cluster_id
-from node.embedded import BrokerFailure, EmbeddedBroker
+from odradek.node.data_folder import new_cluster_id
+from odradek.node.embedded import BrokerFailure, EmbeddedBroker
 
 LAYOUT_NAME: Final = "cluster.json"
 SECRET_NAME: Final = "cluster.secret"

@@ -35,13 +35,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from node.child import Child, Patience, State, python_command
-from node.config import ListenerConfig, NodeConfig
-from node.config_sources import ConfigFault
-from node.controller.last_run import note_clean_end
-from node.data_folder import FolderLock, StateFile, adopt_identity
-from node.http import HttpServer, Respond
-from node.observability import Collect, Sample, Stop, configure_logging, exposition, resident_bytes
+from odradek.node.child import Child, Patience, State, python_command
+from odradek.node.config import ListenerConfig, NodeConfig
+from odradek.node.config_sources import ConfigFault
+from odradek.node.controller.last_run import note_clean_end
+from odradek.node.data_folder import FolderLock, StateFile, adopt_identity
+from odradek.node.http import HttpServer, Respond
+from odradek.node.observability import (
+    Collect,
+    Sample,
+    Stop,
+    configure_logging,
+    exposition,
+    resident_bytes,
+)
 
 log = logging.getLogger(__name__)
 
@@ -77,13 +84,13 @@ class ChildPlan(NamedTuple):
 def plan_children(config: NodeConfig, config_path: Path) -> list[ChildPlan]:
     """The processes of a node. Rounds of stopping: routers, workers, controller."""
     path = str(config_path)
-    controller = python_command("node.controller.process", path)
+    controller = python_command("odradek.node.controller.process", path)
     plans = [ChildPlan("controller", controller, _CONTROLLER)]
     for index in range(config.worker_count):
-        command = python_command("node.worker.process", path, str(index))
+        command = python_command("odradek.node.worker.process", path, str(index))
         plans.append(ChildPlan(f"{_WORKER}{index}", command, _WORKERS))
     for index in range(config.router_count):
-        command = python_command("node.router.process", path, str(index))
+        command = python_command("odradek.node.router.process", path, str(index))
         plans.append(ChildPlan(f"router-{index}", command, _ROUTERS))
     return plans
 

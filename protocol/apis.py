@@ -15,7 +15,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from protocol.messages import (
+from odradek.protocol.messages import (
     acls,
     cluster,
     configs,

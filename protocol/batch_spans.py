@@ -7,8 +7,8 @@ which has checked them; a cut one ends in ProtocolError. A span takes 0.4 us.
 from struct import Struct
 from typing import NamedTuple
 
-from protocol.errors import ProtocolError
-from protocol.records import CONTROL, HEADER_BYTES, LENGTH_OVERHEAD, TRANSACTIONAL
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import CONTROL, HEADER_BYTES, LENGTH_OVERHEAD, TRANSACTIONAL
 
 _unpack = Struct(">qi9xhi16xq").unpack_from
 """Base offset, batch length, attributes, last offset delta and producer id."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from protocol.apis import APIS, Api
-from protocol.decoding import Decoder, compile_decoder
-from protocol.encoding import Encoder, compile_encoder
-from protocol.errors import ProtocolError
-from protocol.primitives import skip_tags
+from odradek.protocol.apis import APIS, Api
+from odradek.protocol.decoding import Decoder, compile_decoder
+from odradek.protocol.encoding import Encoder, compile_encoder
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.primitives import skip_tags
 
 REQUEST_ELEMENTS_MAX: Final = 500_000
 """Of all arrays of structs and of strings in a request together. The largest request there is (but

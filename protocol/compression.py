@@ -17,7 +17,7 @@ from struct import Struct
 from types import ModuleType
 from typing import Final, TypeAlias
 
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 

@@ -9,8 +9,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.errors import ProtocolError
-from protocol.records import (
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import (
     CONTROL,
     NO_LEADER_EPOCH,
     TRANSACTIONAL,

@@ -27,15 +27,15 @@ from collections.abc import Callable
 from struct import Struct, calcsize, unpack_from
 from typing import Final, NoReturn, cast
 
-from protocol.errors import ProtocolError
-from protocol.primitives import (
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.primitives import (
     finish_uvarint,
     read_uvarint,
     refuse_null,
     refuse_tag_size,
     skip_tags,
 )
-from protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
+from odradek.protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
 
 Decoder = Callable[[bytes | memoryview, int], object]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Final
 
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 VERSION_MAX: Final = 3

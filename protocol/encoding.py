@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from struct import Struct, pack
 from typing import cast
 
-from protocol.primitives import refuse_value, uvarint
-from protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
+from odradek.protocol.primitives import refuse_value, uvarint
+from odradek.protocol.schema import FIXED_SIZE, Field, Kind, fields_of, has_records
 
 Encoder = Callable[[object], list[bytes | memoryview]]
 

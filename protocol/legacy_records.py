@@ -20,9 +20,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.records import (
+from odradek.protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.records import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     MAGIC_AT,

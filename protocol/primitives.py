@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 Buffer = bytes | memoryview
 

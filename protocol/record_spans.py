@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.checksum import crc32c
-from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
-from protocol.errors import ProtocolError
-from protocol.records import (
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CRC_AT,

@@ -26,9 +26,9 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
-from protocol.checksum import crc32c
-from protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
-from protocol.errors import ProtocolError
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import DECOMPRESSED_BYTES_MAX, Bytes, Codec, compress, decompress
+from odradek.protocol.errors import ProtocolError
 
 HEADER_BYTES: Final = 61
 MAGIC: Final = 2

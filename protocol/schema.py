@@ -21,7 +21,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final, Generic, TypedDict, TypeVar, Unpack, cast, dataclass_transform, overload
 
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import lmdb
 
-from protocol.checksum import crc32c
-from protocol.control_records import EndTransactionMarker, read_control_batch
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.records import (
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.control_records import EndTransactionMarker, read_control_batch
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CODEC_MASK,
     CONTROL,
@@ -28,12 +28,12 @@ from protocol.records import (
     BatchHeader,
     set_log_append_time,
 )
-from storage.environment import StorageError
-from storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
-from storage.partition_log import PartitionLog
-from storage.segment import Segment
-from storage.settings import TimestampType
-from storage.validation import (
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import KEY, NUMBER, STAMP, STAMP_SIZE
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.segment import Segment
+from odradek.storage.settings import TimestampType
+from odradek.storage.validation import (
     CODECS,
     LATEST_VERSION,
     SINGLE_BATCH_VERSION_MIN,

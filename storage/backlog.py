@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
-from protocol.errors import ProtocolError
-from protocol.records import (
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CONTROL,
     DELETE_HORIZON,
@@ -22,10 +22,10 @@ from protocol.records import (
     BatchHeader,
     iter_timestamps,
 )
-from storage.cursors import seek
-from storage.layout import STAMP_SIZE
-from storage.segment import Segment
-from storage.validation import unpack_header
+from odradek.storage.cursors import seek
+from odradek.storage.layout import STAMP_SIZE
+from odradek.storage.segment import Segment
+from odradek.storage.validation import unpack_header
 
 BATCHES_WALKED_MAX: Final = 64
 """Headers looked at for one answer, unless whoever asks for many at once asks for less."""

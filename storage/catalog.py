@@ -27,9 +27,9 @@ from struct import Struct
 import lmdb
 import msgspec
 
-from storage.environment import StorageError, open_environment
-from storage.layout import CATALOG_NAME, KEY, NUMBER, RESERVE_NAME, segment_ids
-from storage.reserve import (
+from odradek.storage.environment import StorageError, open_environment
+from odradek.storage.layout import CATALOG_NAME, KEY, NUMBER, RESERVE_NAME, segment_ids
+from odradek.storage.reserve import (
     FILE_BYTES,
     FileReserve,
     RowReserve,
@@ -37,8 +37,8 @@ from storage.reserve import (
     is_full,
     make_environment,
 )
-from storage.segment import Extent
-from storage.settings import LogSettings
+from odradek.storage.segment import Extent
+from odradek.storage.settings import LogSettings
 
 _DATABASES = ("partitions", "numbers", "segments", "extents", "producers", "properties")
 _DATABASE_COUNT = 8

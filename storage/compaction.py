@@ -13,14 +13,14 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.errors import ProtocolError
-from protocol.records import BatchHeader, read_header
-from storage.catalog import Catalog
-from storage.partition_log import PartitionLog
-from storage.rewrite import Move, Replacement, Slices, aborted_in, base_offset_at
-from storage.segment import Extent, Segment
-from storage.survivors import LastBatch, LastOffsets, Thinning
-from storage.transactions import AbortedTransaction
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import BatchHeader, read_header
+from odradek.storage.catalog import Catalog
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.rewrite import Move, Replacement, Slices, aborted_in, base_offset_at
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.survivors import LastBatch, LastOffsets, Thinning
+from odradek.storage.transactions import AbortedTransaction
 
 _RECORDS_PER_SLICE = 2_000
 _SCRATCH_NAME = "compaction.scratch"

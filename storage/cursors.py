@@ -9,7 +9,7 @@ from struct import Struct
 
 import lmdb
 
-from storage.layout import KEY, STAMP_SIZE
+from odradek.storage.layout import KEY, STAMP_SIZE
 
 _HEADER_FIELDS = Struct(">i8xq")
 _HEADER_FIELDS_AT = STAMP_SIZE + 23

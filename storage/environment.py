@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import lmdb
 
-from storage.layout import lock_path
+from odradek.storage.layout import lock_path
 
 READERS_MAX = 1024
 """Slots of the reader table: every process uses one per concurrent read transaction."""

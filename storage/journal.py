@@ -26,9 +26,9 @@ from contextlib import suppress
 from pathlib import Path
 from struct import Struct
 
-from protocol.checksum import crc32c
-from storage.environment import StorageError
-from storage.layout import journal_path
+from odradek.protocol.checksum import crc32c
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import journal_path
 
 _HEAD = Struct("<III")
 _MAGIC = 0x4A524E4C

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from protocol.errors import ErrorCode
-from storage.catalog import Catalog
-from storage.partition_log import PartitionLog
-from storage.sealing import current_row
-from storage.status import LOG_START_OFFSET, StatusTable
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.catalog import Catalog
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.sealing import current_row
+from odradek.storage.status import LOG_START_OFFSET, StatusTable
 
 HIGH_WATERMARK = -1
 """What DeleteRecords calls the end of what may be deleted."""

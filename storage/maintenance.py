@@ -16,21 +16,21 @@ If the disk refuses, the run ends, what was begun is dropped, and the next one s
 import logging
 from collections.abc import Callable, Generator, Mapping
 
-from storage.catalog import Catalog
-from storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
-from storage.environment import StorageError
-from storage.partition_log import PartitionLog
-from storage.retention import Below, retained_offset
-from storage.rewrite import (
+from odradek.storage.catalog import Catalog
+from odradek.storage.compaction import CompactionPass, CompactionPlan, plan_compaction, scratch_path
+from odradek.storage.environment import StorageError
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.retention import Below, retained_offset
+from odradek.storage.rewrite import (
     Slices,
     drop_dead_segments,
     mergeable,
     rewrite_segments,
     worth_rewriting,
 )
-from storage.segment import Extent, Segment
-from storage.settings import StoreOptions
-from storage.status import Role
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.settings import StoreOptions
+from odradek.storage.status import Role
 
 log = logging.getLogger(__name__)
 

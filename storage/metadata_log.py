@@ -25,8 +25,14 @@ from typing import Self, TypeVar
 import lmdb
 import msgspec
 
-from protocol.checksum import crc32c
-from storage.reserve import RowReserve, free_bytes, has_little_room, is_full, make_environment
+from odradek.protocol.checksum import crc32c
+from odradek.storage.reserve import (
+    RowReserve,
+    free_bytes,
+    has_little_room,
+    is_full,
+    make_environment,
+)
 
 _KEY = struct.Struct(">QI")  # index, number of the piece
 _ENTRY_HEAD = struct.Struct(">QI")  # term, length of the whole entry; stands before piece 0

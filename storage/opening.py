@@ -17,14 +17,14 @@ from pathlib import Path
 import lmdb
 import msgspec
 
-from protocol.control_records import read_control_batch
-from protocol.records import CONTROL, BatchHeader
-from storage.append import Turn
-from storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
-from storage.cursors import batches_from
-from storage.environment import StorageError, sync_directory
-from storage.journal import Journal
-from storage.layout import (
+from odradek.protocol.control_records import read_control_batch
+from odradek.protocol.records import CONTROL, BatchHeader
+from odradek.storage.append import Turn
+from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
+from odradek.storage.cursors import batches_from
+from odradek.storage.environment import StorageError, sync_directory
+from odradek.storage.journal import Journal
+from odradek.storage.layout import (
     EPOCH_KEY,
     KEY,
     NUMBER,
@@ -39,13 +39,13 @@ from storage.layout import (
     unlink_journal,
     unlink_segment,
 )
-from storage.partition_log import PartitionLog
-from storage.producers import ProducerEntry
-from storage.recovery import Examination
-from storage.segment import Extent, Segment
-from storage.settings import Durability, StoreOptions
-from storage.status import Role, StatusTable
-from storage.validation import AppendOrigin, unpack_header
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.producers import ProducerEntry
+from odradek.storage.recovery import Examination
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.settings import Durability, StoreOptions
+from odradek.storage.status import Role, StatusTable
+from odradek.storage.validation import AppendOrigin, unpack_header
 
 _SALVAGE_TURN_BYTES = 2 << 20
 

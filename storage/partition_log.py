@@ -8,17 +8,23 @@ exactly what is on disk.
 
 from typing import NamedTuple
 
-from protocol.control_records import ControlType, EndTransactionMarker
-from protocol.records import CONTROL, TRANSACTIONAL
-from storage.catalog import PartitionRow
-from storage.layout import EPOCH_KEY, KEY, OFFSET
-from storage.leader_epochs import LeaderEpochs
-from storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker, is_expired
-from storage.segment import Extent
-from storage.settings import LogSettings
-from storage.status import Role
-from storage.timestamps import TimestampIndexer
-from storage.transactions import UndecidedTransactions
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.records import CONTROL, TRANSACTIONAL
+from odradek.storage.catalog import PartitionRow
+from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
+from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.producers import (
+    NO_OFFSET,
+    ProducerEntry,
+    after_batch,
+    after_marker,
+    is_expired,
+)
+from odradek.storage.segment import Extent
+from odradek.storage.settings import LogSettings
+from odradek.storage.status import Role
+from odradek.storage.timestamps import TimestampIndexer
+from odradek.storage.transactions import UndecidedTransactions
 
 
 class IndexRow(NamedTuple):

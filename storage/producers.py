@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 BATCHES_REMEMBERED = 5
 """What Kafka keeps; a producer may have as many batches in flight (KIP-98, KAFKA-5494)."""

@@ -14,14 +14,14 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from protocol.errors import ProtocolError
-from protocol.records import BatchHeader, iter_timestamps
-from storage import opening
-from storage.backlog import BATCHES_WALKED_MAX, Backlog, Piece, measure
-from storage.catalog import CatalogFile, PartitionRow, SegmentState
-from storage.cursors import batches_from, last_delta_and_timestamp, seek
-from storage.environment import StorageError
-from storage.layout import (
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import BatchHeader, iter_timestamps
+from odradek.storage import opening
+from odradek.storage.backlog import BATCHES_WALKED_MAX, Backlog, Piece, measure
+from odradek.storage.catalog import CatalogFile, PartitionRow, SegmentState
+from odradek.storage.cursors import batches_from, last_delta_and_timestamp, seek
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import (
     CATALOG_NAME,
     EPOCH_KEY,
     KEY,
@@ -30,13 +30,13 @@ from storage.layout import (
     STAMP_SIZE,
     STATUS_NAME,
 )
-from storage.leader_epochs import LeaderEpochs
-from storage.producers import ProducerState, describe_producers
-from storage.segment import Extent, Segment
-from storage.status import StatusTable
-from storage.timestamps import first_to_reach, largest
-from storage.transactions import AbortedTransaction
-from storage.validation import Fields, unpack_header
+from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.producers import ProducerState, describe_producers
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.status import StatusTable
+from odradek.storage.timestamps import first_to_reach, largest
+from odradek.storage.transactions import AbortedTransaction
+from odradek.storage.validation import Fields, unpack_header
 
 _unpack_place = Struct(">I12xq").unpack_from
 """Partition number and base offset of a stamped value, without its key."""

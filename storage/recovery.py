@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from storage.journal import map_journal
-from storage.layout import KEY, KEY_SIZE
-from storage.pages import Meta, PageError, PageFile
-from storage.salvage import Salvage, Truncation, whole_value
+from odradek.storage.journal import map_journal
+from odradek.storage.layout import KEY, KEY_SIZE
+from odradek.storage.pages import Meta, PageError, PageFile
+from odradek.storage.salvage import Salvage, Truncation, whole_value
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BATCHES = b"batches"

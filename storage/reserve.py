@@ -19,7 +19,7 @@ from pathlib import Path
 
 import lmdb
 
-from storage.layout import reserve_path
+from odradek.storage.layout import reserve_path
 
 ROW_BYTES = 256 << 10
 """Deletes about a thousand partitions in one change of the catalog, and more in several."""

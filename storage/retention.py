@@ -14,11 +14,11 @@ from itertools import islice
 from struct import Struct
 from typing import NamedTuple
 
-from storage.cursors import batches_from
-from storage.layout import STAMP_SIZE
-from storage.segment import Extent, Segment
-from storage.settings import LogSettings
-from storage.timestamps import first_to_reach
+from odradek.storage.cursors import batches_from
+from odradek.storage.layout import STAMP_SIZE
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.settings import LogSettings
+from odradek.storage.timestamps import first_to_reach
 
 OpenSegment = Callable[[int], Segment]
 Slices = Generator[None, None, int]

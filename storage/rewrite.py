@@ -15,15 +15,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from storage.catalog import Catalog, SegmentRow, SegmentState
-from storage.cursors import batches_from
-from storage.environment import StorageError, sync_directory
-from storage.layout import KEY, unlink_segment
-from storage.partition_log import PartitionLog
-from storage.retention import live_bytes
-from storage.segment import Extent, Segment, SegmentWriter
-from storage.syncer import Syncer
-from storage.transactions import AbortedTransaction
+from odradek.storage.catalog import Catalog, SegmentRow, SegmentState
+from odradek.storage.cursors import batches_from
+from odradek.storage.environment import StorageError, sync_directory
+from odradek.storage.layout import KEY, unlink_segment
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.retention import live_bytes
+from odradek.storage.segment import Extent, Segment, SegmentWriter
+from odradek.storage.syncer import Syncer
+from odradek.storage.transactions import AbortedTransaction
 
 Slices = Iterator[bool]
 """Work in slices of a few milliseconds. True: go on at once; False: the disk is busy, come back."""

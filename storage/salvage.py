@@ -16,11 +16,11 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol.errors import ProtocolError
-from protocol.records import batch_size, is_crc_valid, read_header
-from storage.journal import frames
-from storage.layout import KEY, KEY_SIZE, STAMP, STAMP_SIZE
-from storage.pages import LEAF, OVERFLOW, PAGE_HEAD_SIZE, PageError, PageFile
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import batch_size, is_crc_valid, read_header
+from odradek.storage.journal import frames
+from odradek.storage.layout import KEY, KEY_SIZE, STAMP, STAMP_SIZE
+from odradek.storage.pages import LEAF, OVERFLOW, PAGE_HEAD_SIZE, PageError, PageFile
 
 _FIELDS = 6
 _NO_JOURNAL = memoryview(b"")

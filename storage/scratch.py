@@ -12,8 +12,8 @@ from struct import Struct
 
 import lmdb
 
-from storage.environment import StorageError
-from storage.layout import lock_path
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import lock_path
 
 _NUMBER = Struct(">q")
 _MAP_BYTES = 64 << 30  # address space, not disk

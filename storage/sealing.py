@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentState
-from storage.partition_log import PartitionLog
-from storage.segment import Extent, Segment
+from odradek.storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentState
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.segment import Extent, Segment
 
 
 def current_row(catalog: Catalog, log: PartitionLog) -> PartitionRow:

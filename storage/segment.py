@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 import lmdb
 
-from storage.environment import Environment, StorageError, open_environment
-from storage.journal import Journal
-from storage.layout import (
+from odradek.storage.environment import Environment, StorageError, open_environment
+from odradek.storage.journal import Journal
+from odradek.storage.layout import (
     EPOCH_KEY,
     KEY,
     NUMBER,
@@ -38,7 +38,7 @@ from storage.layout import (
     STAMP_SIZE,
     segment_path,
 )
-from storage.timestamps import TimestampIndexer
+from odradek.storage.timestamps import TimestampIndexer
 
 _DATABASE_COUNT = 8
 _EXTENT = Struct(">qqqqqq")

@@ -23,7 +23,7 @@ import threading
 from enum import IntEnum
 from pathlib import Path
 
-from storage.environment import StorageError
+from odradek.storage.environment import StorageError
 
 _MAGIC = int.from_bytes(b"odradek1", "big")
 _HEAD_BYTES = 4096

@@ -16,23 +16,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode
-from storage import opening, recovery
-from storage.append import Turn, write_checkpoints
-from storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
-from storage.durability import Flusher
-from storage.environment import StorageError
-from storage.layout import STATUS_NAME, unlink_journal, unlink_segment
-from storage.log_starts import LogStarts
-from storage.maintenance import Maintenance
-from storage.partition_log import PartitionLog
-from storage.producers import ProducerState, describe_producers
-from storage.reserve import has_little_room, has_plenty
-from storage.retention import live_bytes
-from storage.sealing import current_row, roll_deadline_ms, seal
-from storage.segment import Extent, Segment
-from storage.settings import NEVER, LogSettings, StoreOptions
-from storage.status import (
+from odradek.protocol.errors import ErrorCode
+from odradek.storage import opening, recovery
+from odradek.storage.append import Turn, write_checkpoints
+from odradek.storage.catalog import Catalog, CatalogChange, PartitionRow, SegmentRow, SegmentState
+from odradek.storage.durability import Flusher
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import STATUS_NAME, unlink_journal, unlink_segment
+from odradek.storage.log_starts import LogStarts
+from odradek.storage.maintenance import Maintenance
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.producers import ProducerState, describe_producers
+from odradek.storage.reserve import has_little_room, has_plenty
+from odradek.storage.retention import live_bytes
+from odradek.storage.sealing import current_row, roll_deadline_ms, seal
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.settings import NEVER, LogSettings, StoreOptions
+from odradek.storage.status import (
     ACTIVE_BYTES,
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
@@ -43,7 +43,7 @@ from storage.status import (
     Role,
     StatusTable,
 )
-from storage.truncation import Cut, cut_log, restart
+from odradek.storage.truncation import Cut, cut_log, restart
 
 _MAP_CHECK_BYTES = 4 << 20
 _HEAD_WORDS = StatusTable.base(0)

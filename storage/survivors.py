@@ -18,11 +18,17 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.control_records import ControlType, read_control_batch
-from protocol.record_spans import RecordSpan, delete_horizon_of, record_spans, thin_batch, unfold
-from protocol.records import BatchHeader, is_control, is_transactional
-from storage.scratch import ScratchTable
-from storage.transactions import AbortedTransaction
+from odradek.protocol.control_records import ControlType, read_control_batch
+from odradek.protocol.record_spans import (
+    RecordSpan,
+    delete_horizon_of,
+    record_spans,
+    thin_batch,
+    unfold,
+)
+from odradek.protocol.records import BatchHeader, is_control, is_transactional
+from odradek.storage.scratch import ScratchTable
+from odradek.storage.transactions import AbortedTransaction
 
 _KEY_BYTES_MAX = 16
 _DIGEST_BYTES = 17  # longer than a key kept as it is, so that the two never meet

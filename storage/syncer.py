@@ -8,8 +8,8 @@ one store; the owner alone calls it.
 import threading
 from queue import SimpleQueue
 
-from storage.environment import StorageError
-from storage.segment import Segment
+from odradek.storage.environment import StorageError
+from odradek.storage.segment import Segment
 
 
 class Syncer:

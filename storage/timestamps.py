@@ -10,8 +10,8 @@ Written by append.py within a turn and by SegmentWriter outside of one; read by 
 
 import lmdb
 
-from storage.cursors import batches_from, last_delta_and_timestamp
-from storage.layout import KEY, OFFSET, STAMP_SIZE
+from odradek.storage.cursors import batches_from, last_delta_and_timestamp
+from odradek.storage.layout import KEY, OFFSET, STAMP_SIZE
 
 INDEX_INTERVAL_BYTES = 64 << 10
 

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from protocol.control_records import read_control_batch
-from protocol.records import CONTROL, TRANSACTIONAL, BatchHeader
-from storage.catalog import Catalog, CatalogChange
-from storage.cursors import batches_from
-from storage.layout import STAMP_SIZE
-from storage.leader_epochs import LeaderEpochs
-from storage.partition_log import PartitionLog
-from storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker
-from storage.rewrite import base_offset_at
-from storage.sealing import current_row
-from storage.segment import Extent, Segment
-from storage.validation import Fields, unpack_header
+from odradek.protocol.control_records import read_control_batch
+from odradek.protocol.records import CONTROL, TRANSACTIONAL, BatchHeader
+from odradek.storage.catalog import Catalog, CatalogChange
+from odradek.storage.cursors import batches_from
+from odradek.storage.layout import STAMP_SIZE
+from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.producers import NO_OFFSET, ProducerEntry, after_batch, after_marker
+from odradek.storage.rewrite import base_offset_at
+from odradek.storage.sealing import current_row
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.validation import Fields, unpack_header
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ sequence (KIP-98). Called by append.py; everything here is pure.
 from enum import IntEnum
 from struct import Struct
 
-from protocol.checksum import crc32c
-from protocol.compression import Codec, compress, decompress
-from protocol.control_records import EndTransactionMarker, read_control_batch
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.records import (
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Codec, compress, decompress
+from odradek.protocol.control_records import EndTransactionMarker, read_control_batch
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.records import (
     ATTRIBUTES_AT,
     BATCH_LENGTH_AT,
     CODEC_MASK,
@@ -30,9 +30,9 @@ from protocol.records import (
     RecordFault,
     check_records,
 )
-from storage.partition_log import PartitionLog
-from storage.producers import ProducerBatch, check_sequence, find_duplicate
-from storage.settings import LogSettings, TimestampType
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.producers import ProducerBatch, check_sequence, find_duplicate
+from odradek.storage.settings import LogSettings, TimestampType
 
 unpack_header = Struct(">qiibIhiqqqhii").unpack_from
 _pack_int32 = Struct(">i").pack_into

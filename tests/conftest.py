@@ -3,6 +3,6 @@
 Imported here so that the tests run from a source tree where the plugin is not installed.
 """
 
-from node.pytest_plugin import kafka_broker, kafka_broker_settings
+from odradek.testing import kafka_broker, kafka_broker_settings
 
 __all__ = ["kafka_broker", "kafka_broker_settings"]

@@ -19,31 +19,41 @@ import pytest
 
 ROOT: Final = Path(__file__).parent.parent
 
+# The one name in site-packages: a package whose folders are links to the floors.
+PACKAGE: Final = "odradek"
+
+
+def ours(*names: str) -> frozenset[str]:
+    return frozenset(f"{PACKAGE}.{name}" for name in names)
+
+
 # What each floor may import of ours. Longer names win: a package or a single module.
 FLOORS: Final[Mapping[str, frozenset[str]]] = {
-    "protocol": frozenset({"protocol"}),
-    "storage": frozenset({"storage", "protocol"}),
-    "cluster": frozenset({"cluster", "protocol"}),
-    "coordinator": frozenset({"coordinator", "protocol", "cluster.metadata"}),
-    "node": frozenset({"node", "coordinator", "cluster", "storage", "protocol"}),
-    "pipeline": frozenset({"pipeline"}),
+    "protocol": ours("protocol"),
+    "storage": ours("storage", "protocol"),
+    "cluster": ours("cluster", "protocol"),
+    "coordinator": ours("coordinator", "protocol", "cluster.metadata"),
+    "node": ours("node", "coordinator", "cluster", "storage", "protocol"),
+    "testing": ours("node.embedded"),
+    "__main__": ours("node.cli.main"),
+    "pipeline": ours("pipeline"),
 }
 
 # The homes of each package that is not ours; anything else is in no product module.
 HOMES: Final[Mapping[str, frozenset[str]]] = {
-    "crc32c": frozenset({"protocol.checksum"}),
-    "cramjam": frozenset({"protocol.compression"}),
-    "lmdb": frozenset({"storage"}),
-    "msgspec": frozenset({"storage", "cluster", "coordinator", "node"}),
-    "re2": frozenset({"node.router.patterns"}),
-    "zmq": frozenset({"node"}),
-    "uvloop": frozenset({"node"}),
-    "click": frozenset({"node", "pipeline"}),
-    "rich": frozenset({"node.cli"}),
-    "confluent_kafka": frozenset({"node.cli", "pipeline"}),
-    "pytest": frozenset({"node.pytest_plugin"}),
-    "pyspark": frozenset({"pipeline"}),
-    "pyarrow": frozenset({"pipeline"}),
+    "crc32c": ours("protocol.checksum"),
+    "cramjam": ours("protocol.compression"),
+    "lmdb": ours("storage"),
+    "msgspec": ours("storage", "cluster", "coordinator", "node"),
+    "re2": ours("node.router.patterns"),
+    "zmq": ours("node"),
+    "uvloop": ours("node"),
+    "click": ours("node", "pipeline"),
+    "rich": ours("node.cli"),
+    "confluent_kafka": ours("node.cli", "pipeline"),
+    "pytest": ours("testing"),
+    "pyspark": ours("pipeline"),
+    "pyarrow": ours("pipeline"),
 }
 
 # What of the standard library a floor must do without: pure floors have no clock, no chance and no
@@ -85,15 +95,22 @@ def module_from(name: str, source: str) -> Module:
 
 @cache
 def product_modules() -> tuple[Module, ...]:
-    modules = []
-    for floor in FLOORS:
-        for path in sorted((ROOT / floor).rglob("*.py")):
-            is_package = path.name == "__init__.py"
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            name = ".".join(parts[:-1] if is_package else parts)
-            source = path.read_text()
-            modules.append(Module(name, source, ast.parse(source, str(path)), is_package))
-    return tuple(modules)
+    files = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
+    modules = [read_module(path, path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    top = sorted((ROOT / PACKAGE).glob("*.py"))
+    return (*modules, *(read_module(path, (path.stem,)) for path in top))
+
+
+def read_module(path: Path, parts: tuple[str, ...]) -> Module:
+    is_package = path.name == "__init__.py"
+    name = ".".join([PACKAGE, *(parts[:-1] if is_package else parts)])
+    source = path.read_text()
+    return Module(name, source, ast.parse(source, str(path)), is_package)
+
+
+def floor_of(name: str) -> str:
+    """The floor that a module of ours stands on; empty for the package itself."""
+    return name.partition(".")[2].partition(".")[0]
 
 
 def imports_of(module: Module) -> Iterator[tuple[int, str]]:
@@ -126,15 +143,17 @@ def lies_in(name: str, homes: Iterable[str]) -> bool:
 
 
 def wrong_arrows(module: Module) -> list[str]:
-    """Imports of ours that the floor of this module must not make.
+    """Imports of ours that the floor of this module must not make, and those of a floor by the
+    name of its folder: only `odradek` is installed.
 
     Only the top floor, from which all is in reach, may compute what it imports.
     """
-    floor = module.name.partition(".")[0]
+    floor = floor_of(module.name)
     return [
         f"{module.name}:{line} must not import {name}"
         for line, name in imports_of(module)
-        if (name.partition(".")[0] in FLOORS and not lies_in(name, FLOORS[floor]))
+        if (name.partition(".")[0] == PACKAGE and not lies_in(name, FLOORS.get(floor, ())))
+        or name.partition(".")[0] in FLOORS
         or (name == COMPUTED and floor != "node")
     ]
 
@@ -144,7 +163,11 @@ def strangers(module: Module) -> list[str]:
     found = []
     for line, name in imports_of(module):
         package = name.partition(".")[0]
-        if package in sys.stdlib_module_names or package in FLOORS or package == COMPUTED:
+        if (
+            package in sys.stdlib_module_names
+            or package in (PACKAGE, COMPUTED)
+            or package in FLOORS
+        ):
             continue
         if not lies_in(module.name, HOMES.get(package, ())):
             found.append(f"{module.name}:{line} is no home of {package}")
@@ -153,7 +176,7 @@ def strangers(module: Module) -> list[str]:
 
 def impurities(module: Module) -> list[str]:
     """Clocks, chance, sockets and loops on floors that are told everything."""
-    banned = FORBIDDEN.get(module.name.partition(".")[0], frozenset())
+    banned = FORBIDDEN.get(floor_of(module.name), frozenset())
     return [
         f"{module.name}:{line} must do without {name.partition('.')[0]}"
         for line, name in imports_of(module)
@@ -185,7 +208,7 @@ def is_declaration(module: Module) -> bool:
 
 def test_file_of(name: str) -> str:
     """The mirror of a module, relative to the root."""
-    *rooms, last = name.split(".")
+    *rooms, last = name.removeprefix(f"{PACKAGE}.").split(".")
     return "/".join(["tests", *rooms, f"test_{last}.py"])
 
 
@@ -315,33 +338,67 @@ def test_nothing_starts_python_without_assertions() -> None:
 
 
 def test_every_package_stands_on_a_known_floor() -> None:
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages - set(FLOORS) - {"tests"} == set()
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", PACKAGE}
+    assert packages - set(FLOORS) == set()
     assert packages >= {"protocol", "storage", "cluster", "coordinator", "node"}
+
+
+def test_every_floor_is_linked_into_the_package() -> None:
+    links = {
+        path.name: path.readlink().as_posix()
+        for path in (ROOT / PACKAGE).iterdir()
+        if path.is_symlink()
+    }
+    floors = {path.parent.name for path in ROOT.glob("*/__init__.py")} & set(FLOORS)
+    assert links == {name: f"../{name}" for name in floors}
 
 
 @pytest.mark.parametrize(
     ("importer", "line", "is_allowed"),
     [
-        ("protocol.records", "import storage.store", False),
-        ("protocol.records", "from protocol import errors", True),
-        ("storage.store", "from protocol.records import read_header", True),
-        ("storage.store", "from cluster.metadata.image import MetadataImage", False),
-        ("cluster.controller.topics", "from protocol.errors import ErrorCode", True),
-        ("cluster.controller.topics", "def f():\n    import storage.layout", False),
-        ("coordinator.runtime", "from cluster.metadata.image import MetadataImage", True),
-        ("coordinator.runtime", "from cluster.metadata import image", True),
-        ("coordinator.runtime", "from cluster.controller.commands import CreateTopics", False),
-        ("coordinator.runtime", "from cluster import controller", False),
-        ("coordinator.runtime", "if TYPE_CHECKING:\n    from node.router import context", False),
-        ("coordinator.runtime", "importlib.import_module('node.router')", False),
-        ("coordinator.runtime", "importlib.import_module(name)", False),
-        ("node.cli.main", "importlib.import_module(name)", True),
-        ("node.router.process", "import coordinator.runtime, storage.reader", True),
-        ("node.router.process", "from pipeline import sources", False),
-        ("node.router.process", "from ..worker import process", True),
-        ("protocol.records", "from ..storage import store", False),
-        ("pipeline.sources", "from protocol import records", False),
+        ("odradek.protocol.records", "import odradek.storage.store", False),
+        ("odradek.protocol.records", "from odradek.protocol import errors", True),
+        ("odradek.storage.store", "from odradek.protocol.records import read_header", True),
+        (
+            "odradek.storage.store",
+            "from odradek.cluster.metadata.image import MetadataImage",
+            False,
+        ),
+        (
+            "odradek.cluster.controller.topics",
+            "from odradek.protocol.errors import ErrorCode",
+            True,
+        ),
+        ("odradek.cluster.controller.topics", "def f():\n    import odradek.storage.layout", False),
+        (
+            "odradek.coordinator.runtime",
+            "from odradek.cluster.metadata.image import MetadataImage",
+            True,
+        ),
+        ("odradek.coordinator.runtime", "from odradek.cluster.metadata import image", True),
+        (
+            "odradek.coordinator.runtime",
+            "from odradek.cluster.controller.commands import CreateTopics",
+            False,
+        ),
+        ("odradek.coordinator.runtime", "from odradek.cluster import controller", False),
+        (
+            "odradek.coordinator.runtime",
+            "if TYPE_CHECKING:\n    from odradek.node.router import context",
+            False,
+        ),
+        ("odradek.coordinator.runtime", "importlib.import_module('odradek.node.router')", False),
+        ("odradek.coordinator.runtime", "importlib.import_module(name)", False),
+        ("odradek.node.cli.main", "importlib.import_module(name)", True),
+        (
+            "odradek.node.router.process",
+            "import odradek.coordinator.runtime, odradek.storage.reader",
+            True,
+        ),
+        ("odradek.node.router.process", "from odradek.pipeline import sources", False),
+        ("odradek.node.router.process", "from ..worker import process", True),
+        ("odradek.protocol.records", "from ..storage import store", False),
+        ("odradek.pipeline.sources", "from odradek.protocol import records", False),
     ],
 )
 def test_arrows_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
@@ -351,23 +408,23 @@ def test_arrows_are_told_apart(importer: str, line: str, is_allowed: bool) -> No
 @pytest.mark.parametrize(
     ("importer", "line", "is_allowed"),
     [
-        ("protocol.compression", "import cramjam", True),
-        ("storage.append", "from crc32c import crc32c", False),
-        ("storage.append", "from protocol.checksum import crc32c", True),
-        ("storage.segment", "import lmdb", True),
-        ("node.worker.process", "import lmdb", False),
-        ("cluster.metadata.records", "import msgspec", True),
-        ("protocol.codec", "import msgspec", False),
-        ("node.bus.endpoint", "import zmq", True),
-        ("storage.store", "import zmq", False),
-        ("node.pytest_plugin", "import pytest", True),
-        ("node.supervisor", "import pytest", False),
-        ("node.cli.topics", "from rich.table import Table", True),
-        ("node.supervisor", "import rich", False),
-        ("node.supervisor", "import click", True),
-        ("node.router.process", "from confluent_kafka import Producer", False),
-        ("node.router.process", "import numpy", False),
-        ("node.router.process", "import os, struct, asyncio", True),
+        ("odradek.protocol.compression", "import cramjam", True),
+        ("odradek.storage.append", "from crc32c import crc32c", False),
+        ("odradek.storage.append", "from odradek.protocol.checksum import crc32c", True),
+        ("odradek.storage.segment", "import lmdb", True),
+        ("odradek.node.worker.process", "import lmdb", False),
+        ("odradek.cluster.metadata.records", "import msgspec", True),
+        ("odradek.protocol.codec", "import msgspec", False),
+        ("odradek.node.bus.endpoint", "import zmq", True),
+        ("odradek.storage.store", "import zmq", False),
+        ("odradek.testing", "import pytest", True),
+        ("odradek.node.supervisor", "import pytest", False),
+        ("odradek.node.cli.topics", "from rich.table import Table", True),
+        ("odradek.node.supervisor", "import rich", False),
+        ("odradek.node.supervisor", "import click", True),
+        ("odradek.node.router.process", "from confluent_kafka import Producer", False),
+        ("odradek.node.router.process", "import numpy", False),
+        ("odradek.node.router.process", "import os, struct, asyncio", True),
     ],
 )
 def test_strangers_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
@@ -377,12 +434,12 @@ def test_strangers_are_told_apart(importer: str, line: str, is_allowed: bool) ->
 @pytest.mark.parametrize(
     ("importer", "line", "is_allowed"),
     [
-        ("cluster.raft.node", "import random", False),
-        ("coordinator.timers", "from time import monotonic", False),
-        ("storage.store", "import asyncio", False),
-        ("storage.store", "import time", True),
-        ("protocol.codec", "import asyncio.streams", False),
-        ("node.supervisor", "import asyncio, time, random", True),
+        ("odradek.cluster.raft.node", "import random", False),
+        ("odradek.coordinator.timers", "from time import monotonic", False),
+        ("odradek.storage.store", "import asyncio", False),
+        ("odradek.storage.store", "import time", True),
+        ("odradek.protocol.codec", "import asyncio.streams", False),
+        ("odradek.node.supervisor", "import asyncio, time, random", True),
     ],
 )
 def test_impurities_are_told_apart(importer: str, line: str, is_allowed: bool) -> None:
@@ -390,8 +447,8 @@ def test_impurities_are_told_apart(importer: str, line: str, is_allowed: bool) -
 
 
 def test_a_giant_is_found_at_601_lines() -> None:
-    assert giants(module_from("node.x", "pass\n" * 600)) == []
-    assert len(giants(module_from("node.x", "pass\n" * 601))) == 1
+    assert giants(module_from("odradek.node.x", "pass\n" * 600)) == []
+    assert len(giants(module_from("odradek.node.x", "pass\n" * 601))) == 1
 
 
 @pytest.mark.parametrize(
@@ -411,15 +468,17 @@ def test_optimised_python_is_found_in_scripts(text: str, is_optimised: bool) -> 
 
 
 def test_optimised_python_is_found_in_arguments() -> None:
-    assert optimisations(module_from("node.x", "run([executable, '-OO', '-m', 'node'])"))
-    assert optimisations(module_from("node.x", "run(env={'PYTHONOPTIMIZE': '1'})"))
-    assert not optimisations(module_from("node.x", "run([executable, '-m', 'node', '-OS'])"))
+    assert optimisations(module_from("odradek.node.x", "run([executable, '-OO', '-m', 'node'])"))
+    assert optimisations(module_from("odradek.node.x", "run(env={'PYTHONOPTIMIZE': '1'})"))
+    assert not optimisations(
+        module_from("odradek.node.x", "run([executable, '-m', 'node', '-OS'])")
+    )
 
 
 def test_a_module_with_something_to_run_needs_its_mirror() -> None:
-    runs = module_from("node.wire.framing", "def f(): ...")
-    shapes = module_from("node.bus.messages", "class M:\n    x: int = 0\n")
-    main = module_from("node.__main__", "def f(): ...")
+    runs = module_from("odradek.node.wire.framing", "def f(): ...")
+    shapes = module_from("odradek.node.bus.messages", "class M:\n    x: int = 0\n")
+    main = module_from("odradek.node.__main__", "def f(): ...")
     assert len(without_mirror([runs, shapes, main], frozenset())) == 1
     assert without_mirror([runs], frozenset({"tests/node/wire/test_framing.py"})) == []
 
@@ -442,9 +501,9 @@ def test_names_that_say_nothing_are_found() -> None:
 
 
 def test_circles_are_found_and_chains_are_not() -> None:
-    a = module_from("node.a", "from node import b")
-    b = module_from("node.b", "import node.c")
-    c = module_from("node.c", "from node.a import something")
-    leaf = module_from("node.d", "import node.a")
+    a = module_from("odradek.node.a", "from odradek.node import b")
+    b = module_from("odradek.node.b", "import odradek.node.c")
+    c = module_from("odradek.node.c", "from odradek.node.a import something")
+    leaf = module_from("odradek.node.d", "import odradek.node.a")
     assert circles([a, b, leaf]) == []
     assert len(circles([a, b, c, leaf])) == 3

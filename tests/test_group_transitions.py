@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from coordinator.group.classic.group import GroupState
-from coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.classic.group import GroupState
+from odradek.coordinator.group.settings import GroupSettings
 from tests.support.classic_cases import Classic, classic_scenes
 from tests.support.consumer_cases import SLOW, Consumers, consumer_scenes
 from tests.support.consumer_playbook import NO_INTERVAL

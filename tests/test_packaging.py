@@ -1,66 +1,189 @@
-"""What is in the wheel: our packages by their names, the command, the pytest plugin, no tests."""
+"""What a user installs: one top-level name, real files, the command, the pytest plugin, no tests.
 
+The wheel is installed into an empty environment, beside a project that has packages of its own with
+the names of our folders, and both the command and the fixture are run there.
+"""
+
+import json
+import signal
 import subprocess
-import sys
-import tomllib
+import tarfile
+import venv
 import zipfile
-from collections.abc import Mapping
 from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 REPOSITORY = Path(__file__).parents[1]
-PACKAGES = {"protocol", "storage", "cluster", "coordinator", "node"}
+FOLDERS = {"protocol", "storage", "cluster", "coordinator", "node"}
+BUILD = """
+import sys
+from setuptools import build_meta
+target = sys.argv[1]  # a build replaces sys.argv
+build_meta.build_sdist(target)
+build_meta.build_wheel(target)
+"""
+NO_INDEX = "No matching distribution found"
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def pip_install(python: Path, *names: str | Path) -> None:
+    """Install into an environment with the surrounding pip's settings."""
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*command, *(str(name) for name in names)], capture_output=True, text=True, check=False
+    )
+    if NO_INDEX in done.stderr:
+        pytest.skip(f"no package index to install {names} from")
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    """The wheel, built from a copy: setuptools leaves build/ and egg-info behind where it works."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment that has nothing but pip."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory, environment: Path) -> Path:
+    """The folder with sdist and wheel, built from a copy: setuptools leaves build/ behind."""
     source = tmp_path_factory.mktemp("source")
-    target = tmp_path_factory.mktemp("wheel")
-    tracked = [*PACKAGES, "pyproject.toml", "README.md"]
-    subprocess.run(["cp", "-r", *(str(REPOSITORY / name) for name in tracked), source], check=True)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    built = subprocess.run(
-        [*command, str(target), str(source)], capture_output=True, text=True, check=False
+    target = tmp_path_factory.mktemp("built")
+    tracked = [*sorted(FOLDERS), "odradek", "pyproject.toml", "README.md"]
+    # -P: links stay links, as in a clone.
+    subprocess.run(
+        ["cp", "-r", "-P", *(str(REPOSITORY / name) for name in tracked), source], check=True
     )
-    if "No matching distribution found for setuptools" in built.stderr:
-        pytest.skip("building a wheel needs a package index for setuptools")
-    assert built.returncode == 0, built.stderr[-2000:]
-    (file,) = target.glob("odradek-*.whl")
-    return zipfile.ZipFile(file)
+    pip_install(environment, "setuptools>=68")
+    done = run(environment, "-c", BUILD, target, cwd=source)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return target
 
 
-def project() -> Mapping[str, object]:
-    table: Mapping[str, object] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    return table
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    (file,) = built.glob("odradek-*.whl")
+    return file
 
 
-def test_the_wheel_holds_our_packages_and_nothing_else(wheel: zipfile.ZipFile) -> None:
-    names = {name.split("/")[0] for name in wheel.namelist()}
-    assert {name for name in names if not name.endswith(".dist-info")} == PACKAGES
+@pytest.fixture(scope="module")
+def installed(environment: Path, wheel: Path) -> Path:
+    """The Python of the environment, with the wheel and what it needs."""
+    pip_install(environment, wheel, "pytest")
+    return environment
 
 
-def test_every_module_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
-    packed = {name for name in wheel.namelist() if name.endswith(".py")}
-    here = {
-        str(path.relative_to(REPOSITORY))
-        for package in PACKAGES
-        for path in (REPOSITORY / package).rglob("*.py")
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Somebody's project, whose packages happen to have the names of our folders."""
+    for name in FOLDERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("OWNER = 'the project'\n")
+    return tmp_path
+
+
+def our_modules() -> set[str]:
+    """Every module of the repository, by the path that it is installed at."""
+    below = {
+        f"odradek/{path.relative_to(REPOSITORY)}"
+        for name in FOLDERS
+        for path in (REPOSITORY / name).rglob("*.py")
     }
-    assert packed == here
+    return below | {f"odradek/{path.name}" for path in (REPOSITORY / "odradek").glob("*.py")}
 
 
-def test_the_command_and_the_pytest_plugin_are_entry_points(wheel: zipfile.ZipFile) -> None:
-    (file,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+def test_the_wheel_holds_one_package_with_every_module(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"odradek"}
+    assert {name for name in names if name.endswith(".py")} == our_modules()
+    assert "odradek/py.typed" in names
+
+
+def test_the_sdist_holds_files_where_the_repository_has_links(built: Path) -> None:
+    (file,) = built.glob("odradek-*.tar.gz")
+    with tarfile.open(file) as archive:
+        members = {member.name.partition("/")[2]: member for member in archive.getmembers()}
+    assert not [name for name, member in members.items() if member.issym() or member.islnk()]
+    assert {name for name in members if name.endswith(".py")} == our_modules()
+    assert "odradek/py.typed" in members
+
+
+def test_the_command_and_the_pytest_plugin_are_entry_points(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    (file,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
     entries = ConfigParser()
-    entries.read_string(wheel.read(file).decode())
-    assert dict(entries["console_scripts"]) == {"odradek": "node.cli.main:main"}
-    assert dict(entries["pytest11"]) == {"odradek": "node.pytest_plugin"}
+    entries.read_string(archive.read(file).decode())
+    assert dict(entries["console_scripts"]) == {"odradek": "odradek.node.cli.main:main"}
+    assert dict(entries["pytest11"]) == {"odradek": "odradek.testing"}
     module, _, function = entries["console_scripts"]["odradek"].partition(":")
     assert callable(getattr(import_module(module), function))
+
+
+def test_only_odradek_can_be_imported_where_it_is_installed(
+    installed: Path, tmp_path: Path
+) -> None:
+    assert run(installed, "-c", "import odradek.node", cwd=tmp_path).returncode == 0
+    for name in FOLDERS:
+        done = run(installed, "-c", f"import {name}", cwd=tmp_path)
+        assert "ModuleNotFoundError" in done.stderr, name
+
+
+@pytest.mark.e2e
+def test_the_fixture_works_in_a_project_with_packages_of_the_same_names(
+    installed: Path, project: Path
+) -> None:
+    (project / "test_project.py").write_text(
+        "import cluster, coordinator, node, protocol, storage\n"
+        "def test_both(kafka_broker):\n"
+        "    kafka_broker.create_topic('orders')\n"
+        "    assert {m.OWNER for m in (cluster, coordinator, node, protocol, storage)}"
+        " == {'the project'}\n"
+    )
+    done = run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+
+
+@pytest.mark.e2e
+def test_the_command_works_in_a_project_with_packages_of_the_same_names(
+    installed: Path, project: Path
+) -> None:
+    """Both as a script and as `-m odradek`, which puts the project's folder on the path."""
+    commands: list[list[str | Path]] = [
+        [installed.parent / "odradek"],
+        [installed, "-m", "odradek"],
+    ]
+    for index, command in enumerate(commands):
+        done = run(*command, "--version", cwd=project)
+        assert done.stdout.startswith("odradek "), done.stderr
+        data = project / f"data-{index}"
+        words = [*command, "serve", "--attached", "--listen", "127.0.0.1:0", "--data", data]
+        with subprocess.Popen(words, cwd=project, stdin=subprocess.PIPE) as node:
+            state = data / "node.json"
+            try:
+                wait_until(lambda: state.exists() or node.poll() is not None)  # noqa: B023
+                address = json.loads(state.read_text())["bootstrap"]
+                done = run(*command, "topic", "create", "orders", "-b", address, cwd=project)
+                assert done.returncode == 0, done.stderr
+            finally:
+                node.terminate()
+        assert node.returncode in (0, -signal.SIGTERM)
 
 
 def test_every_dependency_gives_its_reason() -> None:

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import pytest
 
-from coordinator.group.settings import GroupSettings
-from coordinator.share.batches import RecordState
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.share.batches import RecordState
 from tests.support.share_group_cases import SLOW_SHARE, Shares, share_scenes
 from tests.support.share_group_playbook import AT_ONCE
 from tests.support.share_record_cases import record_cases

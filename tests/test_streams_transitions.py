@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.settings import GroupSettings
 from tests.support.streams_cases import SLOW_STREAMS, Streams, streams_scenes
 from tests.support.streams_playbook import STREAMS
 from tests.support.transition_check import check, observed, walk

@@ -24,9 +24,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from cluster.balance.leaders import level_leaders
-from cluster.balance.model import Load, Move, Node, Obstacle, Partition, Plan
-from cluster.balance.shares import Shares, wanted_of
+from odradek.cluster.balance.leaders import level_leaders
+from odradek.cluster.balance.model import Load, Move, Node, Obstacle, Partition, Plan
+from odradek.cluster.balance.shares import Shares, wanted_of
 
 BYTE_TOLERANCE: Final = 0.1
 SWAPPED_MAX: Final = 8

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from cluster.balance.model import Node, Partition
+from odradek.cluster.balance.model import Node, Partition
 
 WINDOW: Final = 48
 """How many replicas of about the wanted size are compared. One transfer of 10,000 partitions'

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from cluster.controller.commands import ReplicaAssignment
-from cluster.controller.state import ControllerState, is_active
-from cluster.metadata.image import PartitionImage
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.commands import ReplicaAssignment
+from odradek.cluster.controller.state import ControllerState, is_active
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 def numbered_assignments(

@@ -23,7 +23,7 @@ grows.
 from collections.abc import Iterable, Set
 from typing import Final, NamedTuple
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     BrokerHeartbeat,
     BrokerReply,
@@ -33,11 +33,11 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UnregisteredReply,
 )
-from cluster.controller.elections import HandOver, hand_over, with_broker, without_brokers
-from cluster.controller.sessions import Session
-from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.image import BrokerImage, ConfigResourceType
-from cluster.metadata.records import (
+from odradek.cluster.controller.elections import HandOver, hand_over, with_broker, without_brokers
+from odradek.cluster.controller.sessions import Session
+from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
@@ -45,7 +45,7 @@ from cluster.metadata.records import (
     ProducerIdsAllocated,
     Record,
 )
-from protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 
 PRODUCER_IDS_OF_A_BLOCK: Final = 1000
 """KIP-730's size of a block: what a broker that is killed may leave unused."""

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.metadata.image import FeatureRange, Listener, PartitionImage
-from protocol.types import ZERO_UUID, Uuid
+from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 
 class ReplicaAssignment(msgspec.Struct, frozen=True, array_like=True):

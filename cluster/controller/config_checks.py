@@ -6,23 +6,23 @@ what is wrong with a broker's or a client metrics subscription's is INVALID_REQU
 
 from collections.abc import Mapping
 
-from cluster.controller.state import ControllerState
-from cluster.metadata.broker_bounds import faults_of_bounds
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import (
+from odradek.cluster.controller.state import ControllerState
+from odradek.cluster.metadata.broker_bounds import faults_of_bounds
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
     ConfigScope,
     ConfigSource,
 )
-from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER, Layer
-from cluster.metadata.features import has_eligible_leader_replicas
-from cluster.metadata.group_configs import GROUP_CONFIGS
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
-from cluster.metadata.topic_names import why_invalid
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER, Layer
+from odradek.cluster.metadata.features import has_eligible_leader_replicas
+from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.topic_names import why_invalid
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 def check_resource(state: ControllerState, resource_type: int, name: str) -> ConfigResourceType:

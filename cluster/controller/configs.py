@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import TypeVar
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterConfigs,
     ConfigOperation,
     ConfigsReply,
@@ -18,7 +18,7 @@ from cluster.controller.commands import (
     ResourceOperations,
     ResourceResult,
 )
-from cluster.controller.config_checks import (
+from odradek.cluster.controller.config_checks import (
     check_broker_bounds,
     check_fixed,
     check_group_bounds,
@@ -28,14 +28,19 @@ from cluster.controller.config_checks import (
     check_value,
     definition_of,
 )
-from cluster.controller.elections import consequences
-from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType
-from cluster.metadata.config_layers import Layer, broker_layers, effective, resource_candidates
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import ConfigChanged, Record
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.elections import consequences
+from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigDefinition, ConfigSource, ConfigType
+from odradek.cluster.metadata.config_layers import (
+    Layer,
+    broker_layers,
+    effective,
+    resource_candidates,
+)
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import ConfigChanged, Record
+from odradek.protocol.errors import ApiError, ErrorCode
 
 AnyResource = TypeVar("AnyResource", ResourceConfigs, ResourceOperations)
 

@@ -19,14 +19,14 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, assert_never
 
-from cluster.controller.brokers import (
+from odradek.cluster.controller.brokers import (
     allocate_producer_ids,
     fence_the_silent,
     heartbeat,
     register_broker,
     unregister_broker,
 )
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
@@ -43,15 +43,15 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from cluster.controller.configs import alter_configs, incremental_alter_configs
-from cluster.controller.elections import REBALANCED_MAX, elect_leaders, preferred_elections
-from cluster.controller.features import update_features
-from cluster.controller.in_sync_replicas import alter_partition, resign_replicas
-from cluster.controller.reassignment import alter_reassignments
-from cluster.controller.state import ControllerResult, ControllerState
-from cluster.controller.topics import create_partitions, create_topics, delete_topics
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import Record
+from odradek.cluster.controller.configs import alter_configs, incremental_alter_configs
+from odradek.cluster.controller.elections import REBALANCED_MAX, elect_leaders, preferred_elections
+from odradek.cluster.controller.features import update_features
+from odradek.cluster.controller.in_sync_replicas import alter_partition, resign_replicas
+from odradek.cluster.controller.reassignment import alter_reassignments
+from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.controller.topics import create_partitions, create_topics, delete_topics
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import Record
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 

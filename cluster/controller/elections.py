@@ -9,24 +9,24 @@ from collections.abc import Iterable, Sequence, Set
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     ElectLeaders,
     PartitionReference,
     PartitionResult,
     PartitionsReply,
 )
-from cluster.controller.partition_changes import (
+from odradek.cluster.controller.partition_changes import (
     Election,
     PartitionDecisions,
     changed_partition,
     is_enough,
 )
-from cluster.controller.partition_index import Place
-from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from cluster.metadata.image import NO_LEADER, PartitionImage
-from cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.partition_index import Place
+from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from odradek.cluster.metadata.image import NO_LEADER, PartitionImage
+from odradek.cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
+from odradek.protocol.errors import ApiError, ErrorCode
 
 _NOBODY: Final[frozenset[int]] = frozenset()
 REBALANCED_MAX: Final = 1000

@@ -8,25 +8,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     FeatureResult,
     FeaturesReply,
     FeatureUpdate,
     UpdateFeatures,
 )
-from cluster.controller.elections import consequences
-from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
-from cluster.metadata.features import (
+from odradek.cluster.controller.elections import consequences
+from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from odradek.cluster.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     supported_range,
 )
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
-from cluster.metadata.settings import topic_settings
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import ConfigChanged, FeatureLevelChanged, Record
+from odradek.cluster.metadata.settings import topic_settings
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 class UpgradeType(IntEnum):

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from cluster.controller.brokers import check_broker_epoch
-from cluster.controller.commands import (
+from odradek.cluster.controller.brokers import check_broker_epoch
+from odradek.cluster.controller.commands import (
     AlterPartition,
     InSyncChange,
     InSyncReplica,
@@ -24,10 +24,15 @@ from cluster.controller.commands import (
     PartitionsReply,
     ResignReplicas,
 )
-from cluster.controller.partition_changes import PartitionDecisions, changed_partition
-from cluster.controller.state import ControllerResult, ControllerState, is_active, is_leaving
-from cluster.metadata.image import PartitionImage
-from protocol.errors import ErrorCode
+from odradek.cluster.controller.partition_changes import PartitionDecisions, changed_partition
+from odradek.cluster.controller.state import (
+    ControllerResult,
+    ControllerState,
+    is_active,
+    is_leaving,
+)
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.protocol.errors import ErrorCode
 
 CHANGES_MAX: Final = 20_000
 """Partitions of one command, so that no entry of the log grows beyond a few megabytes."""

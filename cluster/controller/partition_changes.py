@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from cluster.controller.partition_index import Place
-from cluster.metadata.features import has_eligible_leader_replicas
-from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from cluster.metadata.records import PartitionChanged, Record
-from cluster.metadata.settings import topic_settings
-from protocol.types import Uuid
+from odradek.cluster.controller.partition_index import Place
+from odradek.cluster.metadata.features import has_eligible_leader_replicas
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged, Record
+from odradek.cluster.metadata.settings import topic_settings
+from odradek.protocol.types import Uuid
 
 _NOBODY: Final[frozenset[int]] = frozenset()
 

@@ -8,9 +8,9 @@ first asked for: a node whose controller decides nothing of the kind pays nothin
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Self, TypeAlias
 
-from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicDeleted
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicDeleted
+from odradek.protocol.types import Uuid
 
 Place: TypeAlias = tuple[Uuid, int]
 """A partition by its topic's id and its number."""

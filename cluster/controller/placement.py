@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final
 
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import Uuid
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Uuid
 
 _NO_RACKS: Final[Mapping[int, str | None]] = {}
 

@@ -10,22 +10,22 @@ target may be given while it is under way, and it may be cancelled.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from cluster.controller.assignments import check_assignment
-from cluster.controller.commands import (
+from odradek.cluster.controller.assignments import check_assignment
+from odradek.cluster.controller.commands import (
     AlterPartitionReassignments,
     PartitionResult,
     PartitionsReply,
     Reassignment,
 )
-from cluster.controller.partition_changes import (
+from odradek.cluster.controller.partition_changes import (
     Election,
     ElectionRules,
     PartitionDecisions,
     changed_partition,
 )
-from cluster.controller.state import ControllerResult, ControllerState
-from cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.state import ControllerResult, ControllerState
+from odradek.cluster.metadata.image import MetadataImage, PartitionImage, TopicImage
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 def alter_reassignments(

@@ -8,15 +8,20 @@ it stands what no log holds, the sessions of the brokers (`sessions`), which hea
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from cluster.controller.commands import CommandReply
-from cluster.controller.partition_changes import PartitionDecisions
-from cluster.controller.partition_index import PartitionIndex
-from cluster.controller.sessions import SessionTable
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import BrokerImage, MetadataImage
-from cluster.metadata.records import Record, TopicCreated, TopicDeleted
-from cluster.metadata.settings import BrokerSettings, TopicSettings, broker_settings, topic_settings
-from cluster.metadata.topic_names import collision_key
+from odradek.cluster.controller.commands import CommandReply
+from odradek.cluster.controller.partition_changes import PartitionDecisions
+from odradek.cluster.controller.partition_index import PartitionIndex
+from odradek.cluster.controller.sessions import SessionTable
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.cluster.metadata.records import Record, TopicCreated, TopicDeleted
+from odradek.cluster.metadata.settings import (
+    BrokerSettings,
+    TopicSettings,
+    broker_settings,
+    topic_settings,
+)
+from odradek.cluster.metadata.topic_names import collision_key
 
 
 @dataclass(frozen=True, slots=True)

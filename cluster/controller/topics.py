@@ -7,12 +7,12 @@ metadata log should carry in one entry is refused for all its topics.
 from collections import Counter
 from collections.abc import Iterable
 
-from cluster.controller.assignments import (
+from odradek.cluster.controller.assignments import (
     check_assignment,
     new_partition,
     numbered_assignments,
 )
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -22,20 +22,20 @@ from cluster.controller.commands import (
     TopicResult,
     TopicsReply,
 )
-from cluster.controller.config_checks import check_topic_configs
-from cluster.controller.placement import place
-from cluster.controller.state import ControllerResult, ControllerState, is_active
-from cluster.metadata.image import ConfigResourceType, PartitionImage, TopicImage
-from cluster.metadata.records import (
+from odradek.cluster.controller.config_checks import check_topic_configs
+from odradek.cluster.controller.placement import place
+from odradek.cluster.controller.state import ControllerResult, ControllerState, is_active
+from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage, TopicImage
+from odradek.cluster.metadata.records import (
     ConfigChanged,
     PartitionsAdded,
     Record,
     TopicCreated,
     TopicDeleted,
 )
-from cluster.metadata.topic_names import collision_key, why_invalid
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import ZERO_UUID
+from odradek.cluster.metadata.topic_names import collision_key, why_invalid
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID
 
 PARTITIONS_MAX_OF_A_COMMAND = 10_000
 """Kafka's limit of partitions created by one request."""

@@ -9,8 +9,8 @@ every change of what brokers have.
 from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_layers import Layer, broker_candidates, effective
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_layers import Layer, broker_candidates, effective
 
 _MEMBERSHIP: Final = ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms")
 _BOUNDED: Final = {

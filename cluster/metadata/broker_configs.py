@@ -8,7 +8,7 @@ broker runs: the scope says so. What has to be the same for all is of scope CLUS
 from dataclasses import replace
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     BY_CONSTRUCTION,
     INT32_MAX,
     INT64_MAX,
@@ -25,14 +25,14 @@ from cluster.metadata.config_definitions import (
     one_of,
     table,
 )
-from cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
-from cluster.metadata.group_rules import RULE_BROKER_CONFIGS
-from cluster.metadata.share_configs import SHARE_RECORD_CONFIGS
-from cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
-from cluster.metadata.share_group_configs import SHARE_GROUP_BROKER_CONFIGS
-from cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS
-from cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
-from cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
+from odradek.cluster.metadata.group_configs import CONSUMER_GROUP_CONFIGS
+from odradek.cluster.metadata.group_rules import RULE_BROKER_CONFIGS
+from odradek.cluster.metadata.share_configs import SHARE_RECORD_CONFIGS
+from odradek.cluster.metadata.share_coordinator_configs import SHARE_COORDINATOR_CONFIGS
+from odradek.cluster.metadata.share_group_configs import SHARE_GROUP_BROKER_CONFIGS
+from odradek.cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS
+from odradek.cluster.metadata.topic_configs import HOUR_MS, MINUTE_MS, TOPIC_CONFIGS
+from odradek.cluster.metadata.transaction_configs import TRANSACTION_CONFIGS
 
 DURABILITY: Final = one_of("interval", "commit")
 LEADER_SELECTOR: Final = "org.apache.kafka.common.replica.LeaderSelector"
@@ -133,7 +133,7 @@ _TOPICS: Final = (
         ConfigType.BOOLEAN,
         "true",
         "Whether a topic that a client asks for and that does not exist is created.",
-        enforced_by="node.router.handlers.metadata",
+        enforced_by="odradek.node.router.handlers.metadata",
         importance=Importance.HIGH,
         scope=ConfigScope.CLUSTER,
     ),
@@ -142,7 +142,7 @@ _TOPICS: Final = (
         ConfigType.INT,
         1,
         "How many replicas a topic gets that does not say how many.",
-        enforced_by="cluster.controller.topics",
+        enforced_by="odradek.cluster.controller.topics",
         limit=between(1, 2**15 - 1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -151,7 +151,7 @@ _TOPICS: Final = (
         ConfigType.BOOLEAN,
         "true",
         "Whether topics may be deleted at all.",
-        enforced_by="cluster.controller.topics",
+        enforced_by="odradek.cluster.controller.topics",
         importance=Importance.HIGH,
         scope=ConfigScope.CLUSTER,
     ),
@@ -160,7 +160,7 @@ _TOPICS: Final = (
         ConfigType.INT,
         1,
         "How many partitions a topic gets that does not say how many.",
-        enforced_by="cluster.controller.topics",
+        enforced_by="odradek.cluster.controller.topics",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -172,7 +172,7 @@ _CONNECTIONS: Final = (
         ConfigType.LONG,
         600_000,
         "After how long without a request a client's connection is closed.",
-        enforced_by="node.wire.connection",
+        enforced_by="odradek.node.wire.connection",
         limit=at_least(1),
     ),
     define(
@@ -181,7 +181,7 @@ _CONNECTIONS: Final = (
         57_671_680,
         "The most that one fetch is answered, whatever the client asks for; one batch is always"
         " given, however large.",
-        enforced_by="node.router.handlers.fetch",
+        enforced_by="odradek.node.router.handlers.fetch",
         limit=at_least(1024),
     ),
     define(
@@ -189,7 +189,7 @@ _CONNECTIONS: Final = (
         ConfigType.INT,
         INT32_MAX,
         "How many client connections a broker holds at once.",
-        enforced_by="node.wire.limits",
+        enforced_by="odradek.node.wire.limits",
         limit=at_least(0),
     ),
     define(
@@ -197,7 +197,7 @@ _CONNECTIONS: Final = (
         ConfigType.INT,
         INT32_MAX,
         "How many connections a broker accepts from one address.",
-        enforced_by="node.wire.limits",
+        enforced_by="odradek.node.wire.limits",
         limit=at_least(0),
     ),
     define(
@@ -205,7 +205,7 @@ _CONNECTIONS: Final = (
         ConfigType.INT,
         1000,
         "How many incremental fetch sessions a broker remembers.",
-        enforced_by="node.router.fetch_sessions",
+        enforced_by="odradek.node.router.fetch_sessions",
         limit=at_least(0),
     ),
     define(
@@ -214,7 +214,7 @@ _CONNECTIONS: Final = (
         104_857_600,
         "The largest request; a connection that announces a larger one is closed. More than half"
         " of arena.bytes is not taken.",
-        enforced_by="node.wire.connection",
+        enforced_by="odradek.node.wire.connection",
         limit=at_least(1),
         importance=Importance.HIGH,
     ),
@@ -226,7 +226,7 @@ _REPLICATION: Final = (
         ConfigType.BOOLEAN,
         "true",
         "Whether preferred leaders that are in sync again get the lead back by themselves.",
-        enforced_by="cluster.controller.controller",
+        enforced_by="odradek.cluster.controller.controller",
         importance=Importance.HIGH,
         scope=ConfigScope.CLUSTER,
     ),
@@ -235,7 +235,7 @@ _REPLICATION: Final = (
         ConfigType.INT,
         200,
         "How often a broker says to the controller that it is alive.",
-        enforced_by="cluster.controller.brokers",
+        enforced_by="odradek.cluster.controller.brokers",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -244,7 +244,7 @@ _REPLICATION: Final = (
         ConfigType.INT,
         1000,
         "After how long without a sign of life a broker is fenced and loses the lead.",
-        enforced_by="cluster.controller.brokers",
+        enforced_by="odradek.cluster.controller.brokers",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -254,7 +254,7 @@ _REPLICATION: Final = (
         "",
         "* while the broker shall be given no new replicas, as when it is drained (KIP-1066);"
         " those it has stay until they are moved.",
-        enforced_by="cluster.controller.state",
+        enforced_by="odradek.cluster.controller.state",
         limit=list_of("*"),
         scope=ConfigScope.ONE_BROKER,
     ),
@@ -264,7 +264,7 @@ _REPLICATION: Final = (
         INT64_MAX,
         "How many bytes per second a broker fetches at most for the replicas that their topics'"
         " follower.replication.throttled.replicas name.",
-        enforced_by="cluster.metadata.throttles",
+        enforced_by="odradek.cluster.metadata.throttles",
         limit=at_least(0),
     ),
     define(
@@ -272,7 +272,7 @@ _REPLICATION: Final = (
         ConfigType.LONG,
         300,
         "How often it is looked whether preferred leaders can get the lead back.",
-        enforced_by="cluster.controller.controller",
+        enforced_by="odradek.cluster.controller.controller",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -282,7 +282,7 @@ _REPLICATION: Final = (
         INT64_MAX,
         "How many bytes per second a broker sends at most to followers out of sync, of the"
         " partitions that their topics' leader.replication.throttled.replicas name.",
-        enforced_by="cluster.metadata.throttles",
+        enforced_by="odradek.cluster.metadata.throttles",
         limit=at_least(0),
     ),
     define(
@@ -291,7 +291,7 @@ _REPLICATION: Final = (
         None,
         "Who is to serve a consumer: the leader, or with Kafka's RackAwareReplicaSelector an"
         " in-sync replica in the rack that the consumer names as its client.rack.",
-        enforced_by="node.router.handlers.fetch",
+        enforced_by="odradek.node.router.handlers.fetch",
         limit=REPLICA_SELECTOR,
     ),
 )
@@ -302,7 +302,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         3000,
         "How long an empty classic group waits for more members after the first has joined.",
-        enforced_by="coordinator.group.classic.group",
+        enforced_by="odradek.coordinator.group.classic.group",
         limit=at_least(0),
         scope=ConfigScope.CLUSTER,
     ),
@@ -312,7 +312,7 @@ _GROUPS: Final = (
         "topic",
         "What the metrics tell of how far groups are behind that have committed offsets: a line"
         " for each group and topic, for each partition, or none.",
-        enforced_by="node.router.group_lag",
+        enforced_by="odradek.node.router.group_lag",
         limit=one_of("none", "topic", "partition"),
         scope=ConfigScope.CLUSTER,
     ),
@@ -321,7 +321,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         1_800_000,
         "The longest session timeout that a member of a classic group may ask for.",
-        enforced_by="coordinator.group.shard",
+        enforced_by="odradek.coordinator.group.shard",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -330,7 +330,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         INT32_MAX,
         "How many members a classic group may have.",
-        enforced_by="coordinator.group.classic.group",
+        enforced_by="odradek.coordinator.group.classic.group",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -339,7 +339,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         6000,
         "The shortest session timeout that a member of a classic group may ask for.",
-        enforced_by="coordinator.group.shard",
+        enforced_by="odradek.coordinator.group.shard",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -348,7 +348,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         4096,
         "How long the text may be that a client commits with an offset.",
-        enforced_by="coordinator.group.offsets",
+        enforced_by="odradek.coordinator.group.offsets",
         limit=at_least(0),
         scope=ConfigScope.CLUSTER,
     ),
@@ -357,7 +357,7 @@ _GROUPS: Final = (
         ConfigType.LONG,
         600_000,
         "How often committed offsets are looked through for expired ones.",
-        enforced_by="coordinator.group.shard",
+        enforced_by="odradek.coordinator.group.shard",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -366,7 +366,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         10_080,
         "How long the offsets of a group without members are kept.",
-        enforced_by="coordinator.group.departures",
+        enforced_by="odradek.coordinator.group.departures",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -375,7 +375,7 @@ _GROUPS: Final = (
         ConfigType.INT,
         50,
         "How many partitions __consumer_offsets gets; it cannot be changed once the topic exists.",
-        enforced_by="node.router.shards.group_kind",
+        enforced_by="odradek.node.router.shards.group_kind",
         limit=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -384,7 +384,7 @@ _GROUPS: Final = (
         ConfigType.SHORT,
         3,
         "How many replicas __consumer_offsets gets, if there are that many brokers.",
-        enforced_by="node.router.shards.group_kind",
+        enforced_by="odradek.node.router.shards.group_kind",
         limit=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -394,7 +394,7 @@ _GROUPS: Final = (
         16_777_216,
         "The segment.bytes that __consumer_offsets is created with. Whoever takes a coordinator"
         " over reads as much of its log, and what compaction has left: about 0.3 s.",
-        enforced_by="node.router.shards.group_kind",
+        enforced_by="odradek.node.router.shards.group_kind",
         limit=at_least(1 << 20),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -407,7 +407,7 @@ _LOGS: Final = (
         None,
         "How many processes own the partitions of a broker, up to as many as it has stores. A"
         " change while it runs moves stores between them at once; their data stay where they are.",
-        enforced_by="node.controller.process",
+        enforced_by="odradek.node.controller.process",
         limit=between(1, 64),
     ),
     define(
@@ -416,7 +416,7 @@ _LOGS: Final = (
         "interval",
         "What an acknowledged append has survived: 'interval' the broker's process, and within a"
         " second the machine; 'commit' the machine, as it is on the disk before the answer.",
-        enforced_by="storage.opening",
+        enforced_by="odradek.storage.opening",
         limit=DURABILITY,
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
@@ -426,7 +426,7 @@ _LOGS: Final = (
         ConfigType.LONG,
         300_000,
         "How often logs are looked through for what retention may drop.",
-        enforced_by="storage.maintenance",
+        enforced_by="odradek.storage.maintenance",
         limit=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -435,7 +435,7 @@ _LOGS: Final = (
         ConfigType.INT,
         86_400_000,
         "After how long without a batch a producer's sequence numbers are forgotten.",
-        enforced_by="storage.store",
+        enforced_by="odradek.storage.store",
         limit=at_least(1),
         importance=Importance.LOW,
         scope=ConfigScope.READ_ONLY,
@@ -445,7 +445,7 @@ _LOGS: Final = (
         ConfigType.LONG,
         30_000,
         "After how long without having caught up a follower leaves the in-sync replicas.",
-        enforced_by="node.worker.process",
+        enforced_by="odradek.node.worker.process",
         limit=at_least(1),
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
@@ -458,7 +458,7 @@ _IDENTITY: Final = (
         ConfigType.LIST,
         None,
         "The addresses that clients are told; without any, the one at which they reached us.",
-        enforced_by="node.controller.bootstrap",
+        enforced_by="odradek.node.controller.bootstrap",
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
     ),
@@ -467,7 +467,7 @@ _IDENTITY: Final = (
         ConfigType.STRING,
         None,
         "The rack or zone of this broker, shown to clients.",
-        enforced_by="node.controller.bootstrap",
+        enforced_by="odradek.node.controller.bootstrap",
         scope=ConfigScope.READ_ONLY,
     ),
     define(
@@ -475,7 +475,7 @@ _IDENTITY: Final = (
         ConfigType.LIST,
         None,
         "The addresses on which the broker listens.",
-        enforced_by="node.config",
+        enforced_by="odradek.node.config",
         importance=Importance.HIGH,
         scope=ConfigScope.READ_ONLY,
     ),

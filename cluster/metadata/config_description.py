@@ -8,8 +8,8 @@ the resource exists is for the caller to check.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
     ConfigScope,
@@ -17,7 +17,7 @@ from cluster.metadata.config_definitions import (
     ConfigType,
     ConfigValue,
 )
-from cluster.metadata.config_layers import (
+from odradek.cluster.metadata.config_layers import (
     CLUSTER_DEFAULT_BROKER,
     Candidate,
     Layer,
@@ -27,10 +27,10 @@ from cluster.metadata.config_layers import (
     resource_candidates,
     typed,
 )
-from cluster.metadata.group_configs import GROUP_CONFIGS
-from cluster.metadata.group_rules import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
+from odradek.cluster.metadata.group_rules import EPHEMERAL, EPHEMERAL_PATTERNS, matches_any
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,15 @@ value, all of them are the key's synonyms in DescribeConfigs. Called by `setting
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigError,
     ConfigSource,
     ConfigValue,
     Synonym,
 )
-from cluster.metadata.image import ConfigResourceType, ConfigsImage
+from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage
 
 CLUSTER_DEFAULT_BROKER = ""
 """The name of the resource that stands for all brokers."""

@@ -12,7 +12,7 @@ and raises.
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
-from cluster.metadata.image import (
+from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
     ConfigResourceType,
@@ -21,7 +21,7 @@ from cluster.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from cluster.metadata.records import (
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
@@ -35,7 +35,7 @@ from cluster.metadata.records import (
     TopicCreated,
     TopicDeleted,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 class MetadataInvariantError(AssertionError):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from cluster.metadata.image import FeatureRange, MetadataImage
+from odradek.cluster.metadata.image import FeatureRange, MetadataImage
 
 METADATA_VERSION: Final = "metadata.version"
 GROUP_VERSION: Final = "group.version"

@@ -7,7 +7,7 @@ be told is in `streams_configs`, what share groups can be told in `share_group_c
 
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     INT32_MAX,
     ConfigDefinition,
     ConfigScope,
@@ -20,13 +20,13 @@ from cluster.metadata.config_definitions import (
     one_of,
     table,
 )
-from cluster.metadata.group_rules import RULE_GROUP_CONFIGS
-from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
-from cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
-from cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
+from odradek.cluster.metadata.group_rules import RULE_GROUP_CONFIGS
+from odradek.cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
+from odradek.cluster.metadata.share_group_configs import SHARE_GROUP_CONFIGS
+from odradek.cluster.metadata.streams_configs import STREAMS_GROUP_CONFIGS
 
 ASSIGNORS: Final = ("uniform", "range")
-_COORDINATOR: Final = "coordinator.group.consumer.heartbeats"
+_COORDINATOR: Final = "odradek.coordinator.group.consumer.heartbeats"
 
 
 def _duration(name: str, default: int, documentation: str, enforced_by: str) -> ConfigDefinition:
@@ -48,7 +48,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         100,
         "How long after a target assignment the next one is made at the earliest: what changes"
         " in between is assigned together.",
-        enforced_by="coordinator.group.consumer.assigning",
+        enforced_by="odradek.coordinator.group.consumer.assigning",
         limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
@@ -57,7 +57,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         ConfigType.LIST,
         ",".join(ASSIGNORS),
         "The assignors that members of consumer groups may ask for; the first one is the default.",
-        enforced_by="coordinator.group.consumer.assigning",
+        enforced_by="odradek.coordinator.group.consumer.assigning",
         limit=list_of(*ASSIGNORS),
         scope=ConfigScope.CLUSTER,
     ),
@@ -73,7 +73,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         ConfigType.INT,
         15_000,
         "The longest consumer.assignment.interval.ms that may be set for a group.",
-        enforced_by="cluster.controller.config_checks",
+        enforced_by="odradek.cluster.controller.config_checks",
         limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
@@ -81,13 +81,13 @@ CONSUMER_GROUP_CONFIGS: Final = (
         "group.consumer.max.heartbeat.interval.ms",
         15_000,
         "The longest consumer.heartbeat.interval.ms that may be set for a group.",
-        "cluster.controller.config_checks",
+        "odradek.cluster.controller.config_checks",
     ),
     _duration(
         "group.consumer.max.session.timeout.ms",
         60_000,
         "The longest consumer.session.timeout.ms that may be set for a group.",
-        "cluster.controller.config_checks",
+        "odradek.cluster.controller.config_checks",
     ),
     define(
         "group.consumer.max.size",
@@ -104,7 +104,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         "bidirectional",
         "Whether a group that has members may change from the classic protocol to the consumer"
         " protocol (upgrade), back (downgrade), both or neither.",
-        enforced_by="coordinator.group.consumer.migration",
+        enforced_by="odradek.coordinator.group.consumer.migration",
         limit=one_of("bidirectional", "upgrade", "downgrade", "disabled"),
         scope=ConfigScope.CLUSTER,
     ),
@@ -113,7 +113,7 @@ CONSUMER_GROUP_CONFIGS: Final = (
         ConfigType.INT,
         0,
         "The shortest consumer.assignment.interval.ms that may be set for a group.",
-        enforced_by="cluster.controller.config_checks",
+        enforced_by="odradek.cluster.controller.config_checks",
         limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
@@ -121,13 +121,13 @@ CONSUMER_GROUP_CONFIGS: Final = (
         "group.consumer.min.heartbeat.interval.ms",
         5_000,
         "The shortest consumer.heartbeat.interval.ms that may be set for a group.",
-        "cluster.controller.config_checks",
+        "odradek.cluster.controller.config_checks",
     ),
     _duration(
         "group.consumer.min.session.timeout.ms",
         45_000,
         "The shortest consumer.session.timeout.ms that may be set for a group.",
-        "cluster.controller.config_checks",
+        "odradek.cluster.controller.config_checks",
     ),
     _duration(
         "group.consumer.session.timeout.ms",
@@ -146,7 +146,7 @@ GROUP_CONFIGS: Final[Definitions] = table(
             ConfigType.INT,
             100,
             "How long after a target assignment the group's next one is made at the earliest.",
-            enforced_by="coordinator.group.consumer.assigning",
+            enforced_by="odradek.coordinator.group.consumer.assigning",
             limit=at_least(0),
             synonyms=("group.consumer.assignment.interval.ms",),
         ),

@@ -10,7 +10,7 @@ of expressions could not be told apart at its commas.
 from collections.abc import Sequence
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     ConfigScope,
     ConfigType,
     ConfigValue,
@@ -26,7 +26,7 @@ PROTOCOLS: Final = ("classic", "consumer", "share", "streams")
 EPHEMERAL: Final = "group.ephemeral"
 EPHEMERAL_PATTERNS: Final = "group.ephemeral.patterns"
 REWIND_BY_COMMIT: Final = "group.rewind.by.commit.enable"
-_ENFORCED_BY: Final = "coordinator.group.rules"
+_ENFORCED_BY: Final = "odradek.coordinator.group.rules"
 
 
 def _are_patterns(value: ConfigValue) -> bool:
@@ -75,7 +75,7 @@ RULE_GROUP_CONFIGS: Final[Definitions] = table(
             ConfigType.LIST,
             ",".join(PROTOCOLS),
             "The protocols by which members may join the group.",
-            enforced_by="coordinator.group.admission",
+            enforced_by="odradek.coordinator.group.admission",
             limit=Limit(f"one or more of: {', '.join(PROTOCOLS)}", _are_protocols),
         ),
         define(
@@ -84,7 +84,7 @@ RULE_GROUP_CONFIGS: Final[Definitions] = table(
             "false",
             "Whether offsets that somebody commits who is no member of the group, as tools do that"
             " reset offsets, rewind the group while it has members. Kafka refuses such commits.",
-            enforced_by="coordinator.group.rewind.commits",
+            enforced_by="odradek.coordinator.group.rewind.commits",
         ),
         define(
             "group.ttl.ms",

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_LEADER: Final = -1
 """The leader of a partition that has none just now."""

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.metadata.image import FeatureRange, Listener, PartitionImage
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.protocol.types import Uuid
 
 
 class ClusterCreated(msgspec.Struct, frozen=True, array_like=True, tag=1):

@@ -15,22 +15,22 @@ from typing import TypeVar
 
 import msgspec
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import (
     ConfigError,
     ConfigScope,
     ConfigSource,
     ConfigValue,
 )
-from cluster.metadata.config_layers import (
+from odradek.cluster.metadata.config_layers import (
     Layer,
     broker_candidates,
     broker_layers,
     effective,
     resource_candidates,
 )
-from cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.image import ConfigResourceType, ConfigsImage, MetadataImage
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):

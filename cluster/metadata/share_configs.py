@@ -9,7 +9,7 @@ delivered again, and by how much that grows.
 import re
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigScope,
     ConfigType,
@@ -21,14 +21,14 @@ from cluster.metadata.config_definitions import (
     define,
     one_of,
 )
-from cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
 
 DURATION_PREFIX: Final = "by_duration:"
 DAY_MS: Final = 86_400_000
-_LEADER: Final = "coordinator.share.partition"
-_HOST: Final = "node.router.share.partitions"
-_CHECKS: Final = "cluster.controller.config_checks"
-_DEAD_LETTERS: Final = "node.router.share.dead_letters"
+_LEADER: Final = "odradek.coordinator.share.partition"
+_HOST: Final = "odradek.node.router.share.partitions"
+_CHECKS: Final = "odradek.cluster.controller.config_checks"
+_DEAD_LETTERS: Final = "odradek.node.router.share.dead_letters"
 _DURATION: Final = re.compile(
     r"P(?:(?P<days>[0-9]{1,9})D)?"
     r"(?:T(?=[0-9])(?:(?P<hours>[0-9]{1,9})H)?(?:(?P<minutes>[0-9]{1,9})M)?"
@@ -132,7 +132,7 @@ SHARE_RECORD_CONFIGS: Final = (
         ConfigType.INT,
         2_000,
         "How many share sessions a broker keeps; one more is refused.",
-        enforced_by="node.router.share.sessions",
+        enforced_by="odradek.node.router.share.sessions",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),

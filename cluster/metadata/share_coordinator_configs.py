@@ -3,7 +3,7 @@ topic, and how it writes to it."""
 
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     ConfigScope,
     ConfigType,
     at_least,
@@ -11,7 +11,7 @@ from cluster.metadata.config_definitions import (
     define,
 )
 
-_KIND: Final = "node.router.shards.share_kind"
+_KIND: Final = "odradek.node.router.shards.share_kind"
 
 SHARE_COORDINATOR_CONFIGS: Final = (
     define(
@@ -20,7 +20,7 @@ SHARE_COORDINATOR_CONFIGS: Final = (
         500,
         "After how many changes of what a share group knows of a partition the whole is written"
         " again.",
-        enforced_by="coordinator.share.shard",
+        enforced_by="odradek.coordinator.share.shard",
         limit=between(0, 500),
         scope=ConfigScope.CLUSTER,
     ),

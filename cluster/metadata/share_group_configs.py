@@ -6,7 +6,7 @@ A group's own value must lie between the broker's min and max of that key.
 
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     ConfigDefinition,
     ConfigScope,
     ConfigType,
@@ -15,8 +15,8 @@ from cluster.metadata.config_definitions import (
     define,
 )
 
-_COORDINATOR: Final = "coordinator.group.share.heartbeats"
-_CHECKS: Final = "cluster.controller.config_checks"
+_COORDINATOR: Final = "odradek.coordinator.group.share.heartbeats"
+_CHECKS: Final = "odradek.cluster.controller.config_checks"
 
 
 def _duration(name: str, default: int, documentation: str, enforced_by: str) -> ConfigDefinition:
@@ -38,7 +38,7 @@ SHARE_GROUP_BROKER_CONFIGS: Final = (
         100,
         "How long after a target assignment of a share group the next one is made at the earliest:"
         " what changes in between is assigned together.",
-        enforced_by="coordinator.group.share.assigning",
+        enforced_by="odradek.coordinator.group.share.assigning",
         limit=between(0, 15_000),
         scope=ConfigScope.CLUSTER,
     ),
@@ -116,7 +116,7 @@ SHARE_GROUP_CONFIGS: Final = (
         ConfigType.INT,
         100,
         "How long after a target assignment the share group's next one is made at the earliest.",
-        enforced_by="coordinator.group.share.assigning",
+        enforced_by="odradek.coordinator.group.share.assigning",
         limit=at_least(0),
         synonyms=("group.share.assignment.interval.ms",),
     ),

@@ -5,8 +5,8 @@ history that led to it is kept. Called by the controller's driver, which writes 
 nodes that follow from nothing.
 """
 
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import (
     BrokerRegistered,
     ClusterCreated,
     ConfigChanged,

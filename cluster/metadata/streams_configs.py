@@ -6,7 +6,7 @@ A group's own value must lie between the broker's min and max of that key.
 
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     INT32_MAX,
     ConfigDefinition,
     ConfigScope,
@@ -16,10 +16,10 @@ from cluster.metadata.config_definitions import (
     define,
 )
 
-_CHECKS: Final = "cluster.controller.config_checks"
-_HEARTBEATS: Final = "coordinator.group.streams.heartbeats"
-_ASSIGNING: Final = "coordinator.group.streams.assigning"
-_GROUPS: Final = "coordinator.group.streams.groups"
+_CHECKS: Final = "odradek.cluster.controller.config_checks"
+_HEARTBEATS: Final = "odradek.coordinator.group.streams.heartbeats"
+_ASSIGNING: Final = "odradek.coordinator.group.streams.assigning"
+_GROUPS: Final = "odradek.coordinator.group.streams.groups"
 
 
 def _number(

@@ -8,7 +8,7 @@ takes effect with the image that brings it.
 
 from collections.abc import Sequence
 
-from cluster.metadata.settings import BrokerSettings, TopicSettings
+from odradek.cluster.metadata.settings import BrokerSettings, TopicSettings
 
 EVERY_REPLICA = "*"
 

@@ -3,7 +3,7 @@ watchdog, which are ours. What has to be the same for all is of scope CLUSTER.""
 
 from typing import Final
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     ConfigScope,
     ConfigType,
     Importance,
@@ -17,7 +17,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         900_000,
         "The longest transaction.timeout.ms that a producer may ask for.",
-        enforced_by="coordinator.transaction.shard",
+        enforced_by="odradek.coordinator.transaction.shard",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),
@@ -27,7 +27,7 @@ TRANSACTION_CONFIGS: Final = (
         "true",
         "Whether the first batch that an older client writes to a partition in a transaction is let"
         " in only if the transaction's coordinator knows that the partition takes part.",
-        enforced_by="node.router.handlers.produce",
+        enforced_by="odradek.node.router.handlers.produce",
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -35,7 +35,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         3_600_000,
         "How often transactional ids are looked through for those that nobody uses any more.",
-        enforced_by="coordinator.transaction.shard",
+        enforced_by="odradek.coordinator.transaction.shard",
         limit=at_least(1),
         importance=Importance.LOW,
         scope=ConfigScope.CLUSTER,
@@ -45,7 +45,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         2,
         "The min.insync.replicas that __transaction_state is created with.",
-        enforced_by="node.router.shards.transaction_kind",
+        enforced_by="odradek.node.router.shards.transaction_kind",
         limit=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -54,7 +54,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         50,
         "How many partitions __transaction_state gets; it cannot be changed once the topic exists.",
-        enforced_by="node.router.shards.transaction_kind",
+        enforced_by="odradek.node.router.shards.transaction_kind",
         limit=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -63,7 +63,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.SHORT,
         3,
         "How many replicas __transaction_state gets, if there are that many brokers.",
-        enforced_by="node.router.shards.transaction_kind",
+        enforced_by="odradek.node.router.shards.transaction_kind",
         limit=at_least(1),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -73,7 +73,7 @@ TRANSACTION_CONFIGS: Final = (
         16_777_216,
         "The segment.bytes that __transaction_state is created with; see"
         " offsets.topic.segment.bytes.",
-        enforced_by="node.router.shards.transaction_kind",
+        enforced_by="odradek.node.router.shards.transaction_kind",
         limit=at_least(1 << 20),
         scope=ConfigScope.READ_ONLY,
     ),
@@ -85,7 +85,7 @@ TRANSACTION_CONFIGS: Final = (
         " there, silent for longer than transaction.max.timeout.ms and"
         " transaction.watchdog.margin.ms together, and unknown to all coordinators. Otherwise they"
         " are only logged and counted.",
-        enforced_by="node.router.transactions.watchdog",
+        enforced_by="odradek.node.router.transactions.watchdog",
         scope=ConfigScope.CLUSTER,
     ),
     define(
@@ -93,7 +93,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         60_000,
         "How often to look for transactions that hang; it takes two looks to be sure of one.",
-        enforced_by="node.router.transactions.watchdog",
+        enforced_by="odradek.node.router.transactions.watchdog",
         limit=at_least(100),
         importance=Importance.LOW,
         scope=ConfigScope.CLUSTER,
@@ -103,7 +103,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         300_000,
         "How much longer than transaction.max.timeout.ms a transaction must be silent to hang.",
-        enforced_by="node.router.transactions.watchdog",
+        enforced_by="odradek.node.router.transactions.watchdog",
         limit=at_least(0),
         importance=Importance.LOW,
         scope=ConfigScope.CLUSTER,
@@ -113,7 +113,7 @@ TRANSACTION_CONFIGS: Final = (
         ConfigType.INT,
         604_800_000,
         "After how long without a transaction a transactional id is forgotten.",
-        enforced_by="coordinator.transaction.shard",
+        enforced_by="odradek.coordinator.transaction.shard",
         limit=at_least(1),
         scope=ConfigScope.CLUSTER,
     ),

@@ -8,9 +8,9 @@ this one. Called by `node`.
 from collections.abc import Iterable
 from enum import StrEnum
 
-from cluster.raft.configuration import majority_of
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import VoteRequest, VoteResponse
+from odradek.cluster.raft.configuration import majority_of
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import VoteRequest, VoteResponse
 
 
 def may_grant(

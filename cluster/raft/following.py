@@ -6,16 +6,16 @@ chunk of a snapshot is on its way to the disk the log is about to be replaced, s
 about it and nothing changes. Called by `node`.
 """
 
-from cluster.raft.incoming import IncomingSnapshot
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import (
+from odradek.cluster.raft.incoming import IncomingSnapshot
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,
     SnapshotChunk,
     SnapshotReceived,
 )
-from cluster.raft.ready import ReceivedChunk
+from odradek.cluster.raft.ready import ReceivedChunk
 
 
 class Following:

@@ -13,8 +13,8 @@ Invariant: what was stored is a prefix of the snapshot with this mark. Stored by
 of leader but no restart. Called by `node`.
 """
 
-from cluster.raft.messages import SnapshotChunk, SnapshotMark
-from cluster.raft.ready import ReceivedChunk
+from odradek.cluster.raft.messages import SnapshotChunk, SnapshotMark
+from odradek.cluster.raft.ready import ReceivedChunk
 
 
 class IncomingSnapshot:

@@ -14,9 +14,9 @@ from collections.abc import Collection
 
 import msgspec
 
-from cluster.raft.configuration import Refusal, majority_of, majority_value
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import Refusal, majority_of, majority_value
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -26,9 +26,9 @@ from cluster.raft.messages import (
     SnapshotReceived,
     TimeoutNow,
 )
-from cluster.raft.progress import Progress, ProgressState
-from cluster.raft.reads import ReadRounds, ReadState
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.progress import Progress, ProgressState
+from odradek.cluster.raft.reads import ReadRounds, ReadState
+from odradek.cluster.raft.settings import RaftSettings
 
 
 class Replica(msgspec.Struct, frozen=True):

@@ -13,8 +13,8 @@ latest in the log (thesis 4.1), so truncating the log also takes configurations 
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from cluster.raft.configuration import Configuration, decode_configuration
-from cluster.raft.messages import Entry, SnapshotMark
+from odradek.cluster.raft.configuration import Configuration, decode_configuration
+from odradek.cluster.raft.messages import Entry, SnapshotMark
 
 
 class RaftLog:

@@ -6,15 +6,15 @@ two leaders could take different steps from the same configuration, each with a 
 not know of the other (Ongaro's correction of the thesis, raft-dev, 2015). Called by `node`.
 """
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     MembershipChange,
     Refusal,
     changed,
 )
-from cluster.raft.leadership import Leadership
-from cluster.raft.log import RaftLog
+from odradek.cluster.raft.leadership import Leadership
+from odradek.cluster.raft.log import RaftLog
 
 
 def next_configuration(

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.raft.configuration import CONFIGURATION_MARK, Configuration
+from odradek.cluster.raft.configuration import CONFIGURATION_MARK, Configuration
 
 EVERYBODY = -1
 """As `to` of a FollowRequest: whoever the driver can reach, by the addresses that it was given at

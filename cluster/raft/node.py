@@ -25,19 +25,19 @@ is in doubt and the process has to end.
 
 from collections.abc import Callable
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     CONFIGURATION_MARK,
     Configuration,
     MembershipChange,
     Refusal,
     encode_configuration,
 )
-from cluster.raft.election import Election, ElectionResult, may_grant
-from cluster.raft.following import Following
-from cluster.raft.leadership import Leadership, Replica
-from cluster.raft.log import RaftLog
-from cluster.raft.membership import may_stand, next_configuration
-from cluster.raft.messages import (
+from odradek.cluster.raft.election import Election, ElectionResult, may_grant
+from odradek.cluster.raft.following import Following
+from odradek.cluster.raft.leadership import Leadership, Replica
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.membership import may_stand, next_configuration
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
     AppendRejected,
@@ -52,12 +52,12 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.outbox import Outbox
-from cluster.raft.reads import ReadState
-from cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, Standing
-from cluster.raft.settings import RaftSettings
-from cluster.raft.timeouts import ElectionTimeout
-from cluster.raft.validation import is_plausible
+from odradek.cluster.raft.outbox import Outbox
+from odradek.cluster.raft.reads import ReadState
+from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role, Standing
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.timeouts import ElectionTimeout
+from odradek.cluster.raft.validation import is_plausible
 
 _LEADERS_REQUESTS = (AppendRequest, SnapshotChunk)
 _PEERS_ANSWERS = (AppendAccepted, AppendRejected, SnapshotReceived)

@@ -5,8 +5,8 @@ A message waits exactly if it speaks of something that is not durable yet: a ter
 while a sync is under way. One Ready at a time is being persisted. Called by `node`.
 """
 
-from cluster.raft.messages import Entry, Message
-from cluster.raft.ready import HardState, Ready, ReceivedChunk
+from odradek.cluster.raft.messages import Entry, Message
+from odradek.cluster.raft.ready import HardState, Ready, ReceivedChunk
 
 
 class Outbox:

@@ -13,7 +13,7 @@ Invariants: match_index < next_index; match_index never falls; while REPLICATE, 
 from collections import deque
 from enum import StrEnum
 
-from cluster.raft.messages import SnapshotMark
+from odradek.cluster.raft.messages import SnapshotMark
 
 
 class ProgressState(StrEnum):

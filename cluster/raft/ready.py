@@ -29,9 +29,9 @@ from enum import StrEnum
 
 import msgspec
 
-from cluster.raft.configuration import Configuration
-from cluster.raft.messages import Entry, Message, SnapshotMark
-from cluster.raft.reads import ReadState
+from odradek.cluster.raft.configuration import Configuration
+from odradek.cluster.raft.messages import Entry, Message, SnapshotMark
+from odradek.cluster.raft.reads import ReadState
 
 
 class Role(StrEnum):

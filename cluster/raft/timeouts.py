@@ -16,8 +16,8 @@ Called by `node`.
 
 from collections.abc import Callable
 
-from cluster.raft.ready import Role
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.ready import Role
+from odradek.cluster.raft.settings import RaftSettings
 
 
 class ElectionTimeout:

@@ -5,8 +5,8 @@ one another, and configurations that are none. What depends on the receiver's st
 an unknown sender, an index beyond the log) is judged where that state is.
 """
 
-from cluster.raft.configuration import decode_configuration
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import decode_configuration
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
     AppendRejected,

@@ -7,7 +7,7 @@ low watermark, the smallest start of all of them. One `Deletions` is one partiti
 
 from typing import Generic, NamedTuple, TypeVar
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 

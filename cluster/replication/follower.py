@@ -21,7 +21,7 @@ there and asks again. What was fetched under a former handle is ignored.
 from enum import Enum
 from typing import Final, NamedTuple
 
-from cluster.replication.messages import (
+from odradek.cluster.replication.messages import (
     NO_EPOCH,
     NO_OFFSET,
     PartitionFetched,
@@ -30,9 +30,9 @@ from cluster.replication.messages import (
     ReplicaFetched,
     Subscribed,
 )
-from cluster.replication.throttle import TokenBudget
-from protocol.errors import ErrorCode
-from protocol.types import Uuid
+from odradek.cluster.replication.throttle import TokenBudget
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
 
 BACK_OFF_MS: Final = 50
 BACK_OFF_MS_MAX: Final = 1_000

@@ -29,10 +29,10 @@ from collections import deque
 from collections.abc import Container
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from cluster.metadata.image import NO_LEADER, PartitionImage
-from cluster.replication.partition import PartitionReplica
-from protocol.errors import ErrorCode
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import NO_LEADER, PartitionImage
+from odradek.cluster.replication.partition import PartitionReplica
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
 
 LAG_MAX_MS: Final = 10_000
 """replica.lag.time.max.ms as Kafka had it before 2.5; since then it is three times that."""

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 REPLICATION_VERSION: Final = 1
 PAYLOAD_HEAD: Final = 16

@@ -15,8 +15,8 @@ leader's log end, and covers only what every in-sync replica has. Without follow
 the high watermark.
 """
 
-from cluster.metadata.image import PartitionImage
-from protocol.errors import ErrorCode
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.protocol.errors import ErrorCode
 
 ANY_EPOCH = -1
 """What a client sends that does not know the leader epoch."""

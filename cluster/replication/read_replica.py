@@ -10,7 +10,7 @@ take them over. Pure, and the same for the same image, so that nobody is sent ba
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.metadata.image import BrokerImage, PartitionImage
+from odradek.cluster.metadata.image import BrokerImage, PartitionImage
 
 NO_REPLICA: Final = -1
 """The leader serves by itself."""

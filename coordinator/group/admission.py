@@ -8,14 +8,17 @@ classic members that is the next rebalance. Called by `shard`, before anything e
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from coordinator.group.classic.group import join_error
-from coordinator.group.requests import Heartbeat, StreamsAnswer
-from coordinator.group.rules import Rules
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerGroupHeartbeatResponse, JoinGroupRequest
-from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
-from protocol.messages.streams import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
+from odradek.coordinator.group.classic.group import join_error
+from odradek.coordinator.group.requests import Heartbeat, StreamsAnswer
+from odradek.coordinator.group.rules import Rules
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse, JoinGroupRequest
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from odradek.protocol.messages.streams import (
+    StreamsGroupHeartbeatRequest,
+    StreamsGroupHeartbeatResponse,
+)
 
 _REFUSAL: Final = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 

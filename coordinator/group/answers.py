@@ -5,18 +5,18 @@ Called by `shard`.
 
 from typing import Final
 
-from coordinator.group.classic.group import ClassicGroup, GroupState
-from coordinator.group.offsets import Expiry
-from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
-from coordinator.outcome import Command, Outcome, Reply
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
+from odradek.coordinator.group.offsets import Expiry
+from odradek.coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord
+from odradek.coordinator.outcome import Command, Outcome, Reply
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     DeletableGroupResult,
     DescribedGroup,

@@ -4,15 +4,15 @@ when they are deleted. Called by `shard`.
 
 from typing import Final
 
-from coordinator.group.answers import expiry_of
-from coordinator.group.classic.group import Step
-from coordinator.group.classic.groups import ClassicGroups
-from coordinator.group.directory import Directory
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.records import OffsetCommitted
-from coordinator.group.rewind.points import Rewinds
-from coordinator.outcome import TimerKey
+from odradek.coordinator.group.answers import expiry_of
+from odradek.coordinator.group.classic.group import Step
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.directory import Directory
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.records import OffsetCommitted
+from odradek.coordinator.group.rewind.points import Rewinds
+from odradek.coordinator.outcome import TimerKey
 
 EXPIRY_KEY: Final[TimerKey] = ("expiry",)
 _SLICE_COUNT: Final = 2_000

@@ -6,15 +6,19 @@ tables are the shard's; nothing is changed here. Called by `shard`.
 
 from collections.abc import Iterator
 
-from coordinator.group.answers import described, described_unknown, no_consumer_group
-from coordinator.group.classic.group import GroupState
-from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.groups import ConsumerGroups
-from coordinator.group.family import Family
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from protocol.messages.groups import ConsumerGroupDescribedGroup, DescribedGroup, ListedGroup
+from odradek.coordinator.group.answers import described, described_unknown, no_consumer_group
+from odradek.coordinator.group.classic.group import GroupState
+from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.groups import ConsumerGroups
+from odradek.coordinator.group.family import Family
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.protocol.messages.groups import (
+    ConsumerGroupDescribedGroup,
+    DescribedGroup,
+    ListedGroup,
+)
 
 
 class Directory:

@@ -23,14 +23,14 @@ from typing import Final
 
 import msgspec
 
-from coordinator.group.classic.groups import ClassicGroups
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.departures import Departures
-from coordinator.group.family import Family
-from coordinator.group.records import GroupRecord
-from coordinator.group.rules import Rules
-from coordinator.group.share.groups import STATES_AGAIN_MS, ShareGroups
-from coordinator.outcome import InTransaction, Marker, Outcome, Timer, TimerKey
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.departures import Departures
+from odradek.coordinator.group.family import Family
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.rules import Rules
+from odradek.coordinator.group.share.groups import STATES_AGAIN_MS, ShareGroups
+from odradek.coordinator.outcome import InTransaction, Marker, Outcome, Timer, TimerKey
 
 LOOK: Final = "ephemeral-look"
 END: Final = "ephemeral-end"

@@ -8,27 +8,27 @@ of what the partitions' leaders know (node/cli/findings.py). Called by `shard`.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from coordinator.group.classic.group import ClassicGroup, GroupState
-from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.classic.roster import Member
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
-from coordinator.group.consumer.groups import ConsumerGroups
-from coordinator.group.consumer.records import MemberState
-from coordinator.group.events import GroupEvent
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.requests import ExplainGroup
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.groups import ShareGroups
-from coordinator.group.streams.answers import ASSIGNOR_NAME, read_by
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.group.streams.groups import StreamsGroups
-from coordinator.group.streams.records import HeldTasks, StreamsMemberState
-from coordinator.group.topics import TopicCatalog
-from protocol.embedded import decode_assignment
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.insight import (
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
+from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from odradek.coordinator.group.classic.roster import Member
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
+from odradek.coordinator.group.consumer.groups import ConsumerGroups
+from odradek.coordinator.group.consumer.records import MemberState
+from odradek.coordinator.group.events import GroupEvent
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.requests import ExplainGroup
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.streams.answers import ASSIGNOR_NAME, read_by
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.groups import StreamsGroups
+from odradek.coordinator.group.streams.records import HeldTasks, StreamsMemberState
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.embedded import decode_assignment
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.insight import (
     ExplainedCommit,
     ExplainedCommits,
     ExplainedEvent,
@@ -36,7 +36,7 @@ from protocol.messages.insight import (
     ExplainedMember,
     ExplainedTopic,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 JOINED: Final = "joined"
 MISSING: Final = "has not joined"

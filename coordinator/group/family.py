@@ -9,13 +9,13 @@ id belongs to one kind at a time; which one is the shard's to know, and a family
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.records import GroupRecord
-from coordinator.group.requests import FollowTopics
-from coordinator.outcome import Command, TimerKey
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest
-from protocol.messages.groups import ListedGroup
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.requests import FollowTopics
+from odradek.coordinator.outcome import Command, TimerKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.groups import ListedGroup
 
 FamilyHandler: TypeAlias = Callable[[Command, ConsumerStep], None]
 """Decides a request within a step: its records, its timers and its reply."""

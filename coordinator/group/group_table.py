@@ -7,8 +7,8 @@ groups is the family's own. Called by `consumer.groups`, `share.groups` and `str
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from coordinator.group.endings import drop_ended
-from coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.group.endings import drop_ended
+from odradek.coordinator.timeline import Timeline, TimelineTable
 
 _MEMBERS: Final = "members"
 

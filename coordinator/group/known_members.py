@@ -5,7 +5,7 @@ Called by the modules that let members in, and by `classic_members`.
 
 from typing import Protocol
 
-from protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 class HasStaticMembers(Protocol):

@@ -6,7 +6,7 @@ Called by the groups of `consumer`, `share` and `streams`, which are such tables
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.timeline import Timeline, TimelineTable
 
 Member = TypeVar("Member")
 Target = TypeVar("Target")

@@ -7,26 +7,26 @@ group at the time. Called by `shard`, which has the tables.
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from coordinator.group import transactional_commits as transactional
-from coordinator.group.answers import answer, read, refused_commit
-from coordinator.group.classic.groups import ClassicGroups
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.directory import Directory
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.records import TEXT_LETTERS_MAX, GroupRecord
-from coordinator.group.requests import (
+from odradek.coordinator.group import transactional_commits as transactional
+from odradek.coordinator.group.answers import answer, read, refused_commit
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.directory import Directory
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.records import TEXT_LETTERS_MAX, GroupRecord
+from odradek.coordinator.group.requests import (
     CommitInTransaction,
     EndProducerTransaction,
     FetchOffsets,
     ForgetTopics,
 )
-from coordinator.group.rewind.commits import is_rewind, partitions_of
-from coordinator.group.rewind.rewinding import Rewinding
-from coordinator.group.share.groups import ShareGroups
-from coordinator.outcome import Command, Outcome, Reply, Timer
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.rewind.commits import is_rewind, partitions_of
+from odradek.coordinator.group.rewind.rewinding import Rewinding
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.outcome import Command, Outcome, Reply, Timer
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetDeleteResponse,

@@ -9,11 +9,11 @@ can still be taken back. Whether a group may commit at all is decided by `classi
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from coordinator.group.records import NO_TIMESTAMP, CommittedOffset, OffsetCommitted
-from coordinator.group.settings import GroupSettings
-from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset, OffsetCommitted
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
@@ -28,7 +28,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_OFFSET = -1
 NO_RETENTION = -1

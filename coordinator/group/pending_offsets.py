@@ -9,9 +9,9 @@ commits. Everything here is in the log and replayed from it; only `ended` counts
 
 from typing import Final, NamedTuple
 
-from coordinator.group.records import CommittedOffset, OffsetCommitted
-from coordinator.outcome import InTransaction, Marker
-from coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.group.records import CommittedOffset, OffsetCommitted
+from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.coordinator.timeline import Timeline, TimelineTable
 
 _ENDED_COUNT_MAX: Final = 10_000
 

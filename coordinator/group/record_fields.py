@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Mapping
 from struct import Struct
 from typing import Final
 
-from protocol.errors import ProtocolError
-from protocol.types import Uuid
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.types import Uuid
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")

@@ -10,7 +10,7 @@ groups: what was before the coordinator came here is not known. Called by `consu
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     CurrentAssignment,
     CurrentStored,
     GroupEpochStored,
@@ -19,10 +19,10 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.events import EventKind, EventRing, GroupEvent
-from coordinator.group.member_tables import MemberTables
-from coordinator.group.records import GroupRecord
-from coordinator.group.share.records import (
+from odradek.coordinator.group.events import EventKind, EventRing, GroupEvent
+from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.share.records import (
     ShareAssignment,
     ShareCurrentStored,
     ShareEpochStored,
@@ -30,7 +30,7 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.streams.records import (
     StreamsCurrent,
     StreamsCurrentStored,
     StreamsEpochStored,
@@ -39,7 +39,7 @@ from coordinator.group.streams.records import (
     StreamsTargetEpochStored,
     StreamsTargetStored,
 )
-from coordinator.outcome import Command
+from odradek.coordinator.outcome import Command
 
 _Members: TypeAlias = MemberTables[Any, Any]
 _Current: TypeAlias = CurrentAssignment | ShareAssignment | StreamsCurrent

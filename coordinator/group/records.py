@@ -26,13 +26,13 @@ from typing import Any, Final, TypeAlias, get_args
 
 import msgspec
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     CONSUMER_RECORD_KINDS,
     ConsumerGroupRecord,
     decode_consumer_record,
     encode_consumer_record,
 )
-from coordinator.group.record_fields import (
+from odradek.coordinator.group.record_fields import (
     INT16,
     INT32,
     INT64,
@@ -40,27 +40,27 @@ from coordinator.group.record_fields import (
     string,
     uvarint,
 )
-from coordinator.group.rewind.records import (
+from odradek.coordinator.group.rewind.records import (
     REWIND_RECORD_KINDS,
     RewindRecord,
     decode_rewind_record,
     encode_rewind_record,
 )
-from coordinator.group.share.records import (
+from odradek.coordinator.group.share.records import (
     SHARE_RECORD_KINDS,
     ShareGroupRecord,
     decode_share_record,
     encode_share_record,
 )
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.streams.records import (
     STREAMS_RECORD_KINDS,
     StreamsGroupRecord,
     decode_streams_record,
     encode_streams_record,
 )
-from coordinator.outcome import InTransaction, Marker
-from protocol.errors import ProtocolError
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2

@@ -10,15 +10,15 @@ from typing import Final
 
 import msgspec
 
-from coordinator.group.rewind.records import Move, Rewind, Snapshot, UndoPoint
-from coordinator.group.streams.records import InternalTopic
-from coordinator.outcome import Marker
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetFetchRequestTopics
-from protocol.messages.groups import ConsumerGroupHeartbeatRequest
-from protocol.messages.streams import StreamsGroupHeartbeatResponse
-from protocol.messages.transactions import TxnOffsetCommitRequest
-from protocol.types import Uuid
+from odradek.coordinator.group.rewind.records import Move, Rewind, Snapshot, UndoPoint
+from odradek.coordinator.group.streams.records import InternalTopic
+from odradek.coordinator.outcome import Marker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetFetchRequestTopics
+from odradek.protocol.messages.groups import ConsumerGroupHeartbeatRequest
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatResponse
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
+from odradek.protocol.types import Uuid
 
 
 class FetchOffsets(msgspec.Struct, frozen=True):

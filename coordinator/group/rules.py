@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.metadata.group_rules import matches_any
+from odradek.cluster.metadata.group_rules import matches_any
 
 
 class OwnRules(msgspec.Struct, frozen=True, kw_only=True, gc=False):

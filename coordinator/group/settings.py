@@ -9,8 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
-from coordinator.group.consumer.assignors import RANGE, UNIFORM
-from coordinator.group.rules import NO_RULES, Rules
+from odradek.coordinator.group.consumer.assignors import RANGE, UNIFORM
+from odradek.coordinator.group.rules import NO_RULES, Rules
 
 
 class MigrationPolicy(StrEnum):

@@ -9,28 +9,28 @@ changes them. Called by coordinator.runtime, with one shard per partition of `__
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from coordinator.group import records as formats
-from coordinator.group.admission import refusal
-from coordinator.group.answers import (
+from odradek.coordinator.group import records as formats
+from odradek.coordinator.group.admission import refusal
+from odradek.coordinator.group.answers import (
     answer,
     deleted_group,
     is_wanted,
     read,
 )
-from coordinator.group.classic.group import ClassicGroup, join_error
-from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.groups import ConsumerGroups
-from coordinator.group.consumer.heartbeats import JOIN, check
-from coordinator.group.departures import EXPIRY_KEY, Departures
-from coordinator.group.directory import Directory
-from coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
-from coordinator.group.explaining import Explainer
-from coordinator.group.family import Family, FamilyHandler
-from coordinator.group.offset_commands import OffsetCommands
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.records import (
+from odradek.coordinator.group.classic.group import ClassicGroup, join_error
+from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.groups import ConsumerGroups
+from odradek.coordinator.group.consumer.heartbeats import JOIN, check
+from odradek.coordinator.group.departures import EXPIRY_KEY, Departures
+from odradek.coordinator.group.directory import Directory
+from odradek.coordinator.group.ephemeral import EPHEMERAL_TIMERS, Ephemerals
+from odradek.coordinator.group.explaining import Explainer
+from odradek.coordinator.group.family import Family, FamilyHandler
+from odradek.coordinator.group.offset_commands import OffsetCommands
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.records import (
     TEXT_LETTERS_MAX,
     GroupMetadata,
     GroupRecord,
@@ -38,7 +38,7 @@ from coordinator.group.records import (
     OffsetCommitted,
     OwnRecord,
 )
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     DeleteGroup,
     DescribeConsumerGroup,
     DescribeGroup,
@@ -46,13 +46,13 @@ from coordinator.group.requests import (
     FollowTopics,
     Heartbeat,
 )
-from coordinator.group.rewind.points import Rewinds
-from coordinator.group.rewind.rewinding import Rewinding
-from coordinator.group.settings import GroupSettings
-from coordinator.group.share.groups import ShareGroups
-from coordinator.group.streams.groups import StreamsGroups
-from coordinator.group.topics import NO_TOPICS, TopicCatalog
-from coordinator.outcome import (
+from odradek.coordinator.group.rewind.points import Rewinds
+from odradek.coordinator.group.rewind.rewinding import Rewinding
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.streams.groups import StreamsGroups
+from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog
+from odradek.coordinator.outcome import (
     Command,
     InTransaction,
     Marker,
@@ -60,9 +60,9 @@ from coordinator.outcome import (
     Timer,
     TimerKey,
 )
-from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
     JoinGroupRequest,

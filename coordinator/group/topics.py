@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
-from cluster.metadata.image import MetadataImage, TopicImage
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import MetadataImage, TopicImage
+from odradek.protocol.types import Uuid
 
 
 class TopicDigest(msgspec.Struct, frozen=True, gc=False):

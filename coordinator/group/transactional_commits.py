@@ -9,26 +9,26 @@ Called by `offset_commands`.
 
 from typing import Final
 
-from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.family import Family
-from coordinator.group.offsets import is_too_long
-from coordinator.group.records import (
+from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.coordinator.group.family import Family
+from odradek.coordinator.group.offsets import is_too_long
+from odradek.coordinator.group.records import (
     NO_TIMESTAMP,
     CommittedOffset,
     GroupRecord,
     OffsetCommitted,
 )
-from coordinator.group.requests import CommitInTransaction, Unverified
-from coordinator.group.settings import GroupSettings
-from coordinator.outcome import Command, InTransaction, Outcome, Reply
-from protocol.apis import APIS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.requests import CommitInTransaction, Unverified
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.outcome import Command, InTransaction, Outcome, Reply
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.transactions import (
+from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,

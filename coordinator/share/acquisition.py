@@ -9,7 +9,7 @@ alone, so that one bad record does not spend the attempts of its neighbours. Cal
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from coordinator.share.terms import Terms
+from odradek.coordinator.share.terms import Terms
 
 
 class LogBatch(NamedTuple):

@@ -13,7 +13,7 @@ from enum import IntEnum
 from operator import itemgetter
 from typing import Final, NamedTuple
 
-from protocol.messages import share_state
+from odradek.protocol.messages import share_state
 
 
 class RecordState(IntEnum):

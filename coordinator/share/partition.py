@@ -26,8 +26,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from coordinator.share.acknowledging import AcknowledgeType, Batch, Verdict, verdicts_of
-from coordinator.share.acquisition import (
+from odradek.coordinator.share.acknowledging import AcknowledgeType, Batch, Verdict, verdicts_of
+from odradek.coordinator.share.acquisition import (
     AcquiredRange,
     Harvest,
     LogBatch,
@@ -36,10 +36,10 @@ from coordinator.share.acquisition import (
     is_last_attempt,
     suspects_max,
 )
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.runs import NOBODY, TERMINAL, Run, Runs, Target
-from coordinator.share.terms import Terms
-from protocol.errors import ErrorCode
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.runs import NOBODY, TERMINAL, Run, Runs, Target
+from odradek.coordinator.share.terms import Terms
+from odradek.protocol.errors import ErrorCode
 
 NOTHING_TO_WRITE: Final = 0
 _Range: TypeAlias = tuple[int, int]

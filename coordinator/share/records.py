@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-from coordinator.share.batches import batches_of, combine, messages_of
-from coordinator.share.requests import ShareKey
-from coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
-from protocol.decoding import Decoder, compile_decoder
-from protocol.encoding import Encoder, compile_encoder
-from protocol.errors import ProtocolError
-from protocol.messages import share_state
-from protocol.schema import array, int32, int64, string, struct, uuid
-from protocol.types import Uuid
+from odradek.coordinator.share.batches import batches_of, combine, messages_of
+from odradek.coordinator.share.requests import ShareKey
+from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
+from odradek.protocol.decoding import Decoder, compile_decoder
+from odradek.protocol.encoding import Encoder, compile_encoder
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages import share_state
+from odradek.protocol.schema import array, int32, int64, string, struct, uuid
+from odradek.protocol.types import Uuid
 
 _VERSION: Final = packing.Struct(">h")
 _SNAPSHOT: Final = 0

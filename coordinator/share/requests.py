@@ -5,9 +5,9 @@ A request about a key is answered by `Refused`, or by what is said at it.
 
 from typing import NamedTuple, Self, TypeAlias
 
-from coordinator.share.batches import Batches
-from protocol.errors import ErrorCode
-from protocol.types import Uuid, uuid_from_text, uuid_to_text
+from odradek.coordinator.share.batches import Batches
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid, uuid_from_text, uuid_to_text
 
 
 class ShareKey(NamedTuple):

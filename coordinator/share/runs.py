@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final
 
-from coordinator.share.batches import RecordState
+from odradek.coordinator.share.batches import RecordState
 
 NOBODY: Final = ""
 

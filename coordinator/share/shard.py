@@ -32,12 +32,12 @@ Called by coordinator.runtime, with one shard per partition of `__share_group_st
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.metadata.image import TopicImage
-from coordinator.outcome import Command, Outcome, Reply, Send, TimerKey
-from coordinator.share import records as formats
-from coordinator.share.batches import DURABLE_STATES, NO_OFFSET, Batches, combine
-from coordinator.share.records import ShareStored
-from coordinator.share.requests import (
+from odradek.cluster.metadata.image import TopicImage
+from odradek.coordinator.outcome import Command, Outcome, Reply, Send, TimerKey
+from odradek.coordinator.share import records as formats
+from odradek.coordinator.share.batches import DURABLE_STATES, NO_OFFSET, Batches, combine
+from odradek.coordinator.share.records import ShareStored
+from odradek.coordinator.share.requests import (
     NOTHING_KNOWN,
     Checkpoint,
     Delete,
@@ -53,11 +53,11 @@ from coordinator.share.requests import (
     Summary,
     Write,
 )
-from coordinator.share.settings import ShareStateSettings
-from coordinator.share.state import NO_COUNT, ShareState, ShareUpdate, snapshot_of, updated
-from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.share.settings import ShareStateSettings
+from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate, snapshot_of, updated
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 NO_EPOCH: Final = -1
 """Of a leader or state epoch: not to be looked at."""

@@ -6,7 +6,7 @@ Pure values: `replay` of the shard is these functions and nothing else. Called b
 
 import msgspec
 
-from coordinator.share.batches import NO_OFFSET, Batches, combine
+from odradek.coordinator.share.batches import NO_OFFSET, Batches, combine
 
 NO_COUNT = -1
 """Of a count of completed deliveries: unknown, or unchanged (KIP-1226)."""

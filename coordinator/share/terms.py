@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.settings import BrokerSettings, broker_settings
-from cluster.metadata.share_configs import DURATION_PREFIX, duration_ms
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.cluster.metadata.share_configs import DURATION_PREFIX, duration_ms
 
 _DELAY_MS_MAX: Final = 86_400_000
 """A day: a steep backoff must not put a record off for ever."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
-from coordinator.transaction.records import by_topic
-from coordinator.transaction.transaction import NO_TIME, Transaction, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.coordinator.transaction.records import by_topic
+from odradek.coordinator.transaction.transaction import NO_TIME, Transaction, TransactionState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     DescribeTransactionsTransactionState,
     ListTransactionsRequest,
     ListTransactionsResponse,

@@ -13,16 +13,16 @@ from typing import Final
 
 import msgspec
 
-from coordinator.transaction.transaction import (
+from odradek.coordinator.transaction.transaction import (
     NO_PRODUCER_ID,
     Partition,
     Transaction,
     TransactionState,
 )
-from protocol.decoding import Decoder, compile_decoder
-from protocol.encoding import Encoder, compile_encoder
-from protocol.errors import ProtocolError
-from protocol.schema import array, int8, int16, int32, int64, string, struct
+from odradek.protocol.decoding import Decoder, compile_decoder
+from odradek.protocol.encoding import Encoder, compile_encoder
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
 
 _VERSION: Final = packing.Struct(">h")
 _VALUE_VERSION_MAX: Final = 1

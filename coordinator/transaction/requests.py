@@ -6,8 +6,8 @@ is told to do, `MarkersWritten` how it says that it is done.
 
 from typing import NamedTuple
 
-from coordinator.transaction.transaction import Partition
-from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from odradek.coordinator.transaction.transaction import Partition
+from odradek.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 
 
 class InitProducer(NamedTuple):

@@ -13,12 +13,12 @@ coordinator.runtime, with one shard per partition of `__transaction_state`.
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.outcome import Command, Outcome, Reply, Send, Timer, TimerKey
-from coordinator.timeline import Timeline, TimelineTable
-from coordinator.transaction import records as formats
-from coordinator.transaction.listing import described, listed
-from coordinator.transaction.records import TransactionStored
-from coordinator.transaction.requests import (
+from odradek.coordinator.outcome import Command, Outcome, Reply, Send, Timer, TimerKey
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.transaction import records as formats
+from odradek.coordinator.transaction.listing import described, listed
+from odradek.coordinator.transaction.records import TransactionStored
+from odradek.coordinator.transaction.requests import (
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
@@ -27,8 +27,8 @@ from coordinator.transaction.requests import (
     VerifyPartitions,
     WriteMarkers,
 )
-from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.transaction import (
+from odradek.coordinator.transaction.settings import TransactionSettings
+from odradek.coordinator.transaction.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Transaction,
@@ -42,8 +42,8 @@ from coordinator.transaction.transaction import (
     owner_error,
     with_partitions,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     EndTxnResponse,
     InitProducerIdResponse,
     ListTransactionsRequest,

@@ -31,7 +31,7 @@ from typing import Final
 
 import msgspec
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1

@@ -21,7 +21,7 @@ node/router/transactions/watchdog.py looks and asks, and the command line uses t
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from coordinator.transaction.transaction import Partition
+from odradek.coordinator.transaction.transaction import Partition
 
 EXAMINED_COUNT_MAX: Final = 200
 """Partitions whose producers are looked at in one round; others get their turn in the next."""

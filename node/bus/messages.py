@@ -10,7 +10,7 @@ the other has lost its memory.
 
 import msgspec
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 BUS_VERSION = 1
 

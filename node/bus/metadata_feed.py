@@ -4,10 +4,10 @@ Entries are applied in order and once; what has been applied before is skipped, 
 that the caller asks again from where it stands. Used by routers and workers alike.
 """
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import decode_records
-from node.bus.messages import MetadataRecords, MetadataSnapshot
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import decode_records
+from odradek.node.bus.messages import MetadataRecords, MetadataSnapshot
 
 
 def apply_metadata(

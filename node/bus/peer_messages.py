@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from cluster.raft.messages import (
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -22,7 +22,7 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from node.bus.messages import QuorumState
+from odradek.node.bus.messages import QuorumState
 
 PEER_VERSION = 2
 

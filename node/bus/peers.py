@@ -29,8 +29,8 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
-from cluster.raft.configuration import node_id_of
-from node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, Refused
+from odradek.cluster.raft.configuration import node_id_of
+from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader, PeerMessage, Refused
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from typing import NamedTuple
 import msgspec
 import zmq
 
-from cluster.replication.messages import ReplicaFetch, ReplicaFetched
-from node.bus.endpoint import Link
+from odradek.cluster.replication.messages import ReplicaFetch, ReplicaFetched
+from odradek.node.bus.endpoint import Link
 
 _HEARTBEAT_MS = 1_000
 _HEARTBEAT_TIMEOUT_MS = 3_000

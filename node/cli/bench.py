@@ -17,10 +17,10 @@ from uuid import uuid4
 
 import click
 
-from node.cli import offsets
-from node.cli.client import Connection, reason, with_connection
-from node.cli.output import Json, Output, with_output
-from node.cli.parameters import size
+from odradek.node.cli import offsets
+from odradek.node.cli.client import Connection, reason, with_connection
+from odradek.node.cli.output import Json, Output, with_output
+from odradek.node.cli.parameters import size
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

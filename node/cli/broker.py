@@ -2,8 +2,8 @@
 
 import click
 
-from node.cli.client import Connection, with_connection
-from node.cli.output import Output, Row, with_output
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.output import Output, Row, with_output
 
 
 @click.group()

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from node.asker import Asker, NotABroker
-from protocol.errors import ProtocolError
-from protocol.messages.cluster import (
+from odradek.node.asker import Asker, NotABroker
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.cluster import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from protocol.messages.metadata import MetadataResponse
+from odradek.protocol.messages.metadata import MetadataResponse
 
 APART_S = 0.5
 

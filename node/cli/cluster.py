@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.asker import Asker, NotABroker
-from node.cli.catch_up import progress
-from node.cli.client import Connection, split_address, with_connection
-from node.cli.membership import give_votes
-from node.cli.output import Output, Row, with_output
-from node.cli.quorum import describe_with
-from node.cli.rebalance import rebalance
-from node.cli.serve import with_settings
-from node.cli.session import Session
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.cluster import (
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.cli.catch_up import progress
+from odradek.node.cli.client import Connection, split_address, with_connection
+from odradek.node.cli.membership import give_votes
+from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.quorum import describe_with
+from odradek.node.cli.rebalance import rebalance
+from odradek.node.cli.serve import with_settings
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.cluster import (
     DescribeQuorumResponsePartitionData,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,
@@ -37,7 +37,7 @@ from protocol.messages.metadata import (
 
 if TYPE_CHECKING:
     # The node's own modules are imported when nodes are started.
-    from node.local_cluster import Layout, LocalCluster
+    from odradek.node.local_cluster import Layout, LocalCluster
 
 
 @dataclass(slots=True)
@@ -113,9 +113,9 @@ def up(
     it. The cluster comes up again with its data, its ports and its nodes; with a larger --nodes new
     ones join, and as many of them get a vote as make the votes an odd number, up to five.
     """
-    from node.config import default_data_folder
-    from node.embedded import BrokerFailure
-    from node.local_cluster import LocalCluster
+    from odradek.node.config import default_data_folder
+    from odradek.node.embedded import BrokerFailure
+    from odradek.node.local_cluster import LocalCluster
 
     if temporary and data is not None:
         raise click.UsageError("Give --data or --temporary, not both.")
@@ -147,7 +147,7 @@ def up(
 
 def _layout(folder: Path, node_count: int | None, port: int | None) -> Layout:
     """The layout that is there, with more nodes if that is asked for, or a new one."""
-    from node.local_cluster import grown, keep, lay_out, layout_of
+    from odradek.node.local_cluster import grown, keep, lay_out, layout_of
 
     try:
         layout = layout_of(folder)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from node.cli.client import DEFAULT_BOOTSTRAP, Connection
+from odradek.node.cli.client import DEFAULT_BOOTSTRAP, Connection
 
 COMPLETION_TIMEOUT_S = 1.0
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from node.cli.client import Connection, settle_one, with_connection
-from node.cli.default_configs import DEFAULT, alter_defaults, read_defaults
-from node.cli.output import Json, Output, Row, with_output
-from node.cli.parameters import pair
+from odradek.node.cli.client import Connection, settle_one, with_connection
+from odradek.node.cli.default_configs import DEFAULT, alter_defaults, read_defaults
+from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.parameters import pair
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

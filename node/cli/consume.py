@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.cli import offsets
-from node.cli.client import Connection, reason, with_connection
-from node.cli.offsets import Place
-from node.cli.output import Output, with_output
-from node.cli.parameters import TopicSelection, moment, topic_selection
-from node.cli.record_text import (
+from odradek.node.cli import offsets
+from odradek.node.cli.client import Connection, reason, with_connection
+from odradek.node.cli.offsets import Place
+from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
+from odradek.node.cli.record_text import (
     fill_template,
     headers_text,
     printable,
     record_to_json,
     timestamp_text,
 )
-from node.cli.topic import selected_partitions
+from odradek.node.cli.topic import selected_partitions
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

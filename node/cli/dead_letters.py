@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from node.cli.client import Connection, reason, with_connection
-from node.cli.completion import complete_group
-from node.cli.config import read_configs
-from node.cli.offsets import Place, earliest_offsets, latest_offsets
-from node.cli.output import Output, Row, with_output
-from node.cli.record_text import headers_of, printable, timestamp_text
+from odradek.node.cli.client import Connection, reason, with_connection
+from odradek.node.cli.completion import complete_group
+from odradek.node.cli.config import read_configs
+from odradek.node.cli.offsets import Place, earliest_offsets, latest_offsets
+from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.record_text import headers_of, printable, timestamp_text
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from node.cli.client import Connection
-from node.cli.quorum import check
-from node.cli.session import Session
-from protocol.messages.configs import (
+from odradek.node.cli.client import Connection
+from odradek.node.cli.quorum import check
+from odradek.node.cli.session import Session
+from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,

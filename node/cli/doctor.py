@@ -13,9 +13,9 @@ from ipaddress import ip_address
 
 import click
 
-from node.cli.client import DEFAULT_BOOTSTRAP, split_address
-from node.cli.output import Output, Row, with_output
-from node.cli.visit import Address, Visit, visit
+from odradek.node.cli.client import DEFAULT_BOOTSTRAP, split_address
+from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.visit import Address, Visit, visit
 
 _WORDS = {
     "": "ok",

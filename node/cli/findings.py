@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from protocol.errors import ErrorCode
-from protocol.messages.insight import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.insight import (
     ExplainedGroup,
     ExplainedMember,
     ExplainedReader,

@@ -6,23 +6,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cluster.metadata.group_rules import PROTOCOLS
-from node.asker import Asker, NotABroker
-from node.cli import offsets, share_group, streams_group
-from node.cli.client import Connection, fail_with, reason, settle, settle_one, with_connection
-from node.cli.completion import complete_group
-from node.cli.dead_letters import dead_letters
-from node.cli.group_admin import create, delete_groups, show_groups
-from node.cli.group_explain import explain
-from node.cli.group_facts import configured_groups, only_configured, serves_ours
-from node.cli.group_lag import add_lag, lag, wait
-from node.cli.offsets import Place
-from node.cli.output import Json, Output, Row, with_output
-from node.cli.parameters import TopicSelection, moment, topic_selection
-from node.cli.rewind import rewind, snapshot, undo
-from node.cli.session import Session
-from protocol.errors import ProtocolError
-from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
+from odradek.cluster.metadata.group_rules import PROTOCOLS
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.cli import offsets, share_group, streams_group
+from odradek.node.cli.client import (
+    Connection,
+    fail_with,
+    reason,
+    settle,
+    settle_one,
+    with_connection,
+)
+from odradek.node.cli.completion import complete_group
+from odradek.node.cli.dead_letters import dead_letters
+from odradek.node.cli.group_admin import create, delete_groups, show_groups
+from odradek.node.cli.group_explain import explain
+from odradek.node.cli.group_facts import configured_groups, only_configured, serves_ours
+from odradek.node.cli.group_lag import add_lag, lag, wait
+from odradek.node.cli.offsets import Place
+from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.parameters import TopicSelection, moment, topic_selection
+from odradek.node.cli.rewind import rewind, snapshot, undo
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

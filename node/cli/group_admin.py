@@ -12,18 +12,18 @@ from typing import Final
 
 import click
 
-from cluster.metadata.group_rules import PROTOCOLS
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.topic_names import CONSUMER_OFFSETS
-from node.cli.client import Connection, with_connection
-from node.cli.group_facts import Facts, Group, configured_groups
-from node.cli.group_kinds import put_out
-from node.cli.group_lag import row_of, standings, summed
-from node.cli.output import Json, Output, with_output
-from node.cli.parameters import duration, pair
-from node.cli.session import PAUSE_S, Session
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.cluster.metadata.group_rules import PROTOCOLS
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.group_facts import Facts, Group, configured_groups
+from odradek.node.cli.group_kinds import put_out
+from odradek.node.cli.group_lag import row_of, standings, summed
+from odradek.node.cli.output import Json, Output, with_output
+from odradek.node.cli.parameters import duration, pair
+from odradek.node.cli.session import PAUSE_S, Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
@@ -32,7 +32,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
+from odradek.protocol.messages.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 SET: Final = 0
 DELETE: Final = 1

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 import click
 
-from node.cli.client import Connection, with_connection
-from node.cli.completion import complete_group
-from node.cli.findings import (
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.completion import complete_group
+from odradek.node.cli.findings import (
     Finding,
     about_group,
     about_partition,
@@ -20,13 +20,13 @@ from node.cli.findings import (
     about_topics,
     duration_text,
 )
-from node.cli.group_facts import Facts, Group
-from node.cli.group_kinds import SHARE
-from node.cli.group_lag import row_of, standings, summed
-from node.cli.output import Json, Output, Row, size_text, with_output
-from node.cli.parameters import moment_text
-from node.cli.partition_facts import views_of
-from node.cli.session import Session
+from odradek.node.cli.group_facts import Facts, Group
+from odradek.node.cli.group_kinds import SHARE
+from odradek.node.cli.group_lag import row_of, standings, summed
+from odradek.node.cli.output import Json, Output, Row, size_text, with_output
+from odradek.node.cli.parameters import moment_text
+from odradek.node.cli.partition_facts import views_of
+from odradek.node.cli.session import Session
 
 
 def finding_rows(findings: Iterable[Finding]) -> list[Row]:

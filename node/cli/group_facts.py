@@ -14,16 +14,19 @@ from typing import Final, TypeAlias
 
 import click
 
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.topic_names import CONSUMER_OFFSETS
-from node.asker import Asker, NotABroker
-from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
-from node.cli.group_kinds import SHARE, share_offsets
-from node.cli.session import PAUSE_S, Session
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.configs import ListConfigResourcesRequest, ListConfigResourcesResponse
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.insight import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
+from odradek.node.cli.group_kinds import SHARE, share_offsets
+from odradek.node.cli.session import PAUSE_S, Session
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.configs import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.insight import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagRequestTopic,
@@ -33,7 +36,7 @@ from protocol.messages.insight import (
     ExplainGroupRequest,
     ExplainGroupResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,

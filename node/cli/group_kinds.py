@@ -7,23 +7,23 @@ told so with its next heartbeat, and a client that still runs joins again.
 
 from typing import Final
 
-from node.cli.session import Session
-from protocol.messages.groups import (
+from odradek.node.cli.session import Session
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
 )
-from protocol.messages.insight import ExplainedGroup
-from protocol.messages.share import (
+from odradek.protocol.messages.insight import ExplainedGroup
+from odradek.protocol.messages.share import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.messages.streams import (
+from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
 )

@@ -12,13 +12,13 @@ from typing import Final
 
 import click
 
-from node.cli.client import Connection, with_connection
-from node.cli.completion import complete_group
-from node.cli.findings import why_nobody_reads
-from node.cli.group_facts import NO_OFFSET, Facts, Group, Lag, Place, serves_ours
-from node.cli.output import Json, Output, Row, size_text, with_output
-from node.cli.session import Session
-from protocol.errors import ErrorCode
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.completion import complete_group
+from odradek.node.cli.findings import why_nobody_reads
+from odradek.node.cli.group_facts import NO_OFFSET, Facts, Group, Lag, Place, serves_ours
+from odradek.node.cli.output import Json, Output, Row, size_text, with_output
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
 
 POLL_S: Final = 0.2
 """Between two looks at a group that is waited for."""

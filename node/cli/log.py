@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.cli.output import Json, Output, with_output
-from node.cli.parameters import TopicSelection, moment_text, topic_selection
-from node.cli.record_text import bytes_to_json, printable
+from odradek.node.cli.output import Json, Output, with_output
+from odradek.node.cli.parameters import TopicSelection, moment_text, topic_selection
+from odradek.node.cli.record_text import bytes_to_json, printable
 
 if TYPE_CHECKING:
     # The stores' modules are imported when a file is opened, not for `odradek --help`.
-    from protocol.records import BatchHeader
-    from storage.segment import StoredBatch
+    from odradek.protocol.records import BatchHeader
+    from odradek.storage.segment import StoredBatch
 
 SEGMENT_NAME = re.compile(r"segment-(\d+)\.mdb")
 VALUE_SHOWN_MAX = 80
@@ -61,8 +61,8 @@ def dump(
     odradek log dump data/stores/0
     odradek log dump data/stores/0/segment-00000001.mdb -t orders:0 --records
     """
-    from storage.environment import StorageError
-    from storage.segment import Segment
+    from odradek.storage.environment import StorageError
+    from odradek.storage.segment import Segment
 
     directory, segment_ids = _segments(path)
     try:
@@ -86,7 +86,7 @@ def dump(
 
 def _segments(path: Path) -> tuple[Path, list[int]]:
     """The store's folder and the segments of it to show."""
-    from storage.layout import segment_ids
+    from odradek.storage.layout import segment_ids
 
     if path.is_dir():
         found = segment_ids(path)
@@ -101,8 +101,8 @@ def _segments(path: Path) -> tuple[Path, list[int]]:
 
 def _owners(directory: Path) -> Mapping[int, Owner]:
     """What the store's catalog says about partition numbers; nothing if it has none."""
-    from storage.catalog import CatalogFile
-    from storage.layout import CATALOG_NAME
+    from odradek.storage.catalog import CatalogFile
+    from odradek.storage.layout import CATALOG_NAME
 
     if not (directory / CATALOG_NAME).exists():
         return {}
@@ -113,7 +113,7 @@ def _owners(directory: Path) -> Mapping[int, Owner]:
 def _is_wanted(
     stored: StoredBatch, owner: Owner | None, selection: TopicSelection | None, offset: int
 ) -> bool:
-    from protocol.records import read_header
+    from odradek.protocol.records import read_header
 
     if selection is not None and (owner is None or not selection.has(owner.topic, owner.partition)):
         return False
@@ -123,7 +123,7 @@ def _is_wanted(
 def _print(
     segment_id: int, stored: StoredBatch, owner: Owner | None, show_records: bool, output: Output
 ) -> None:
-    from protocol.records import batch_size, is_crc_valid, read_header
+    from odradek.protocol.records import batch_size, is_crc_valid, read_header
 
     header = read_header(stored.batch)
     is_whole = batch_size(stored.batch) == len(stored.batch) and is_crc_valid(
@@ -186,7 +186,7 @@ def _batch_facts(
 def _record_facts(
     stored: StoredBatch, header: BatchHeader, is_whole: bool
 ) -> Iterable[dict[str, Json]]:
-    from protocol.records import iter_records
+    from odradek.protocol.records import iter_records
 
     if not is_whole:
         return  # what is in a spoiled batch is anybody's guess
@@ -217,7 +217,7 @@ def _short(value: bytes | None) -> str | None:
 
 
 def _marks(header: BatchHeader) -> dict[str, bool]:
-    from protocol.records import is_control, is_log_append_time, is_transactional
+    from odradek.protocol.records import is_control, is_log_append_time, is_transactional
 
     return {
         "transactional": is_transactional(header.attributes),
@@ -227,7 +227,7 @@ def _marks(header: BatchHeader) -> dict[str, bool]:
 
 
 def _codec(header: BatchHeader) -> str:
-    from protocol.records import compression_of
+    from odradek.protocol.records import compression_of
 
     return compression_of(header.attributes).name.lower()
 

@@ -10,25 +10,25 @@ from collections.abc import Mapping
 
 import click
 
-from node.cli import client
+from odradek.node.cli import client
 
 # name on the command line -> module and the click command in it
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "serve": ("node.cli.serve", "serve"),
-    "topic": ("node.cli.topic", "topic"),
-    "group": ("node.cli.group", "group"),
-    "config": ("node.cli.config", "config"),
-    "broker": ("node.cli.broker", "broker"),
-    "cluster": ("node.cli.cluster", "cluster"),
-    "txn": ("node.cli.txn", "txn"),
-    "doctor": ("node.cli.doctor", "doctor"),
-    "produce": ("node.cli.produce", "produce"),
-    "consume": ("node.cli.consume", "consume"),
-    "bench": ("node.cli.bench", "bench"),
-    "node": ("node.cli.serve", "node"),
-    "format": ("node.cli.serve", "format_data"),
-    "log": ("node.cli.log", "log"),
-    "completion": ("node.cli.completion", "completion"),
+    "serve": ("odradek.node.cli.serve", "serve"),
+    "topic": ("odradek.node.cli.topic", "topic"),
+    "group": ("odradek.node.cli.group", "group"),
+    "config": ("odradek.node.cli.config", "config"),
+    "broker": ("odradek.node.cli.broker", "broker"),
+    "cluster": ("odradek.node.cli.cluster", "cluster"),
+    "txn": ("odradek.node.cli.txn", "txn"),
+    "doctor": ("odradek.node.cli.doctor", "doctor"),
+    "produce": ("odradek.node.cli.produce", "produce"),
+    "consume": ("odradek.node.cli.consume", "consume"),
+    "bench": ("odradek.node.cli.bench", "bench"),
+    "node": ("odradek.node.cli.serve", "node"),
+    "format": ("odradek.node.cli.serve", "format_data"),
+    "log": ("odradek.node.cli.log", "log"),
+    "completion": ("odradek.node.cli.completion", "completion"),
 }
 
 

@@ -18,24 +18,24 @@ from typing import Final, TypeVar
 
 import click
 
-from node.cli.client import Connection, with_connection
-from node.cli.output import Output, with_output
-from node.cli.quorum import Quorum, add_voter, check, describe, remove_voter
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.quorum import Quorum, add_voter, check, describe, remove_voter
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     ReplicaState,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,
     MetadataResponse,
 )
-from protocol.types import uuid_to_text
+from odradek.protocol.types import uuid_to_text
 
 POLL_S: Final = 0.2
 VOTERS_MAX: Final = 5

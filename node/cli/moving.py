@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cluster.balance.model import Move
-from node.cli.output import size_text
-from node.cli.replicas import Name, check, describe_topics, reassignments, sizes_on, why
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.balance.model import Move
+from odradek.node.cli.output import size_text
+from odradek.node.cli.replicas import Name, check, describe_topics, reassignments, sizes_on, why
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from node.cli.client import reason, settle
+from odradek.node.cli.client import reason, settle
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from node.cli.findings import OpenTransaction, PartitionView, Place
-from node.cli.group_facts import Facts
-from node.cli.session import Session
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.insight import (
+from odradek.node.cli.findings import OpenTransaction, PartitionView, Place
+from odradek.node.cli.group_facts import Facts
+from odradek.node.cli.session import Session
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.insight import (
     ExplainedPartition,
     ExplainedReader,
     ExplainTopicRequest,
     ExplainTopicRequestTopic,
     ExplainTopicResponse,
 )
-from protocol.messages.metadata import MetadataResponsePartition
-from protocol.messages.transactions import (
+from odradek.protocol.messages.metadata import MetadataResponsePartition
+from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListTransactionsRequest,

@@ -4,10 +4,10 @@ that takes."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from cluster.balance.model import Move, Node, Plan
-from node.cli.moving import seconds_text
-from node.cli.output import Json, Row, size_text
-from node.cli.replicas import View
+from odradek.cluster.balance.model import Move, Node, Plan
+from odradek.node.cli.moving import seconds_text
+from odradek.node.cli.output import Json, Row, size_text
+from odradek.node.cli.replicas import View
 
 
 def estimated_s(moves: Iterable[Move], bytes_per_s: int) -> float:

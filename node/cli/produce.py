@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from node.cli.client import Connection, reason, with_connection
-from node.cli.completion import complete_topic
-from node.cli.output import Output, with_output
-from node.cli.parameters import moment, pair
-from node.cli.record_text import NewRecord, record_from_json
+from odradek.node.cli.client import Connection, reason, with_connection
+from odradek.node.cli.completion import complete_topic
+from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.parameters import moment, pair
+from odradek.node.cli.record_text import NewRecord, record_from_json
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

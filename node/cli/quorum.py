@@ -10,11 +10,11 @@ from typing import Final
 
 import click
 
-from node.asker import Asker
-from node.cli.session import Session
-from protocol.apis import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.node.asker import Asker
+from odradek.node.cli.session import Session
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     DescribeQuorumRequest,

@@ -19,23 +19,23 @@ from typing import Final, ParamSpec, TypeVar
 import click
 import msgspec
 
-from cluster.balance.model import Move, Partition, Plan
-from cluster.balance.planner import plan_moves
-from cluster.balance.shares import wanted_of
-from node.cli.client import Connection, with_connection
-from node.cli.moving import (
+from odradek.cluster.balance.model import Move, Partition, Plan
+from odradek.cluster.balance.planner import plan_moves
+from odradek.cluster.balance.shares import wanted_of
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.moving import (
     Mover,
     Outcome,
     Standing,
     call_off,
     elect_preferred,
 )
-from node.cli.output import Output, size_text, with_output
-from node.cli.parameters import size
-from node.cli.plan_text import move_row, node_rows, plan_document, some, summary
-from node.cli.replicas import Name, View, describe_topics, look, reassignments
-from node.cli.session import Session
-from node.cli.throttling import Throttled, cordon, throttle, throttled_now, unthrottle
+from odradek.node.cli.output import Output, size_text, with_output
+from odradek.node.cli.parameters import size
+from odradek.node.cli.plan_text import move_row, node_rows, plan_document, some, summary
+from odradek.node.cli.replicas import Name, View, describe_topics, look, reassignments
+from odradek.node.cli.session import Session
+from odradek.node.cli.throttling import Throttled, cordon, throttle, throttled_now, unthrottle
 
 P = ParamSpec("P")
 R = TypeVar("R")

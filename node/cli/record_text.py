@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from node.cli.output import Json
-from node.cli.parameters import moment_text
+from odradek.node.cli.output import Json
+from odradek.node.cli.parameters import moment_text
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

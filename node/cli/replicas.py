@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import click
 
-from cluster.balance.model import Node, Partition
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.balance.model import Node, Partition
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
@@ -22,7 +22,7 @@ from protocol.messages.cluster import (
     ListPartitionReassignmentsResponse,
     OngoingPartitionReassignment,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,

@@ -13,21 +13,21 @@ from typing import Final, TypeVar
 
 import click
 
-from node.cli.client import Connection, with_connection
-from node.cli.completion import complete_group
-from node.cli.output import Output, Row, with_output
-from node.cli.parameters import (
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.completion import complete_group
+from odradek.node.cli.output import Output, Row, with_output
+from odradek.node.cli.parameters import (
     TopicSelection,
     moment,
     moment_text,
     parse_duration,
     topic_selection,
 )
-from node.cli.session import PAUSE_S, Session
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.odradek import (
+from odradek.node.cli.session import PAUSE_S, Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.odradek import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
     DescribeRewindsRequest,

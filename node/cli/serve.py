@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.cli.client import DEFAULT_BOOTSTRAP
-from node.cli.output import Output, with_output
-from node.cli.parameters import pair
+from odradek.node.cli.client import DEFAULT_BOOTSTRAP
+from odradek.node.cli.output import Output, with_output
+from odradek.node.cli.parameters import pair
 
 if TYPE_CHECKING:
     # The node's own modules are imported when a node is started, not for `odradek --help`.
-    from node.config import NodeConfig
-    from node.supervisor import NodeState
+    from odradek.node.config import NodeConfig
+    from odradek.node.supervisor import NodeState
 
 # Variables that belong to the command line's client side and are no settings of a node.
 CLIENT_VARIABLES = ("ODRADEK_BOOTSTRAP", "ODRADEK_CLIENT_CONFIG")
@@ -35,9 +35,9 @@ SERVE_DEFAULTS = {"ODRADEK_PROFILE": "dev", "ODRADEK_LOG_LEVEL": "WARNING"}
 
 # name below `odradek node` -> module and the click command in it
 NODE_COMMANDS: Mapping[str, tuple[str, str]] = {
-    "add": ("node.cli.membership", "add"),
-    "drain": ("node.cli.rebalance", "drain"),
-    "remove": ("node.cli.membership", "remove"),
+    "add": ("odradek.node.cli.membership", "add"),
+    "drain": ("odradek.node.cli.rebalance", "drain"),
+    "remove": ("odradek.node.cli.membership", "remove"),
 }
 
 with_settings = click.option(
@@ -198,8 +198,8 @@ def format_data(
     What is in it already stays untouched. The number of stores bounds the number of workers and
     cannot be changed later.
     """
-    from node.config_sources import ConfigFault
-    from node.data_folder import adopt_identity, read_identity
+    from odradek.node.config_sources import ConfigFault
+    from odradek.node.data_folder import adopt_identity, read_identity
 
     options = {
         "data": None if data is None else str(data),
@@ -233,8 +233,8 @@ def format_data(
 def _load(
     file: Path | None, environment: Mapping[str, str], options: Mapping[str, str]
 ) -> NodeConfig:
-    from node.config import load
-    from node.config_sources import ConfigFault
+    from odradek.node.config import load
+    from odradek.node.config_sources import ConfigFault
 
     variables = {name: text for name, text in environment.items() if name not in CLIENT_VARIABLES}
     try:
@@ -251,8 +251,8 @@ def _stop_with_stdin() -> None:
 
 
 def _run(config: NodeConfig, *, formats: bool, output: Output) -> int:
-    from node.config_sources import ConfigFault
-    from node.supervisor import run
+    from odradek.node.config_sources import ConfigFault
+    from odradek.node.supervisor import run
 
     # Started by a shell script with `&`, SIGINT is ignored; a node has its own way to stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)

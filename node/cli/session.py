@@ -11,9 +11,9 @@ from typing import Final, Self, TypeVar
 
 import click
 
-from node.asker import Asker, NotABroker, Unsendable
-from node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
-from protocol.errors import ProtocolError
+from odradek.node.asker import Asker, NotABroker, Unsendable
+from odradek.node.cli.client import CONNECT_TIMEOUT_S, Connection, split_address
+from odradek.protocol.errors import ProtocolError
 
 R = TypeVar("R")
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.asker import Asker, NotABroker
-from node.cli import offsets
-from node.cli.client import Connection
-from node.cli.offsets import Place
-from node.cli.output import Json, Row
-from protocol.apis import ApiKey
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.share import (
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.cli import offsets
+from odradek.node.cli.client import Connection
+from odradek.node.cli.offsets import Place
+from odradek.node.cli.output import Json, Row
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

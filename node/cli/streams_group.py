@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from node.asker import Asker, NotABroker
-from node.cli import offsets
-from node.cli.client import Connection
-from node.cli.offsets import Place
-from node.cli.output import Json, Row
-from protocol.apis import ApiKey
-from protocol.errors import ProtocolError
-from protocol.messages.streams import (
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.cli import offsets
+from odradek.node.cli.client import Connection
+from odradek.node.cli.offsets import Place
+from odradek.node.cli.output import Json, Row
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.streams import (
     Assignment,
     DescribedGroup,
     Member,

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cluster.balance.model import Move
-from node.cli.replicas import check, why
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.cluster.balance.model import Move
+from odradek.node.cli.replicas import check, why
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     AlterConfigsResourceResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,

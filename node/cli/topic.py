@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from node.cli import offsets
-from node.cli.client import Connection, fail_with, settle, settle_one, with_connection
-from node.cli.completion import complete_topic
-from node.cli.output import Json, Output, Row, with_output
-from node.cli.parameters import TopicSelection, moment, pair, topic_selection
-from node.cli.topic_explain import explain
+from odradek.node.cli import offsets
+from odradek.node.cli.client import Connection, fail_with, settle, settle_one, with_connection
+from odradek.node.cli.completion import complete_topic
+from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.parameters import TopicSelection, moment, pair, topic_selection
+from odradek.node.cli.topic_explain import explain
 
 if TYPE_CHECKING:
     # confluent-kafka must not be imported before a command needs it.

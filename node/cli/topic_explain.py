@@ -6,14 +6,14 @@ import time
 
 import click
 
-from node.cli.client import Connection, with_connection
-from node.cli.completion import complete_topic
-from node.cli.findings import Finding, PartitionView, about_partition, about_reading
-from node.cli.group_explain import finding_rows, tell_findings
-from node.cli.group_facts import Facts
-from node.cli.output import Json, Output, Row, with_output
-from node.cli.partition_facts import views_of
-from node.cli.session import Session
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.completion import complete_topic
+from odradek.node.cli.findings import Finding, PartitionView, about_partition, about_reading
+from odradek.node.cli.group_explain import finding_rows, tell_findings
+from odradek.node.cli.group_facts import Facts
+from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.partition_facts import views_of
+from odradek.node.cli.session import Session
 
 
 def _row(view: PartitionView) -> dict[str, Json]:

@@ -6,28 +6,32 @@ from typing import Final
 
 import click
 
-from cluster.metadata.image import ConfigResourceType
-from coordinator.transaction.transaction import Partition
-from coordinator.transaction.watch import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.coordinator.transaction.transaction import Partition
+from odradek.coordinator.transaction.watch import (
     MARGIN_MS,
     OpenTransaction,
     Unfinished,
     is_late,
     is_unknown,
 )
-from node.cli.client import Connection, with_connection
-from node.cli.output import Json, Output, Row, with_output
-from node.cli.parameters import duration
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.node.cli.client import Connection, with_connection
+from odradek.node.cli.output import Json, Output, Row, with_output
+from odradek.node.cli.parameters import duration
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.transactions import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     DescribeTransactionsRequest,

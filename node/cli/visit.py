@@ -9,9 +9,9 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from node.asker import Asker, ConnectionEnded, NotABroker, WantsTls
-from protocol.errors import ProtocolError
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.node.asker import Asker, ConnectionEnded, NotABroker, WantsTls
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
 @dataclass(frozen=True, slots=True)

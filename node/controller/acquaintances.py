@@ -17,9 +17,9 @@ while.
 import time
 from collections.abc import Callable, Collection, Container
 
-from cluster.raft.configuration import Configuration, node_id_of
-from cluster.raft.messages import EVERYBODY
-from node.bus.peer_messages import (
+from odradek.cluster.raft.configuration import Configuration, node_id_of
+from odradek.cluster.raft.messages import EVERYBODY
+from odradek.node.bus.peer_messages import (
     PEER_VERSION,
     Acquaint,
     MemberAddress,
@@ -27,9 +27,9 @@ from node.bus.peer_messages import (
     PeerMessage,
     Refused,
 )
-from node.bus.peers import PeerAddress, PeerBus, Socket
-from node.config import NodeConfig
-from node.controller.membership import place_of
+from odradek.node.bus.peers import PeerAddress, PeerBus, Socket
+from odradek.node.config import NodeConfig
+from odradek.node.controller.membership import place_of
 
 FORGOTTEN_MS = 30_000
 

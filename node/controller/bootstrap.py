@@ -7,15 +7,15 @@ that the broker epoch rises and the address that clients are told follows the co
 
 import uuid
 
-from cluster.controller.commands import RegisterBroker
-from cluster.controller.features import fixed_min_insync_replicas
-from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
-from cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
-from cluster.metadata.image import ConfigResourceType, Listener, MetadataImage
-from cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
-from node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
-from node.peer_settings import is_everywhere
-from protocol.types import Uuid
+from odradek.cluster.controller.commands import RegisterBroker
+from odradek.cluster.controller.features import fixed_min_insync_replicas
+from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from odradek.cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from odradek.cluster.metadata.image import ConfigResourceType, Listener, MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated, FeatureLevelChanged, Record
+from odradek.node.config import WORKER_LISTENER, ListenerConfig, NodeConfig
+from odradek.node.peer_settings import is_everywhere
+from odradek.protocol.types import Uuid
 
 
 def bootstrap_records(config: NodeConfig) -> tuple[Record, ...]:

@@ -12,22 +12,22 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AddRaftVoter,
     Command,
     RemoveRaftVoter,
     VotersReply,
     encode_reply,
 )
-from cluster.controller.controller import Controller
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import Record, encode_records
-from cluster.raft.configuration import MembershipChange, Refusal, RemoveVoter
-from cluster.raft.messages import Entry
-from cluster.raft.ready import Proposal
-from node.controller.membership import Headers, change_for, why_not
-from node.controller.raft_driver import RaftDriver
-from protocol.errors import ApiError
+from odradek.cluster.controller.controller import Controller
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import Record, encode_records
+from odradek.cluster.raft.configuration import MembershipChange, Refusal, RemoveVoter
+from odradek.cluster.raft.messages import Entry
+from odradek.cluster.raft.ready import Proposal
+from odradek.node.controller.membership import Headers, change_for, why_not
+from odradek.node.controller.raft_driver import RaftDriver
+from odradek.protocol.errors import ApiError
 
 
 class Decided(NamedTuple):

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from enum import Enum, auto
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterConfigs,
     BrokerHeartbeat,
     Command,
@@ -30,11 +30,11 @@ from cluster.controller.commands import (
     IncrementalAlterConfigs,
     decode_command,
 )
-from cluster.raft.configuration import node_id_of
-from node.bus.messages import Submit, Submitted
-from node.bus.peer_messages import Carried, ControlMessage, Forward
-from node.controller.decisions import Decisions, NoRoomError, NotNowError
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.raft.configuration import node_id_of
+from odradek.node.bus.messages import Submit, Submitted
+from odradek.node.bus.peer_messages import Carried, ControlMessage, Forward
+from odradek.node.controller.decisions import Decisions, NoRoomError, NotNowError
+from odradek.protocol.errors import ApiError, ErrorCode
 
 RESEND_MS = 1_000
 """After which a leader that says nothing is sent the command again."""

@@ -11,12 +11,12 @@ from collections.abc import Container, Iterable, Sequence, Set
 
 import zmq
 
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import encode_records
-from cluster.metadata.snapshot import image_records
-from cluster.raft.messages import Entry
-from node.bus.endpoint import bind_endpoint, encode
-from node.bus.messages import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import encode_records
+from odradek.cluster.metadata.snapshot import image_records
+from odradek.cluster.raft.messages import Entry
+from odradek.node.bus.endpoint import bind_endpoint, encode
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     Follow,
@@ -25,8 +25,8 @@ from node.bus.messages import (
     MetadataSnapshot,
     StillThere,
 )
-from node.controller.liveness import Liveness
-from node.controller.raft_driver import RaftDriver
+from odradek.node.controller.liveness import Liveness
+from odradek.node.controller.raft_driver import RaftDriver
 
 log = logging.getLogger(__name__)
 

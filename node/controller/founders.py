@@ -21,9 +21,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.raft.configuration import member_id
-from node.config import NodeConfig
-from storage.metadata_log import MetadataLog, MetadataLogError
+from odradek.cluster.raft.configuration import member_id
+from odradek.node.config import NodeConfig
+from odradek.storage.metadata_log import MetadataLog, MetadataLogError
 
 _NOBODY: list[int] = []
 """The founders that a node notes which has joined: it is told by the log."""

@@ -26,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from storage.settings import Durability
+from odradek.storage.settings import Durability
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ we lead the quorum after a peer      suspicion as well: a machine that died brea
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from cluster.raft.configuration import node_id_of
-from node.controller.raft_driver import RaftDriver
+from odradek.cluster.raft.configuration import node_id_of
+from odradek.node.controller.raft_driver import RaftDriver
 
 DOUBT_S = 1.5
 """How long a broken connection counts for more than the metadata: a node that is not fenced by then

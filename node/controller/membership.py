@@ -23,9 +23,9 @@ from typing import Protocol
 
 import msgspec
 
-from cluster.controller.commands import AddRaftVoter, RemoveRaftVoter
-from cluster.metadata.image import BrokerImage
-from cluster.raft.configuration import (
+from odradek.cluster.controller.commands import AddRaftVoter, RemoveRaftVoter
+from odradek.cluster.metadata.image import BrokerImage
+from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     MembershipChange,
@@ -37,9 +37,9 @@ from cluster.raft.configuration import (
     member_id,
     node_id_of,
 )
-from node.bus.peer_messages import PeerHeader, Refused
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import ZERO_UUID, Uuid, uuid_to_text
+from odradek.node.bus.peer_messages import PeerHeader, Refused
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID, Uuid, uuid_to_text
 
 _NOT_NOW: Mapping[Refusal, str] = {
     Refusal.NOT_LEADER: "this node does not lead the quorum any more",

@@ -8,8 +8,8 @@ turn.
 import logging
 from collections.abc import Callable, Container
 
-from cluster.raft.configuration import is_founder, node_id_of
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import is_founder, node_id_of
+from odradek.cluster.raft.messages import (
     AppendRequest,
     FollowRequest,
     Message,
@@ -17,7 +17,7 @@ from cluster.raft.messages import (
     TimeoutNow,
     VoteRequest,
 )
-from node.bus.peer_messages import (
+from odradek.node.bus.peer_messages import (
     Acquaint,
     AskQuorum,
     Carried,
@@ -26,12 +26,12 @@ from node.bus.peer_messages import (
     PeerMessage,
     TellQuorum,
 )
-from node.config import NodeConfig
-from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
-from node.controller.errands import Errands
-from node.controller.lost_peers import LostPeers
-from node.controller.quorum_view import QuorumView
-from node.controller.raft_driver import RaftDriver
+from odradek.node.config import NodeConfig
+from odradek.node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
+from odradek.node.controller.errands import Errands
+from odradek.node.controller.lost_peers import LostPeers
+from odradek.node.controller.quorum_view import QuorumView
+from odradek.node.controller.raft_driver import RaftDriver
 
 log = logging.getLogger(__name__)
 

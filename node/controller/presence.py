@@ -23,7 +23,7 @@ import logging
 import uuid
 from collections.abc import Callable
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     BrokerHeartbeat,
     BrokerReply,
     Command,
@@ -31,12 +31,12 @@ from cluster.controller.commands import (
     decode_reply,
     encode_command,
 )
-from cluster.metadata.image import BrokerImage, MetadataImage
-from node.bus.peer_messages import Carried
-from node.config import NodeConfig
-from node.controller.bootstrap import registration
-from protocol.errors import ErrorCode
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.node.bus.peer_messages import Carried
+from odradek.node.config import NodeConfig
+from odradek.node.controller.bootstrap import registration
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
 
 log = logging.getLogger(__name__)
 

@@ -19,24 +19,24 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from cluster.controller.state import is_active
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import (
+from odradek.cluster.controller.state import is_active
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     ConfigChanged,
     TopicDeleted,
     decode_records,
     encode_records,
 )
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.snapshot import image_records
-from cluster.raft.configuration import node_id_of
-from cluster.raft.messages import Entry
-from cluster.raft.ready import Role, Standing
-from cluster.raft.settings import RaftSettings
-from node.bus.endpoint import drain_with_identity, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.snapshot import image_records
+from odradek.cluster.raft.configuration import node_id_of
+from odradek.cluster.raft.messages import Entry
+from odradek.cluster.raft.ready import Role, Standing
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.node.bus.endpoint import drain_with_identity, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     DescribeQuorum,
     Follow,
@@ -45,24 +45,31 @@ from node.bus.messages import (
     ToController,
     Unreachable,
 )
-from node.bus.peer_messages import PeerHeader, Refused
-from node.config import NodeConfig
-from node.controller.acquaintances import Acquaintances
-from node.controller.bootstrap import bootstrap_records, overruled
-from node.controller.decisions import Decisions, NoRoomError, NotNowError
-from node.controller.errands import Errands
-from node.controller.followers import Followers
-from node.controller.founders import become_joined, part_of
-from node.controller.last_run import boot_id, note_run, previous_epoch
-from node.controller.liveness import PATIENCE_SESSIONS, Liveness
-from node.controller.lost_peers import LostPeers
-from node.controller.membership import overdue_update, why_refused
-from node.controller.neighbours import Neighbours
-from node.controller.presence import Presence, incarnation_of
-from node.controller.quorum_view import QuorumView
-from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
-from node.observability import ChildLink, configure_logging
-from storage.metadata_log import MetadataLog
+from odradek.node.bus.peer_messages import PeerHeader, Refused
+from odradek.node.config import NodeConfig
+from odradek.node.controller.acquaintances import Acquaintances
+from odradek.node.controller.bootstrap import bootstrap_records, overruled
+from odradek.node.controller.decisions import Decisions, NoRoomError, NotNowError
+from odradek.node.controller.errands import Errands
+from odradek.node.controller.followers import Followers
+from odradek.node.controller.founders import become_joined, part_of
+from odradek.node.controller.last_run import boot_id, note_run, previous_epoch
+from odradek.node.controller.liveness import PATIENCE_SESSIONS, Liveness
+from odradek.node.controller.lost_peers import LostPeers
+from odradek.node.controller.membership import overdue_update, why_refused
+from odradek.node.controller.neighbours import Neighbours
+from odradek.node.controller.presence import Presence, incarnation_of
+from odradek.node.controller.quorum_view import QuorumView
+from odradek.node.controller.raft_driver import (
+    Committed,
+    Event,
+    Installed,
+    RaftDriver,
+    Stood,
+    TakenBack,
+)
+from odradek.node.observability import ChildLink, configure_logging
+from odradek.storage.metadata_log import MetadataLog
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ in time, the answer is that nobody knows.
 import time
 from collections.abc import Callable
 
-from cluster.raft.configuration import node_id_of
-from node.bus.messages import QuorumDescribed, QuorumState, ReplicaStanding
-from node.bus.peer_messages import AskQuorum, ControlMessage, TellQuorum
-from node.controller.membership import Headers, Place, place_in, place_of
-from node.controller.raft_driver import RaftDriver
+from odradek.cluster.raft.configuration import node_id_of
+from odradek.node.bus.messages import QuorumDescribed, QuorumState, ReplicaStanding
+from odradek.node.bus.peer_messages import AskQuorum, ControlMessage, TellQuorum
+from odradek.node.controller.membership import Headers, Place, place_in, place_of
+from odradek.node.controller.raft_driver import RaftDriver
 
 PATIENCE_MS = 1_500
 _ASK_AGAIN_MS = 100

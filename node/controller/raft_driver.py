@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple, TypeAlias
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     Configuration,
     MembershipChange,
     Refusal,
@@ -25,9 +25,9 @@ from cluster.raft.configuration import (
     decode_configuration,
     encode_configuration,
 )
-from cluster.raft.messages import Entry, Message, SnapshotChunk, SnapshotMark, TimeoutNow
-from cluster.raft.node import RaftNode
-from cluster.raft.ready import (
+from odradek.cluster.raft.messages import Entry, Message, SnapshotChunk, SnapshotMark, TimeoutNow
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.ready import (
     HardState,
     Proposal,
     Ready,
@@ -36,17 +36,17 @@ from cluster.raft.ready import (
     Role,
     Standing,
 )
-from cluster.raft.settings import RaftSettings
-from node.controller.disk_thread import DiskThread
-from storage.metadata_log import HardState as StoredHardState
-from storage.metadata_log import (
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.node.controller.disk_thread import DiskThread
+from odradek.storage.metadata_log import HardState as StoredHardState
+from odradek.storage.metadata_log import (
     LogEntry,
     MetadataLog,
     MetadataLogError,
     MetadataLogFullError,
     SnapshotWriter,
 )
-from storage.metadata_log import SnapshotMark as StoredMark
+from odradek.storage.metadata_log import SnapshotMark as StoredMark
 
 log = logging.getLogger(__name__)
 

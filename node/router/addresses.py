@@ -9,8 +9,8 @@ client is not shown to it at all: clients take an empty host for an address and 
 from collections.abc import Container, Iterable
 from typing import NamedTuple, Protocol
 
-from cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
-from node.config import WORKER_LISTENER
+from odradek.cluster.metadata.image import NO_LEADER, BrokerImage, MetadataImage, PartitionImage
+from odradek.node.config import WORKER_LISTENER
 
 
 class Caller(Protocol):

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cluster.metadata.image import MetadataImage
-from node.router.patterns import Patterns
-from node.router.readers import Readers
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.router.patterns import Patterns
+from odradek.node.router.readers import Readers
 
 if TYPE_CHECKING:
-    from node.router.authorizer import Authorizer
-    from node.router.controller_link import ControllerLink
-    from node.router.fanout import Fanout
-    from node.router.fetch_sessions import FetchSessions
-    from node.router.fetch_waits import FetchWaits
-    from node.router.log_positions import LogPositions
-    from node.router.logs import Logs
-    from node.router.producer_ids import ProducerIds
-    from node.router.shards.coordinators import Coordinators
-    from node.router.share.dead_letters import DeadLetters
-    from node.router.share.partitions import SharePartitions
-    from node.router.share.reloads import ShareReloads
-    from node.router.share.sessions import ShareSessions
-    from node.router.share.states import ShareStates
-    from node.router.transactions.enlistment import Enlistment
-    from node.router.transactions.markers import MarkerWriter
+    from odradek.node.router.authorizer import Authorizer
+    from odradek.node.router.controller_link import ControllerLink
+    from odradek.node.router.fanout import Fanout
+    from odradek.node.router.fetch_sessions import FetchSessions
+    from odradek.node.router.fetch_waits import FetchWaits
+    from odradek.node.router.log_positions import LogPositions
+    from odradek.node.router.logs import Logs
+    from odradek.node.router.producer_ids import ProducerIds
+    from odradek.node.router.shards.coordinators import Coordinators
+    from odradek.node.router.share.dead_letters import DeadLetters
+    from odradek.node.router.share.partitions import SharePartitions
+    from odradek.node.router.share.reloads import ShareReloads
+    from odradek.node.router.share.sessions import ShareSessions
+    from odradek.node.router.share.states import ShareStates
+    from odradek.node.router.transactions.enlistment import Enlistment
+    from odradek.node.router.transactions.markers import MarkerWriter
 
 
 CLUSTER_PRINCIPAL = "User:CLUSTER"

@@ -14,10 +14,10 @@ from collections.abc import Callable
 import msgspec
 import zmq
 
-from cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
-from cluster.metadata.image import MetadataImage
-from node.bus.endpoint import Link, descriptor, drain, encode
-from node.bus.messages import (
+from odradek.cluster.controller.commands import Command, CommandReply, decode_reply, encode_command
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.bus.endpoint import Link, descriptor, drain, encode
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     DescribeQuorum,
@@ -31,9 +31,9 @@ from node.bus.messages import (
     ToController,
     Unreachable,
 )
-from node.bus.metadata_feed import apply_metadata
-from node.bus.reply import Reply
-from protocol.errors import ApiError, ErrorCode
+from odradek.node.bus.metadata_feed import apply_metadata
+from odradek.node.bus.reply import Reply
+from odradek.protocol.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any
 
-from node.bus.reply import drive
-from node.router.context import RequestContext, Services
-from node.router.handlers import (
+from odradek.node.bus.reply import drive
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers import (
     cluster,
     configs,
     connection,
@@ -40,17 +40,17 @@ from node.router.handlers import (
     transactional_offsets,
     transactions,
 )
-from node.wire.connection import Slot
-from protocol.apis import APIS, Api, ApiKey
-from protocol.codec import (
+from odradek.node.wire.connection import Slot
+from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
     encode_response,
     encode_response_header,
 )
-from protocol.errors import ApiError, ProtocolError
-from protocol.schema import fields_of
+from odradek.protocol.errors import ApiError, ProtocolError
+from odradek.protocol.schema import fields_of
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from node.bus.arena import NO_BLOCK, Arena
-from node.bus.bell import Bell, Ringer
-from node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
-from node.bus.messages import (
+from odradek.node.bus.arena import NO_BLOCK, Arena
+from odradek.node.bus.bell import Bell, Ringer
+from odradek.node.bus.endpoint import bind_endpoint, descriptor, drain_with_identity, encode
+from odradek.node.bus.messages import (
     BUS_VERSION,
     Advanced,
     Append,
@@ -43,10 +43,10 @@ from node.bus.messages import (
     WorkerLeaving,
     WriteMarker,
 )
-from node.bus.patience import LOOK_S, Patience
-from node.bus.reply import Reply
-from node.bus.ring import HEADER_BYTES, RingReader, RingWriter
-from protocol.errors import ErrorCode
+from odradek.node.bus.patience import LOOK_S, Patience
+from odradek.node.bus.reply import Reply
+from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
+from odradek.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchRequest
 
 EVICTION_IDLE_MS = 120_000
 """Kafka's default of min.incremental.fetch.session.eviction.ms."""

@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Final, NamedTuple
 
-from node.bus.reply import Reply
+from odradek.node.bus.reply import Reply
 
 Place = tuple[int, int]
 """A partition as the stores know it: (store, store-local number)."""

@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from cluster.metadata.settings import BrokerSettings
-from coordinator.group.offsets import Offsets
-from node.bus.reply import Reply, drive
-from node.router.neighbours import Neighbours
-from node.router.pacing import Pace
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.insight import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.coordinator.group.offsets import Offsets
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.neighbours import Neighbours
+from odradek.node.router.pacing import Pace
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.insight import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagRequestTopic,

@@ -7,11 +7,11 @@ cannot be asked is an error of its partitions. Called by handlers.
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from node.bus.reply import Reply
-from node.router.neighbours import Neighbours
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.offsets import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.node.bus.reply import Reply
+from odradek.node.router.neighbours import Neighbours
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -13,9 +13,9 @@ import logging
 from contextlib import suppress
 from pathlib import Path
 
-from storage.environment import StorageError
-from storage.layout import store_folder, store_index
-from storage.reader import StoreReader
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import store_folder, store_index
+from odradek.storage.reader import StoreReader
 
 log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol
 import msgspec
 import zmq
 
-from cluster.metadata.image import MetadataImage
-from node.bus.endpoint import Link, descriptor, drain
-from node.bus.replica_link import CurveKeys, RelayLink
-from node.bus.reply import Reply, drive
-from protocol.apis import APIS, ApiKey
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.bus.endpoint import Link, descriptor, drain
+from odradek.node.bus.replica_link import CurveKeys, RelayLink
+from odradek.node.bus.reply import Reply, drive
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 
 log = logging.getLogger(__name__)
 

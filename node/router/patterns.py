@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import re2  # type: ignore[import-untyped]  # it comes without type hints
 
-from protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 
 PATTERN_BYTES_MAX: Final = 1 << 20
 """Memory that one compiled pattern may take. The largest that Kafka's users write take some KiB."""

@@ -2,8 +2,8 @@
 
 It builds the arena, the bus to the workers, the link to the controller, the stores' readers and the
 coordinators, waits for its first metadata, then listens. Everything here is wiring; what happens to
-a request is in dispatch.py and the handlers. Started as `python -m node.router.process CONFIG
-INDEX`.
+a request is in dispatch.py and the handlers. Started as
+`python -m odradek.node.router.process CONFIG INDEX`.
 """
 
 import asyncio
@@ -22,49 +22,49 @@ from pathlib import Path
 import uvloop
 import zmq
 
-from cluster.controller.commands import AllocateProducerIds, ProducerIdsReply
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.settings import BrokerSettings, broker_settings
-from coordinator.group.shard import GroupShard
-from node.bus.arena import Arena
-from node.bus.endpoint import ipc_address
-from node.bus.peers import cluster_keys
-from node.bus.replica_link import CurveKeys
-from node.config import NodeConfig
-from node.observability import ChildLink, configure_logging
-from node.processors import settle
-from node.router.addresses import relay_address
-from node.router.authorizer import Authorizer
-from node.router.context import Services, context_of_cluster
-from node.router.controller_link import ControllerLink
-from node.router.dispatch import HANDLERS, Dispatcher
-from node.router.fanout import Fanout
-from node.router.fetch_sessions import FetchSessions
-from node.router.fetch_waits import FetchWaits
-from node.router.group_lag import GroupLag
-from node.router.handlers.lag import describe_lag_here
-from node.router.handlers.offsets import list_offsets_here
-from node.router.log_positions import LogPositions
-from node.router.logs import Logs
-from node.router.neighbours import LinkedNeighbours, answer_neighbour
-from node.router.producer_ids import ProducerIds
-from node.router.shards.coordinators import Coordinators
-from node.router.shards.group_kind import GroupKind
-from node.router.shards.lateness import Lateness
-from node.router.shards.share_kind import ShareKind
-from node.router.shards.transaction_kind import TransactionKind
-from node.router.share.dead_letters import DeadLetters
-from node.router.share.partitions import SharePartitions
-from node.router.share.reloads import ShareReloads
-from node.router.share.sessions import ShareSessions
-from node.router.share.state_keeper import StateKeeper
-from node.router.share.states import ShareStates
-from node.router.transactions.enlistment import Enlistment
-from node.router.transactions.markers import MarkerWriter
-from node.router.transactions.watchdog import Watchdog
-from node.wire.connection import Connection, Wire
-from node.wire.listener import Listener, Sweeper, drain
-from protocol.apis import ApiKey
+from odradek.cluster.controller.commands import AllocateProducerIds, ProducerIdsReply
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.node.bus.arena import Arena
+from odradek.node.bus.endpoint import ipc_address
+from odradek.node.bus.peers import cluster_keys
+from odradek.node.bus.replica_link import CurveKeys
+from odradek.node.config import NodeConfig
+from odradek.node.observability import ChildLink, configure_logging
+from odradek.node.processors import settle
+from odradek.node.router.addresses import relay_address
+from odradek.node.router.authorizer import Authorizer
+from odradek.node.router.context import Services, context_of_cluster
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.dispatch import HANDLERS, Dispatcher
+from odradek.node.router.fanout import Fanout
+from odradek.node.router.fetch_sessions import FetchSessions
+from odradek.node.router.fetch_waits import FetchWaits
+from odradek.node.router.group_lag import GroupLag
+from odradek.node.router.handlers.lag import describe_lag_here
+from odradek.node.router.handlers.offsets import list_offsets_here
+from odradek.node.router.log_positions import LogPositions
+from odradek.node.router.logs import Logs
+from odradek.node.router.neighbours import LinkedNeighbours, answer_neighbour
+from odradek.node.router.producer_ids import ProducerIds
+from odradek.node.router.shards.coordinators import Coordinators
+from odradek.node.router.shards.group_kind import GroupKind
+from odradek.node.router.shards.lateness import Lateness
+from odradek.node.router.shards.share_kind import ShareKind
+from odradek.node.router.shards.transaction_kind import TransactionKind
+from odradek.node.router.share.dead_letters import DeadLetters
+from odradek.node.router.share.partitions import SharePartitions
+from odradek.node.router.share.reloads import ShareReloads
+from odradek.node.router.share.sessions import ShareSessions
+from odradek.node.router.share.state_keeper import StateKeeper
+from odradek.node.router.share.states import ShareStates
+from odradek.node.router.transactions.enlistment import Enlistment
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.node.router.transactions.watchdog import Watchdog
+from odradek.node.wire.connection import Connection, Wire
+from odradek.node.wire.listener import Listener, Sweeper, drain
+from odradek.protocol.apis import ApiKey
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ one.
 
 from collections.abc import Awaitable, Callable
 
-from node.bus.reply import Reply
+from odradek.node.bus.reply import Reply
 
 Allocate = Callable[[], Awaitable[tuple[int, int]]]
 """Asks the controller for a block; gives its first id and their count. Raises ApiError."""

@@ -11,7 +11,7 @@ handlers/fetch.py; read by handlers/explain.py.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from node.router.fetch_sessions import SessionPartition, TopicKey
+from odradek.node.router.fetch_sessions import SessionPartition, TopicKey
 
 PARTITIONS_MAX: Final = 20_000
 """Of one connection; when it has fetched more of them, what was noted is forgotten."""

@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from node.bus.arena import NO_BLOCK, Arena
-from node.wire.framing import LENGTH_BYTES, Buffer, explain, pack_length, read_length
-from node.wire.landing import FrameInput, Landing
-from node.wire.limits import Admission, WireCounters, WireSettings
-from protocol.errors import ProtocolError
+from odradek.node.bus.arena import NO_BLOCK, Arena
+from odradek.node.wire.framing import LENGTH_BYTES, Buffer, explain, pack_length, read_length
+from odradek.node.wire.landing import FrameInput, Landing
+from odradek.node.wire.limits import Admission, WireCounters, WireSettings
+from odradek.protocol.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ loop reads in between and does nothing else), and between `arrived` and `settle`
 `[start, end)` stay where they are. Called by connection.py only.
 """
 
-from node.bus.arena import NO_BLOCK, UNIT_BYTES, Arena
-from node.wire.framing import LENGTH_BYTES, read_length
+from odradek.node.bus.arena import NO_BLOCK, UNIT_BYTES, Arena
+from odradek.node.wire.framing import LENGTH_BYTES, read_length
 
 KEPT_BYTES_MAX = 4096
 """Half a frame up to this size is kept outside the arena: half-open connections hold no blocks."""

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import socket
 
-from node.wire.connection import Connection, Wire
+from odradek.node.wire.connection import Connection, Wire
 
 log = logging.getLogger(__name__)
 

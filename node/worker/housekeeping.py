@@ -7,7 +7,7 @@ sleeps.
 
 from collections.abc import Iterator, Mapping
 
-from storage.store import Store
+from odradek.storage.store import Store
 
 CHECK_INTERVAL_MS = 1_000
 """How often a store is asked whether anything is due; the answer costs a few comparisons."""

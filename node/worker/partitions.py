@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.metadata.image import (
+from odradek.cluster.metadata.image import (
     ConfigResourceType,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from cluster.metadata.settings import TopicSettings, broker_settings, topic_settings
-from cluster.metadata.throttles import follower_rate, leader_rate
-from cluster.replication.partition import check_leader, has_enough_in_sync
-from protocol.errors import ErrorCode
-from storage.layout import store_folder, store_index
-from storage.settings import LogSettings, StoreOptions, TimestampType
-from storage.status import Role
-from storage.store import NewPartition, Store
+from odradek.cluster.metadata.settings import TopicSettings, broker_settings, topic_settings
+from odradek.cluster.metadata.throttles import follower_rate, leader_rate
+from odradek.cluster.replication.partition import check_leader, has_enough_in_sync
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.layout import store_folder, store_index
+from odradek.storage.settings import LogSettings, StoreOptions, TimestampType
+from odradek.storage.status import Role
+from odradek.storage.store import NewPartition, Store
 
 log = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.settings import broker_settings
-from cluster.replication.leader import Proposal
-from node.bus.endpoint import Link, drain, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.replication.leader import Proposal
+from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     Follow,
@@ -34,20 +34,20 @@ from node.bus.messages import (
     ToController,
     WorkerLeaving,
 )
-from node.bus.metadata_feed import apply_metadata
-from node.bus.peers import cluster_keys
-from node.bus.replica_link import CurveKeys
-from node.config import WORKER_LISTENER, NodeConfig
-from node.observability import ChildLink, configure_logging
-from node.processors import settle
-from node.worker.housekeeping import Housekeeping
-from node.worker.partitions import Partitions
-from node.worker.proposals import Proposals
-from node.worker.replication import ReplicaNetwork, Replication
-from node.worker.router_links import RouterLinks
-from node.worker.turns import Turns
-from storage.environment import StorageError
-from storage.settings import NEVER, StoreOptions
+from odradek.node.bus.metadata_feed import apply_metadata
+from odradek.node.bus.peers import cluster_keys
+from odradek.node.bus.replica_link import CurveKeys
+from odradek.node.config import WORKER_LISTENER, NodeConfig
+from odradek.node.observability import ChildLink, configure_logging
+from odradek.node.processors import settle
+from odradek.node.worker.housekeeping import Housekeeping
+from odradek.node.worker.partitions import Partitions
+from odradek.node.worker.proposals import Proposals
+from odradek.node.worker.replication import ReplicaNetwork, Replication
+from odradek.node.worker.router_links import RouterLinks
+from odradek.node.worker.turns import Turns
+from odradek.storage.environment import StorageError
+from odradek.storage.settings import NEVER, StoreOptions
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ again and again for as long as its disk refuses its records, and waits for no an
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterPartition,
     InSyncChange,
     InSyncReplica,
@@ -18,11 +18,11 @@ from cluster.controller.commands import (
     decode_reply,
     encode_command,
 )
-from cluster.metadata.image import MetadataImage
-from cluster.replication.leader import Proposal
-from node.bus.messages import Submit, Submitted
-from protocol.errors import ErrorCode
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.replication.leader import Proposal
+from odradek.node.bus.messages import Submit, Submitted
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
 
 TIMEOUT_MS = 2_000
 RESIGN_MS = 1_000

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 
 import zmq
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from cluster.replication.follower import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.replication.follower import (
     Conversation,
     Decision,
     Divergence,
@@ -23,13 +23,13 @@ from cluster.replication.follower import (
     Watermarks,
     truncation_offset,
 )
-from cluster.replication.messages import PAYLOAD_HEAD
-from cluster.replication.throttle import TokenBudget
-from node.bus.replica_link import CurveKeys, ReplicaLink
-from node.worker.partitions import Partitions, Place
-from node.worker.turns import ReplicaAppend
-from storage.environment import StorageError
-from storage.partition_log import PartitionLog
+from odradek.cluster.replication.messages import PAYLOAD_HEAD
+from odradek.cluster.replication.throttle import TokenBudget
+from odradek.node.bus.replica_link import CurveKeys, ReplicaLink
+from odradek.node.worker.partitions import Partitions, Place
+from odradek.node.worker.turns import ReplicaAppend
+from odradek.storage.environment import StorageError
+from odradek.storage.partition_log import PartitionLog
 
 log = logging.getLogger(__name__)
 

@@ -17,22 +17,22 @@ from typing import NamedTuple, Protocol
 
 import zmq
 
-from cluster.replication.leader import Contact, LeaderPartition, Outcome
-from cluster.replication.messages import (
+from odradek.cluster.replication.leader import Contact, LeaderPartition, Outcome
+from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
     PartitionFetched,
     ReplicaFetch,
     ReplicaFetched,
     Subscribed,
 )
-from cluster.replication.partition import check_leader
-from cluster.replication.throttle import TokenBudget
-from node.bus.replica_link import requests, send_answer
-from node.worker.partitions import Partitions, Place
-from node.worker.turns import Held
-from protocol.errors import ErrorCode
-from storage.environment import StorageError
-from storage.reader import StoreReader
+from odradek.cluster.replication.partition import check_leader
+from odradek.cluster.replication.throttle import TokenBudget
+from odradek.node.bus.replica_link import requests, send_answer
+from odradek.node.worker.partitions import Partitions, Place
+from odradek.node.worker.turns import Held
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.environment import StorageError
+from odradek.storage.reader import StoreReader
 
 log = logging.getLogger(__name__)
 

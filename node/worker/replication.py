@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import zmq
 
-from cluster.metadata.image import BrokerImage, MetadataImage
-from cluster.replication.deletions import Deleted, Deletions
-from cluster.replication.leader import (
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.cluster.replication.deletions import Deleted, Deletions
+from odradek.cluster.replication.leader import (
     LAG_MAX_MS,
     LeaderPartition,
     Outcome,
@@ -29,18 +29,18 @@ from cluster.replication.leader import (
     Released,
     perhaps_proposed,
 )
-from cluster.replication.partition import PartitionReplica
-from cluster.replication.throttle import TokenBudget
-from node.bus.messages import Failed, RecordsDeleted
-from node.bus.replica_link import CurveKeys, bind_replicas, send_relayed
-from node.worker.partitions import Partitions, Place, Replicated
-from node.worker.replica_fetchers import Addresses, ReplicaFetchers
-from node.worker.replica_server import ReplicaServer
-from node.worker.turns import Held, HeldDeletion, Request, RouterState, Turns
-from protocol.errors import ErrorCode
-from storage.environment import StorageError
-from storage.layout import store_folder
-from storage.reader import StoreReader
+from odradek.cluster.replication.partition import PartitionReplica
+from odradek.cluster.replication.throttle import TokenBudget
+from odradek.node.bus.messages import Failed, RecordsDeleted
+from odradek.node.bus.replica_link import CurveKeys, bind_replicas, send_relayed
+from odradek.node.worker.partitions import Partitions, Place, Replicated
+from odradek.node.worker.replica_fetchers import Addresses, ReplicaFetchers
+from odradek.node.worker.replica_server import ReplicaServer
+from odradek.node.worker.turns import Held, HeldDeletion, Request, RouterState, Turns
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import store_folder
+from odradek.storage.reader import StoreReader
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from node.bus.arena import Arena
-from node.bus.bell import Bell, Ringer
-from node.bus.endpoint import Link, drain, encode, ipc_address
-from node.bus.messages import (
+from odradek.node.bus.arena import Arena
+from odradek.node.bus.bell import Bell, Ringer
+from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.messages import (
     Relay,
     Relayed,
     RouterGreeting,
@@ -26,9 +26,9 @@ from node.bus.messages import (
     ToWorker,
     WorkerGreeting,
 )
-from node.bus.patience import LOOK_S, Patience
-from node.bus.ring import RingReader, RingWriter
-from node.worker.turns import Request, RouterState
+from odradek.node.bus.patience import LOOK_S, Patience
+from odradek.node.bus.ring import RingReader, RingWriter
+from odradek.node.worker.turns import Request, RouterState
 
 log = logging.getLogger(__name__)
 

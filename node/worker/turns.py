@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from cluster.replication.partition import ANY_EPOCH
-from node.bus.messages import (
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.node.bus.messages import (
     Advanced,
     Append,
     AppendBytes,
@@ -30,19 +30,19 @@ from node.bus.messages import (
     ToRouter,
     WriteMarker,
 )
-from node.worker.helper import Helper
-from node.worker.partitions import Partitions, Place
-from protocol.control_records import (
+from odradek.node.worker.helper import Helper
+from odradek.node.worker.partitions import Partitions, Place
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
 )
-from protocol.errors import ErrorCode
-from storage.append import AppendResult, Turn
-from storage.environment import StorageError
-from storage.producers import NO_OFFSET
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.append import AppendResult, Turn
+from odradek.storage.environment import StorageError
+from odradek.storage.producers import NO_OFFSET
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 
 COMMIT_BYTES_MAX = 2 << 20
 """Above this a commit's dirty pages no longer fit the caches, and each byte costs more."""

@@ -6,7 +6,7 @@ AddRaftVoter 80, RemoveRaftVoter 81, UnregisterController 94).
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     boolean,
     int8,
@@ -18,7 +18,7 @@ from protocol.schema import (
     uint16,
     uuid,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 @struct

@@ -4,7 +4,7 @@ IncrementalAlterConfigs (44), ListConfigResources (74).
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int8, int16, int32, string, struct
+from odradek.protocol.schema import array, boolean, int8, int16, int32, string, struct
 
 
 @struct

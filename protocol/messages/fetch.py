@@ -6,7 +6,7 @@ may say only what has changed since the last one of its session (KIP-227).
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     int8,
     int16,
@@ -18,7 +18,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import RecordBuffers, Uuid
+from odradek.protocol.types import RecordBuffers, Uuid
 
 
 @struct

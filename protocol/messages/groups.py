@@ -8,7 +8,7 @@ Where both describe APIs use one struct name, the one of KIP-848 carries its API
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     binary,
     boolean,
@@ -21,7 +21,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
 
 
 @struct

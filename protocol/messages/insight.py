@@ -6,7 +6,7 @@ Times are milliseconds since 1970 by the clock of whoever answers; -1 stands for
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int16, int32, int64, string, struct
+from odradek.protocol.schema import array, boolean, int16, int32, int64, string, struct
 
 # -- DescribeLag -----------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ DescribeTopicPartitions (75).
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     boolean,
     int8,
@@ -16,7 +16,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, Uuid
 
 
 @struct

@@ -8,8 +8,8 @@ are flexible from version 0 on and grow by versions like any other API.
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
-from protocol.types import Uuid
+from odradek.protocol.schema import array, boolean, int8, int16, int32, int64, string, struct, uuid
+from odradek.protocol.types import Uuid
 
 # -- RewindGroup -----------------------------------------------------------------------------------
 

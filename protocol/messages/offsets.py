@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import array, int8, int16, int32, int64, string, struct
+from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct
 
 
 @struct

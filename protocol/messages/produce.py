@@ -6,7 +6,7 @@ records stay a view of the received frame; nothing in this family ever copies th
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     int16,
     int32,
@@ -17,7 +17,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 @struct

@@ -4,7 +4,7 @@ DescribeUserScramCredentials (50), AlterUserScramCredentials (51).
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     binary,
     boolean,

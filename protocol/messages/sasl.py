@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import array, binary, int16, int64, string, struct
+from odradek.protocol.schema import array, binary, int16, int64, string, struct
 
 
 @struct

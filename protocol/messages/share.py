@@ -7,7 +7,7 @@ two APIs use one struct name for different things, it carries its API's name in 
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     boolean,
     int8,
@@ -21,7 +21,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Uuid
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, RecordBuffers, Uuid
 
 
 @struct

@@ -8,8 +8,8 @@ these APIs name alike carry their API's name in front.
 
 from __future__ import annotations
 
-from protocol.schema import array, int8, int16, int32, int64, string, struct, uuid
-from protocol.types import Uuid
+from odradek.protocol.schema import array, int8, int16, int32, int64, string, struct, uuid
+from odradek.protocol.types import Uuid
 
 
 @struct

@@ -6,7 +6,7 @@ Where two APIs use one struct name for different things, it carries its API's na
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     boolean,
     int8,
@@ -19,7 +19,7 @@ from protocol.schema import (
     struct,
     uint16,
 )
-from protocol.types import NO_AUTHORIZED_OPERATIONS
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 
 
 @struct

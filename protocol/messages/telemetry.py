@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     binary,
     boolean,
@@ -13,7 +13,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 @struct

@@ -4,7 +4,7 @@ ExpireDelegationToken (40), DescribeDelegationToken (41).
 
 from __future__ import annotations
 
-from protocol.schema import array, binary, int16, int32, int64, string, struct
+from odradek.protocol.schema import array, binary, int16, int32, int64, string, struct
 
 
 @struct

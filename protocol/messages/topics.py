@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.schema import array, boolean, int8, int16, int32, string, struct, uuid
-from protocol.types import Uuid
+from odradek.protocol.schema import array, boolean, int8, int16, int32, string, struct, uuid
+from odradek.protocol.types import Uuid
 
 
 @struct

@@ -5,7 +5,7 @@ DescribeProducers (61), DescribeTransactions (65), ListTransactions (66).
 
 from __future__ import annotations
 
-from protocol.schema import (
+from odradek.protocol.schema import (
     array,
     boolean,
     int8,
@@ -16,7 +16,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 @struct

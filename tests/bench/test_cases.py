@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from bench.cases import RAW_CASES, Bench
 
 if TYPE_CHECKING:
-    from node.embedded import EmbeddedBroker
+    from odradek.node.embedded import EmbeddedBroker
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 

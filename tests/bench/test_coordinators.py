@@ -9,7 +9,7 @@ from bench.brokers import Broker
 from bench.coordinators import transactions
 
 if TYPE_CHECKING:
-    from node.embedded import EmbeddedBroker
+    from odradek.node.embedded import EmbeddedBroker
 
 
 @pytest.mark.e2e

@@ -8,7 +8,7 @@ import pytest
 from bench.decisions import DecisionError, decisions_per_second
 
 if TYPE_CHECKING:
-    from node.embedded import EmbeddedBroker
+    from odradek.node.embedded import EmbeddedBroker
 
 pytestmark = pytest.mark.e2e
 

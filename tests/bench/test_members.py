@@ -8,7 +8,7 @@ import pytest
 from bench.members import Members, is_shared
 
 if TYPE_CHECKING:
-    from node.embedded import EmbeddedBroker
+    from odradek.node.embedded import EmbeddedBroker
 
 
 def test_partitions_are_shared_when_each_has_one_owner_and_nobody_has_too_many() -> None:

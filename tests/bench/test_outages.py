@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from bench.outages import Load
 
 if TYPE_CHECKING:
-    from node.embedded import EmbeddedBroker
+    from odradek.node.embedded import EmbeddedBroker
 
 
 def test_a_gap_counts_from_the_last_acknowledgement_before_the_outage() -> None:

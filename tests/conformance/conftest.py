@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from node.embedded import EmbeddedBroker
+from odradek.node.embedded import EmbeddedBroker
 from tests.conformance.dialogue import Cluster, unique
 from tests.support.wire import WireClient
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -20,35 +20,35 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from protocol.messages.offsets import (
+from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.produce import (
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.topics import (
+from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.records import Record, build_batch, iter_records, read_header
-from protocol.types import Uuid
+from odradek.protocol.records import Record, build_batch, iter_records, read_header
+from odradek.protocol.types import Uuid
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient, is_kafka_4, versions_of
 

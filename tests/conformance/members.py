@@ -1,14 +1,14 @@
 """A member of a classic consumer group that does exactly what a test tells it to."""
 
-from protocol.embedded import ConsumerProtocolSubscription, encode_subscription
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.embedded import ConsumerProtocolSubscription, encode_subscription
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,

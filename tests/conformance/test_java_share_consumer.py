@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from protocol.messages.configs import (
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cluster.metadata.topic_names import SHARE_GROUP_STATE
-from node.router.handlers.groups import KEY_TYPE_SHARE
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.offsets import ListOffsetsPartition
-from protocol.messages.share_state import (
+from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
+from odradek.node.router.handlers.groups import KEY_TYPE_SHARE
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.offsets import ListOffsetsPartition
+from odradek.protocol.messages.share_state import (
     InitializeShareGroupStatePartitionData,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
@@ -22,7 +22,7 @@ from protocol.messages.share_state import (
     WriteShareGroupStateResponse,
     WriteStateData,
 )
-from protocol.types import Uuid, uuid_to_text
+from odradek.protocol.types import Uuid, uuid_to_text
 from tests.conformance.dialogue import (
     EARLIEST,
     LATEST,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.conformance.dialogue import METADATA, Cluster, append, unique
 from tests.support.java import run_java_tool, why_no_java_tools
 from tests.support.wire import WireClient

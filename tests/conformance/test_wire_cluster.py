@@ -5,9 +5,9 @@ in ApiVersions, as far as a single broker can show them.
 
 import pytest
 
-from node.cli.quorum import quorum_request
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.node.cli.quorum import quorum_request
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     AlterPartitionReassignmentsRequest,
@@ -30,7 +30,7 @@ from protocol.messages.cluster import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from protocol.messages.configs import (
+from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
@@ -39,7 +39,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,

@@ -4,8 +4,8 @@ and that what is set takes effect.
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -22,8 +22,8 @@ from protocol.messages.configs import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.records import is_log_append_time, read_header
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.records import is_log_append_time, read_header
 from tests.conformance.dialogue import (
     METADATA,
     Cluster,

@@ -4,18 +4,18 @@ import struct
 
 import pytest
 
-from protocol.apis import APIS, ApiKey
-from protocol.codec import encode_request_header
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.metadata import (
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import encode_request_header
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
-from protocol.messages.produce import ProduceRequest
+from odradek.protocol.messages.produce import ProduceRequest
 from tests.conformance.dialogue import (
     FETCH,
     METADATA,

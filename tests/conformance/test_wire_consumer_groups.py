@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -15,7 +15,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -33,7 +33,7 @@ from protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.conformance.dialogue import Cluster
 from tests.conformance.members import Member, stabilise, wait_for_coordinator
 from tests.support.waiting import wait_until

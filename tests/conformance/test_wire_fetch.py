@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     EpochEndOffset,
     FetchPartition,
     FetchRequest,
@@ -14,13 +14,13 @@ from protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.offsets import (
+from odradek.protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from protocol.records import read_header
+from odradek.protocol.records import read_header
 from tests.conformance.dialogue import (
     FETCH,
     Cluster,

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     ForgottenTopic,
 )
-from protocol.messages.topics import (
+from odradek.protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DeleteTopicState,

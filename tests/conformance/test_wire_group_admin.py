@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribedGroup,
@@ -13,7 +13,7 @@ from protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from protocol.types import NO_AUTHORIZED_OPERATIONS
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS
 from tests.conformance.dialogue import Cluster, unique
 from tests.conformance.members import Member, form, stabilise, wait_for_coordinator
 from tests.conformance.test_wire_group_offsets import commit, committed

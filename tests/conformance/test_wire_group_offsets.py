@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -19,7 +19,11 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
 )
-from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from odradek.protocol.messages.topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from tests.conformance.dialogue import Cluster, unique
 from tests.conformance.members import Member, form, stabilise, subscription, wait_for_coordinator
 from tests.support.waiting import wait_until

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     JoinGroupRequest,
@@ -20,7 +20,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.conformance.dialogue import METADATA, Cluster, unique
 from tests.conformance.members import Member, form, stabilise, subscription, wait_for_coordinator
 from tests.support.waiting import wait_until

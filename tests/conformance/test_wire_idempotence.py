@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.produce import PartitionProduceResponse
-from protocol.messages.transactions import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce import PartitionProduceResponse
+from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     InitProducerIdRequest,

@@ -4,9 +4,9 @@ AlterReplicaLogDirs (34) and DescribeQuorum (55): what a client can learn of the
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -19,12 +19,12 @@ from protocol.messages.cluster import (
     DescribeQuorumRequestTopicData,
     DescribeQuorumResponse,
 )
-from protocol.messages.configs import (
+from odradek.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -35,7 +35,7 @@ from protocol.messages.metadata import (
     MetadataResponse,
     TopicRequest,
 )
-from protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
+from odradek.protocol.types import NO_AUTHORIZED_OPERATIONS, ZERO_UUID
 from tests.conformance.dialogue import METADATA, Cluster, append, unique
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient

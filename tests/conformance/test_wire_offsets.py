@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.offsets import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,

@@ -10,12 +10,12 @@ import zlib
 
 import pytest
 
-from protocol.apis import ApiKey
-from protocol.compression import Codec, compress
-from protocol.errors import ErrorCode
-from protocol.legacy_records import Message, iter_messages
-from protocol.messages.fetch import FetchResponse, PartitionData
-from protocol.messages.group_offsets import (
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.legacy_records import Message, iter_messages
+from odradek.protocol.messages.fetch import FetchResponse, PartitionData
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -24,12 +24,12 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
 )
-from protocol.messages.offsets import (
+from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
 )
-from protocol.messages.produce import PartitionProduceResponse, ProduceResponse
-from protocol.records import MAGIC
+from odradek.protocol.messages.produce import PartitionProduceResponse, ProduceResponse
+from odradek.protocol.records import MAGIC
 from tests.conformance.dialogue import (
     EARLIEST,
     LATEST,

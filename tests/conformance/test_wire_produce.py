@@ -4,26 +4,26 @@ import itertools
 
 import pytest
 
-from coordinator.ownership import shard_of
-from protocol.apis import ApiKey
-from protocol.checksum import crc32c
-from protocol.codec import decode_response, decode_response_header
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.ownership import shard_of
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.codec import decode_response, decode_response_header
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.produce import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import (
+from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CONTROL,
     CRC_AT,

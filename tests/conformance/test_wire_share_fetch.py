@@ -6,15 +6,15 @@ from uuid import uuid4
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.share import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -28,7 +28,7 @@ from protocol.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.conformance.dialogue import Cluster, batch_of, produce
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient

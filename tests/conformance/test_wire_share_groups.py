@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -18,7 +18,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
@@ -35,7 +35,7 @@ from protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from protocol.messages.share import (
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

@@ -5,8 +5,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     JoinGroupResponse,
     LeaveGroupRequest,
     LeaveGroupResponse,

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from protocol.apis import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -18,7 +18,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
@@ -31,7 +31,7 @@ from protocol.messages.groups import (
     ListGroupsRequest,
     ListGroupsResponse,
 )
-from protocol.messages.streams import (
+from odradek.protocol.messages.streams import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,

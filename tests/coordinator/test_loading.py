@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.loading import KEYS_MAX, Loader, LogEntry, TransactionalEntry
-from coordinator.outcome import InTransaction, Marker
-from coordinator.timeline import Timeline
-from protocol.errors import ProtocolError
+from odradek.coordinator.loading import KEYS_MAX, Loader, LogEntry, TransactionalEntry
+from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.coordinator.timeline import Timeline
+from odradek.protocol.errors import ProtocolError
 
 COMMIT = Marker(7, 1, 3, is_commit=True)
 

@@ -1,6 +1,6 @@
 """Drafts: what is written into one comes out of it, in order."""
 
-from coordinator.outcome import Draft, Outcome, Reply, Timer
+from odradek.coordinator.outcome import Draft, Outcome, Reply, Timer
 
 
 def test_a_draft_keeps_the_order_of_everything_it_is_given() -> None:

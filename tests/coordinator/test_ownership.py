@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.metadata.image import PartitionImage, TopicImage
-from coordinator.ownership import Changes, claims, compare, java_string_hash, shard_of
+from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.coordinator.ownership import Changes, claims, compare, java_string_hash, shard_of
 
 
 # From `"...".hashCode()` in Java; the surrogate pair counts as two units.

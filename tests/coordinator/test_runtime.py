@@ -4,7 +4,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from coordinator.outcome import (
+from odradek.coordinator.outcome import (
     NO_REQUEST,
     Answer,
     Command,
@@ -17,9 +17,9 @@ from coordinator.outcome import (
     Timer,
     TimerKey,
 )
-from coordinator.runtime import ShardRuntime, ShardState, answer_of_append_error
-from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ErrorCode, ProtocolError
+from odradek.coordinator.runtime import ShardRuntime, ShardState, answer_of_append_error
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.protocol.errors import ErrorCode, ProtocolError
 from tests.support.shard_playbook import log_entries
 
 NOW_MS = 1_000

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from coordinator.timeline import Timeline, TimelineTable, count
+from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 
 class Twin:

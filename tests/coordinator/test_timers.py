@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from coordinator.outcome import TimerKey
-from coordinator.timers import Timers
+from odradek.coordinator.outcome import TimerKey
+from odradek.coordinator.timers import Timers
 
 A: TimerKey = ("session", "g", "a")
 B: TimerKey = ("join", "g")

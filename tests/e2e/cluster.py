@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.quorum import quorum_request
-from node.embedded import BrokerFailure, EmbeddedBroker
-from node.local_cluster import Layout, LocalCluster, LocalNode, keep
-from protocol.messages.cluster import (
+from odradek.node.cli.quorum import quorum_request
+from odradek.node.embedded import BrokerFailure, EmbeddedBroker
+from odradek.node.local_cluster import Layout, LocalCluster, LocalNode, keep
+from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     DescribeQuorumResponse,
@@ -18,7 +18,7 @@ from protocol.messages.cluster import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,
@@ -26,14 +26,14 @@ from protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponsePartition,
 )
-from protocol.messages.topics import (
+from odradek.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.embedded import EmbeddedBroker
+from odradek.node.embedded import EmbeddedBroker
 
 with warnings.catch_warnings():
     # kafka-python reads its schemas on import in a way that Python 3.11 advises against.

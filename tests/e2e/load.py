@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.e2e.checker import UNKNOWN_OFFSET, History, Log, Position, Reading, Value
 from tests.support.waiting import wait_until
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from node.local_cluster import Layout, LocalNode
+from odradek.node.local_cluster import Layout, LocalNode
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster
 from tests.e2e.network import CLIENTS, Gate, Network, pids_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import psutil
 
-from node.embedded import EmbeddedBroker
-from node.supervisor import STATE_NAME, NodeState
+from odradek.node.embedded import EmbeddedBroker
+from odradek.node.supervisor import STATE_NAME, NodeState
 
 
 def pids_of(node: EmbeddedBroker) -> dict[str, int]:

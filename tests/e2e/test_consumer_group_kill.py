@@ -13,9 +13,9 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from node.embedded import EmbeddedBroker
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -25,7 +25,7 @@ from protocol.messages.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from protocol.messages.share import (
+from odradek.protocol.messages.share import (
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,
     ShareGroupHeartbeatRequest,

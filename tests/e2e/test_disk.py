@@ -12,15 +12,15 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from node.embedded import EmbeddedBroker
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import Record, build_batch
+from odradek.protocol.records import Record, build_batch
 from tests.e2e.checker import History
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.load import Reader, Stream, Writer, read_log, watermarks
@@ -446,7 +446,7 @@ def test_a_full_disk_has_room_again_when_records_are_deleted(tmp_path: Path) -> 
 def serve(*arguments: str, settings: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run `odradek serve` that must end by itself; its exit code and what it said."""
     sets = [word for key, value in (settings or {}).items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "node.cli.main", "serve", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "odradek", "serve", "--listen", "127.0.0.1:0"]
     ended = subprocess.run(
         [*command, *arguments, *sets],
         capture_output=True,

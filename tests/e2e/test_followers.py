@@ -14,27 +14,27 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     ElectLeadersRequest,
     ElectLeadersResponse,
     TopicPartitions,
 )
-from protocol.messages.fetch import (
+from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from protocol.messages.offsets import (
+from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -44,7 +44,7 @@ from protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.messages.produce import (
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.processes import cpu_seconds, in_words, pids_of, resident_mib
 from tests.support.wire import WireClient

@@ -17,15 +17,15 @@ from typing import Final
 import psutil
 import pytest
 
-from node.embedded import EmbeddedBroker
-from protocol.apis import APIS, Api, ApiKey
-from protocol.checksum import crc32c
-from protocol.codec import encode_request, encode_request_header
-from protocol.compression import Codec
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.groups import JoinGroupRequest
-from protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from protocol.records import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, Record, build_batch
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.codec import encode_request, encode_request_header
+from odradek.protocol.compression import Codec
+from odradek.protocol.messages.fetch import FetchRequest
+from odradek.protocol.messages.groups import JoinGroupRequest
+from odradek.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from odradek.protocol.records import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, Record, build_batch
 from tests.e2e.conftest import Report, StartNode
 from tests.support.message_samples import random_message
 from tests.support.waiting import wait_until

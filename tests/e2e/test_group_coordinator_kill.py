@@ -15,8 +15,8 @@ from typing import TypeVar
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
@@ -33,7 +33,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.conformance.members import subscription
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report

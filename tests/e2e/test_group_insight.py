@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer
 
-from node.cli.main import cli
-from protocol.errors import ErrorCode
+from odradek.node.cli.main import cli
+from odradek.protocol.errors import ErrorCode
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.support.waiting import wait_until
 

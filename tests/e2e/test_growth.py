@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from node.cli.main import cli
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.node.cli.main import cli
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
@@ -20,7 +20,7 @@ from protocol.messages.cluster import (
     ReassignablePartition,
     ReassignableTopic,
 )
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import WAIT_S, Cluster, cluster, running_cluster
 from tests.e2e.conftest import Report

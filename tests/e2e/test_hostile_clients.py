@@ -9,16 +9,20 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
-from node.embedded import EmbeddedBroker
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
-from protocol.messages.produce import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+)
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import Record, build_batch
+from odradek.protocol.records import Record, build_batch
 from tests.e2e.conftest import Report, StartNode
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient, frame_of

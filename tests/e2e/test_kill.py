@@ -14,8 +14,8 @@ from functools import partial
 
 import pytest
 
-from node.embedded import EmbeddedBroker
-from protocol.messages.groups import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.messages.groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     HeartbeatRequest,

@@ -11,16 +11,16 @@ from heapq import heapify, heappop, heappush
 
 import pytest
 
-from node.embedded import EmbeddedBroker
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.processes import cpu_seconds, pids_of
 from tests.support.wire import WireClient

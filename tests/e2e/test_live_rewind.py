@@ -33,12 +33,16 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaConsumer
 
-from node.cli.main import cli
-from node.embedded import EmbeddedBroker
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.share import (
+from odradek.node.cli.main import cli
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     CreateTopics,
     NewTopic,
     TopicsReply,
     decode_reply,
     encode_command,
 )
-from cluster.metadata.image import MetadataImage
-from node.bus.endpoint import Link, drain, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     DescribeQuorum,
     Follow,
@@ -29,8 +29,8 @@ from node.bus.messages import (
     Submit,
     Submitted,
 )
-from node.bus.metadata_feed import apply_metadata
-from storage.metadata_log import MetadataLog
+from odradek.node.bus.metadata_feed import apply_metadata
+from odradek.storage.metadata_log import MetadataLog
 from tests.support.child_process import ChildProcess, node_config
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
@@ -38,7 +38,7 @@ from tests.support.waiting import wait_until
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 FAR_MS = 2**62
 PROGRAM = (
-    "from node.controller import process, raft_driver;"
+    "from odradek.node.controller import process, raft_driver;"
     "process.SNAPSHOT_ENTRIES = 30;"
     "raft_driver.KEPT_ENTRIES = 5;"
     "process.main()"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from node.embedded import BrokerFailure
-from protocol.errors import ErrorCode
+from odradek.node.embedded import BrokerFailure
+from odradek.protocol.errors import ErrorCode
 from tests.e2e.cluster import Cluster, cluster, running_cluster
 from tests.e2e.conftest import Report
 from tests.support.disks import small_disk

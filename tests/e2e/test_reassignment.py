@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
@@ -16,12 +16,12 @@ from protocol.messages.cluster import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataResponsePartition,
 )
-from protocol.messages.topics import (
+from odradek.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreateTopicsRequest,

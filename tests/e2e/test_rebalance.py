@@ -12,7 +12,11 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from protocol.messages.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from odradek.protocol.messages.topics import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from tests.e2e.checker import anomalies
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
@@ -31,7 +35,7 @@ def odradek(nodes: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]
     """Run a command against the cluster."""
     root = str(Path(__file__).parents[2])
     return subprocess.run(
-        [sys.executable, "-P", "-m", "node.cli.main", *arguments, "-b", nodes.bootstrap_servers],
+        [sys.executable, "-P", "-m", "odradek", *arguments, "-b", nodes.bootstrap_servers],
         capture_output=True,
         text=True,
         timeout=COMMAND_S,

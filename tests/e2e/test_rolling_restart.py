@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.messages.cluster import ElectLeadersRequest, ElectLeadersResponse
-from protocol.messages.metadata import (
+from odradek.protocol.messages.cluster import ElectLeadersRequest, ElectLeadersResponse
+from odradek.protocol.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from node.embedded import EmbeddedBroker
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from tests.e2e.conftest import Report, StartNode
 from tests.e2e.processes import cpu_seconds, in_words, pids_of, resident_mib
 from tests.support.waiting import wait_until

@@ -9,17 +9,21 @@ import time
 
 import pytest
 
-from node.embedded import EmbeddedBroker
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.share import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -32,7 +36,7 @@ from protocol.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.conformance.dialogue import batch_of, produce
 from tests.e2e.conftest import Report, StartNode
 from tests.support.waiting import wait_until

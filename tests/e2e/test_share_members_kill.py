@@ -10,14 +10,14 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
-from node.embedded import EmbeddedBroker
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from protocol.messages.share import (
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

@@ -17,13 +17,13 @@ from typing import TypeVar
 
 import pytest
 
-from cluster.metadata.topic_names import SHARE_GROUP_STATE
-from coordinator.share.batches import RecordState
-from coordinator.share.requests import ShareKey
-from node.router.handlers.groups import KEY_TYPE_SHARE
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.share_state import (
+from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
+from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.requests import ShareKey
+from odradek.node.router.handlers.groups import KEY_TYPE_SHARE
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.share_state import (
     InitializeShareGroupStatePartitionData,
     InitializeShareGroupStateRequest,
     InitializeShareGroupStateResponse,
@@ -39,7 +39,7 @@ from protocol.messages.share_state import (
     WriteShareGroupStateResponse,
     WriteStateData,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.e2e.cluster import Cluster, running_cluster
 from tests.e2e.conftest import Report
 from tests.support.waiting import wait_until

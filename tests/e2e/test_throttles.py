@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from node.cli.main import cli
-from protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from odradek.node.cli.main import cli
+from odradek.protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from tests.conformance.dialogue import append, batch_of, produce
 from tests.e2e.cluster import WAIT_S, Cluster, running_cluster
 from tests.e2e.conftest import Report

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.e2e.bank import (
     CALL_S,
     PARTITIONS,

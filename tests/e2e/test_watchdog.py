@@ -6,31 +6,31 @@ import urllib.request
 import msgspec
 from click.testing import CliRunner
 
-from cluster.metadata.image import ConfigResourceType
-from node.cli.main import cli
-from node.embedded import EmbeddedBroker
-from node.supervisor import STATE_NAME, NodeState
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.cli.main import cli
+from odradek.node.embedded import EmbeddedBroker
+from odradek.node.supervisor import STATE_NAME, NodeState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.offsets import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from protocol.messages.produce import (
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.transactions import (
+from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
@@ -41,7 +41,7 @@ from protocol.messages.transactions import (
     InitProducerIdRequest,
     InitProducerIdResponse,
 )
-from protocol.records import TRANSACTIONAL, Record, build_batch
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.e2e.bank import CALL_S
 from tests.e2e.conftest import Report, StartNode
 from tests.support.waiting import wait_until

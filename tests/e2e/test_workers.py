@@ -4,8 +4,8 @@ record moves."""
 import os
 from pathlib import Path
 
-from node.embedded import EmbeddedBroker
-from protocol.messages.configs import (
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,

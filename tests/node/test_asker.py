@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.asker import Asker, NotABroker
-from node.cli.client import split_address
-from node.embedded import EmbeddedBroker
-from protocol.apis import ApiKey
-from protocol.codec import encode_response, encode_response_header
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import (
+from odradek.node.asker import Asker, NotABroker
+from odradek.node.cli.client import split_address
+from odradek.node.embedded import EmbeddedBroker
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.codec import encode_response, encode_response_header
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsResponse,
     DescribeClusterRequest,
@@ -18,7 +18,7 @@ from protocol.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
-from protocol.messages.odradek import RewindGroupRequest, RewindGroupResponse
+from odradek.protocol.messages.odradek import RewindGroupRequest, RewindGroupResponse
 from tests.node.cli.test_visit import answering
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from node.child import Child, Patience, State, child_environment, python_command
-from node.observability import Stop
+from odradek.node.child import Child, Patience, State, child_environment, python_command
+from odradek.node.observability import Stop
 from tests.support.waiting import wait_until
 
 READY = """\
-from node.observability import ChildLink
+from odradek.node.observability import ChildLink
 link = ChildLink.connect(None, "x")
 link.ready()"""
 UNTIL_STOPPED = f"{READY}\nwhile not link.poll(): pass"
@@ -152,7 +152,7 @@ def test_a_folder_of_the_user_is_not_taken_for_a_package_of_ours(tmp_path: Path)
     (tmp_path / "storage").mkdir()
     (tmp_path / "storage" / "__init__.py").write_text("raise SystemExit('not ours')")
     subprocess.run(
-        python_command("storage.layout"),
+        python_command("odradek.storage.layout"),
         cwd=tmp_path,
         env=child_environment(0),
         check=True,

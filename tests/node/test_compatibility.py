@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from node.compatibility import INTERNAL, NOT_SERVED, compatibility_page, main
-from node.router.dispatch import HANDLERS
-from protocol.apis import APIS, ApiKey
+from odradek.node.compatibility import INTERNAL, NOT_SERVED, compatibility_page, main
+from odradek.node.router.dispatch import HANDLERS
+from odradek.protocol.apis import APIS, ApiKey
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "compatibility.md"
 
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parent.parent.parent / "docs" / "compatibility.md"
 def test_the_page_is_the_one_that_the_tables_make(tmp_path: Path) -> None:
     main([str(tmp_path / "page.md")])
     assert (tmp_path / "page.md").read_text() == PAGE.read_text(), (
-        "run: python -m node.compatibility docs/compatibility.md"
+        "run: python -m odradek.node.compatibility docs/compatibility.md"
     )
 
 

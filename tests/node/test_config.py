@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from node.config import (
+from odradek.node.config import (
     DEFAULT_PORT,
     ListenerConfig,
     NodeConfig,
@@ -13,8 +13,8 @@ from node.config import (
     default_worker_count,
     load,
 )
-from node.config_sources import ConfigFault
-from storage.settings import Durability
+from odradek.node.config_sources import ConfigFault
+from odradek.storage.settings import Durability
 
 
 def configured(**options: str) -> NodeConfig:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
+from odradek.node.config_sources import ConfigFault, Setting, from_environment, from_file, merge
 
 
 def written(tmp_path: Path, name: str, text: str) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from node.config_values import (
+from odradek.node.config_values import (
     NODE_ID_MAX,
     RUN_FOLDER_LENGTH_MAX,
     parse_addresses,

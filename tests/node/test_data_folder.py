@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from node.config import NodeConfig, load
-from node.config_sources import ConfigFault
-from node.data_folder import (
+from odradek.node.config import NodeConfig, load
+from odradek.node.config_sources import ConfigFault
+from odradek.node.data_folder import (
     FolderLock,
     Identity,
     StateFile,
@@ -96,7 +96,7 @@ def test_cluster_ids_are_new_and_no_options() -> None:
 
 def test_a_held_folder_names_its_holder_and_is_free_when_that_dies(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from node.data_folder import FolderLock\n"
+        "import sys; from pathlib import Path; from odradek.node.data_folder import FolderLock\n"
         "lock = FolderLock(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(

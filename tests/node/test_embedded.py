@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from node.embedded import BrokerFailure, EmbeddedBroker
-from protocol.errors import ApiError, ErrorCode
+from odradek.node.embedded import BrokerFailure, EmbeddedBroker
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.ports import is_listening
 from tests.support.waiting import wait_until
 
@@ -112,7 +112,7 @@ def test_a_node_ends_with_whoever_started_it(tmp_path: Path) -> None:
     program = (
         "import sys, time\n"
         "from pathlib import Path\n"
-        "from node.embedded import EmbeddedBroker\n"
+        "from odradek.node.embedded import EmbeddedBroker\n"
         f"broker = EmbeddedBroker(Path({str(tmp_path)!r}))\n"
         "broker.start()\n"
         "print(*broker.processes.values(), flush=True)\n"

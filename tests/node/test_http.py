@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.config_sources import ConfigFault
-from node.http import CONNECTIONS_MAX, EXCHANGE_S_MAX, HttpServer, Respond
+from odradek.node.config_sources import ConfigFault
+from odradek.node.http import CONNECTIONS_MAX, EXCHANGE_S_MAX, HttpServer, Respond
 
 
 class Site:

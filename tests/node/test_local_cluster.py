@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node.local_cluster import (
+from odradek.node.local_cluster import (
     LAYOUT_NAME,
     NODES_MAX,
     SECRET_NAME,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from node.config import load
-from node.observability import (
+from odradek.node.config import load
+from odradek.node.observability import (
     FLOOD_LINES_MAX,
     FLOOD_WINDOW_S,
     LINK_KIND,
@@ -39,7 +39,7 @@ from node.observability import (
 
 
 def record(message: str, *arguments: object, level: int = logging.WARNING) -> logging.LogRecord:
-    return logging.LogRecord("node.wire", level, "file.py", 7, message, arguments, None)
+    return logging.LogRecord("odradek.node.wire", level, "file.py", 7, message, arguments, None)
 
 
 # -- logging --------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_a_line_for_machines_is_one_json_object_also_with_an_exception() -> None
     assert (entry["level"], entry["process"], entry["logger"]) == (
         "warning",
         "worker-1",
-        "node.wire",
+        "odradek.node.wire",
     )
     assert entry["message"] == "line one\nline two"
     assert "ValueError: bad" in entry["exception"]

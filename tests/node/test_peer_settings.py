@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from node.config import NodeConfig, load
-from node.config_sources import ConfigFault
-from node.peer_settings import (
+from odradek.node.config import NodeConfig, load
+from odradek.node.config_sources import ConfigFault
+from odradek.node.peer_settings import (
     PeerConfig,
     SeedConfig,
     is_everywhere,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.processors import Placement, placement_of_node, split
+from odradek.node.processors import Placement, placement_of_node, split
 from tests.node.test_config import configured
 
 
@@ -50,7 +50,7 @@ def test_a_division_leaves_nothing_over_and_nobody_without(
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no processors to choose here")
 def test_a_process_settles_where_it_was_told() -> None:
     program = (
-        "import os; from node.processors import settle; one = min(os.sched_getaffinity(0));"
+        "import os; from odradek.node.processors import settle; one = min(os.sched_getaffinity(0));"
         "settle({one}); assert os.sched_getaffinity(0) == {one}; settle({100_000})"
     )
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from node.controller.last_run import LOST, boot_id, note_run, previous_epoch
-from storage.settings import Durability
+from odradek.node.controller.last_run import LOST, boot_id, note_run, previous_epoch
+from odradek.storage.settings import Durability
 from tests.support.ports import free_pair, free_port
 from tests.support.waiting import wait_until
 

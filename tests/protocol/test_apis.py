@@ -1,5 +1,5 @@
-from protocol.apis import APIS, PRIVATE_KEY_MIN, Api, ApiKey
-from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from odradek.protocol.apis import APIS, PRIVATE_KEY_MIN, Api, ApiKey
+from odradek.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 # Keys 4-7 were removed from Kafka; the others are spoken among Kafka's own nodes only.
 NOT_OURS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.checksum import crc32c
+from odradek.protocol.checksum import crc32c
 
 
 def slow_crc32c(data: bytes) -> int:

@@ -10,8 +10,8 @@ from kio.schema.request_header.v1.header import RequestHeader as KioHeaderV1
 from kio.schema.request_header.v2.header import RequestHeader as KioHeaderV2
 from kio.serial import entity_reader
 
-from protocol.apis import APIS, Api, ApiKey
-from protocol.codec import (
+from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.codec import (
     RequestHeader,
     decode_request,
     decode_request_header,
@@ -22,11 +22,11 @@ from protocol.codec import (
     encode_response,
     encode_response_header,
 )
-from protocol.errors import ProtocolError
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.groups import HeartbeatRequest, JoinGroupResponse
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from protocol.schema import fields_of
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.groups import HeartbeatRequest, JoinGroupResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from odradek.protocol.schema import fields_of
 from tests.support.message_samples import (
     SIDES,
     decode,

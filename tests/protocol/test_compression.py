@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import (
+from odradek.protocol.compression import (
     Codec,
     compress,
     decompress,
     with_lz4_header_checksum,
     xxhash32_short,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 from tests.support.twins import aiokafka_codec, kafka_codec
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -218,8 +218,8 @@ def test_bombs_are_refused_without_the_memory_they_ask_for() -> None:
     }
     program = """
 import resource, sys
-from protocol.compression import Codec, compress, decompress
-from protocol.errors import ProtocolError
+from odradek.protocol.compression import Codec, compress, decompress
+from odradek.protocol.errors import ProtocolError
 lengths = [int(text) for text in sys.argv[1:]]
 for codec in Codec:
     decompress(codec, compress(codec, b'loads the codec'))
@@ -247,7 +247,7 @@ for number, bomb in enumerate(bombs, 1):
 
 
 def test_an_idle_process_does_not_load_the_codecs() -> None:
-    program = "import sys, protocol.records; sys.exit('cramjam' in sys.modules)"
+    program = "import sys, odradek.protocol.records; sys.exit('cramjam' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=60).returncode == 0
 
 

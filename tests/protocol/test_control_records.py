@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.control_records import (
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
     parse_control_record,
     read_control_batch,
 )
-from protocol.errors import ProtocolError
-from protocol.records import (
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import (
     CONTROL,
     Record,
     build_batch,

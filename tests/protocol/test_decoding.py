@@ -11,21 +11,21 @@ from random import Random
 
 import pytest
 
-from protocol.apis import APIS, Api, ApiKey
-from protocol.codec import REQUEST_ELEMENTS_MAX, decode_request, encode_request
-from protocol.decoding import compile_decoder
-from protocol.encoding import compile_encoder
-from protocol.errors import ProtocolError
-from protocol.messages.group_offsets import (
+from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.codec import REQUEST_ELEMENTS_MAX, decode_request, encode_request
+from odradek.protocol.decoding import compile_decoder
+from odradek.protocol.encoding import compile_encoder
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.metadata import MetadataResponse
-from protocol.messages.produce import ProduceRequest
-from protocol.primitives import uvarint
-from protocol.schema import array, int16, int32, optional, string, uuid
-from protocol.schema import struct as message
+from odradek.protocol.messages.metadata import MetadataResponse
+from odradek.protocol.messages.produce import ProduceRequest
+from odradek.protocol.primitives import uvarint
+from odradek.protocol.schema import array, int16, int32, optional, string, uuid
+from odradek.protocol.schema import struct as message
 from tests.support.message_samples import (
     SIDES,
     decode,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.embedded import (
+from odradek.protocol.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartitions,
@@ -14,7 +14,7 @@ from protocol.embedded import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 from tests.support.twins import aiokafka_consumer_protocol, kafka_consumer_protocol
 
 names = st.text(max_size=12)

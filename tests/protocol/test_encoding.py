@@ -8,11 +8,11 @@ import struct
 
 import pytest
 
-from protocol.encoding import compile_encoder
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
-from protocol.schema import array, int16, int32, int64, optional, string, uuid
-from protocol.schema import struct as message
+from odradek.protocol.encoding import compile_encoder
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from odradek.protocol.schema import array, int16, int32, int64, optional, string, uuid
+from odradek.protocol.schema import struct as message
 
 
 @message

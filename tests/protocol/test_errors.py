@@ -1,6 +1,6 @@
 from kio.schema.errors import ErrorCode as KioErrorCode
 
-from protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
 
 
 def test_codes_and_names_are_kafkas() -> None:

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Codec, compress
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.legacy_records import Message, _message, down_convert, iter_messages, up_convert
-from protocol.records import (
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.legacy_records import (
+    Message,
+    _message,
+    down_convert,
+    iter_messages,
+    up_convert,
+)
+from odradek.protocol.records import (
     CONTROL,
     LOG_APPEND_TIME,
     Record,

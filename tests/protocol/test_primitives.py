@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import ProtocolError
-from protocol.primitives import (
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.primitives import (
     read_uvarint,
     refuse_null,
     refuse_tag_size,

@@ -8,10 +8,10 @@ import random
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.record_spans import delete_horizon_of, record_spans, thin_batch, unfold
-from protocol.records import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.record_spans import delete_horizon_of, record_spans, thin_batch, unfold
+from odradek.protocol.records import (
     DELETE_HORIZON,
     LOG_APPEND_TIME,
     Record,

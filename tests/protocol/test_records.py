@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.compression import Codec
-from protocol.errors import ProtocolError
-from protocol.records import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.records import (
     ATTRIBUTES_AT,
     CONTROL,
     HEADER_BYTES,

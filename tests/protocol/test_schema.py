@@ -3,9 +3,9 @@ import inspect
 
 import pytest
 
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.schema import (
+from odradek.protocol.messages.fetch import FetchRequest, FetchResponse
+from odradek.protocol.messages.produce import ProduceRequest, ProduceResponse
+from odradek.protocol.schema import (
     Kind,
     array,
     boolean,
@@ -19,7 +19,7 @@ from protocol.schema import (
     struct,
     uuid,
 )
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 
 @struct

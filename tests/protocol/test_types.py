@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.types import ZERO_UUID, uuid_from_text, uuid_to_text
+from odradek.protocol.types import ZERO_UUID, uuid_from_text, uuid_to_text
 
 
 def test_a_uuid_is_written_as_kafka_writes_it() -> None:

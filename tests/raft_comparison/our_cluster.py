@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from cluster.raft.configuration import configuration_of
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import configuration_of
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
     AppendRejected,
@@ -19,8 +19,8 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.ready import Proposal, Role
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.ready import Proposal, Role
+from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import START_MS, Member
 from tests.raft_comparison.network import Kind, Letter, Network, Vote
 from tests.raft_comparison.scenarios import ELECTION_MS, HEARTBEAT_MS, MEMBERS

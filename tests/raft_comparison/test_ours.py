@@ -5,7 +5,7 @@ Everything runs on a clock and a network that are moved by hand, so each run see
 
 import pytest
 
-from cluster.raft.ready import HardState
+from odradek.cluster.raft.ready import HardState
 from tests.raft_comparison import table
 from tests.raft_comparison.our_cluster import OurCluster
 from tests.raft_comparison.scenarios import SCENARIOS, play

@@ -13,15 +13,15 @@ from typing import NamedTuple, Protocol, cast
 
 import zmq
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from cluster.replication.leader import Proposal
-from cluster.replication.partition import ANY_EPOCH
-from coordinator.group.requests import FollowTopics, Heartbeat
-from coordinator.group.shard import GroupShard
-from coordinator.group.topics import TopicCatalog, changed_names
-from coordinator.outcome import Command, Refusal
-from coordinator.transaction.shard import TransactionShard
-from node.bus.messages import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.replication.leader import Proposal
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.coordinator.group.requests import FollowTopics, Heartbeat
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.group.topics import TopicCatalog, changed_names
+from odradek.coordinator.outcome import Command, Refusal
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.bus.messages import (
     AppendBytes,
     Appended,
     Failed,
@@ -29,19 +29,19 @@ from node.bus.messages import (
     Submit,
     Submitted,
 )
-from node.bus.reply import Reply
-from node.router import fanout
-from node.router.transactions.enlistment import Producer
-from node.worker.partitions import Partitions
-from node.worker.proposals import Proposals
-from node.worker.replication import ReplicaNetwork, Replication
-from node.worker.turns import Request, RouterState, Turns
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import StreamsGroupHeartbeatRequest
-from protocol.records import TRANSACTIONAL, read_header
-from storage.reader import StoreReader
-from storage.settings import StoreOptions
-from storage.store import Store
+from odradek.node.bus.reply import Reply
+from odradek.node.router import fanout
+from odradek.node.router.transactions.enlistment import Producer
+from odradek.node.worker.partitions import Partitions
+from odradek.node.worker.proposals import Proposals
+from odradek.node.worker.replication import ReplicaNetwork, Replication
+from odradek.node.worker.turns import Request, RouterState, Turns
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
+from odradek.protocol.records import TRANSACTIONAL, read_header
+from odradek.storage.reader import StoreReader
+from odradek.storage.settings import StoreOptions
+from odradek.storage.store import Store
 from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.shards import PRODUCE_TIMEOUT_MS, Loop, SimulatedShards
 from tests.simulation.share_host import ShareHost, ShareWatcher

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from cluster.metadata.image import NO_LEADER
-from coordinator.group.requests import FetchOffsets
-from coordinator.outcome import Refusal
-from coordinator.ownership import shard_of
-from node.bus.reply import Reply
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.cluster.metadata.image import NO_LEADER
+from odradek.coordinator.group.requests import FetchOffsets
+from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.ownership import shard_of
+from odradek.node.bus.reply import Reply
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -23,7 +23,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -35,7 +35,7 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.records import Record, build_batch
+from odradek.protocol.records import Record, build_batch
 from tests.simulation.broker import Fetch, Fetched, Produce, Produced, SimulatedRouter
 from tests.simulation.cluster_checker import ClusterChecker
 from tests.simulation.cluster_node import ClusterNode

@@ -7,15 +7,15 @@ later committed, read, led or cut is held against it.
 
 from collections.abc import Mapping, Sequence
 
-from cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
-from coordinator.group.records import GroupStored, OffsetCommitted, decode
-from coordinator.loading import TransactionalEntry
-from coordinator.outcome import Marker
-from coordinator.share.acquisition import AcquiredRange
-from node.router.shards.log import entries_of
-from node.router.share.partitions import Hosted
-from protocol.errors import ErrorCode
-from protocol.records import BatchHeader, read_header
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, PartitionImage
+from odradek.coordinator.group.records import GroupStored, OffsetCommitted, decode
+from odradek.coordinator.loading import TransactionalEntry
+from odradek.coordinator.outcome import Marker
+from odradek.coordinator.share.acquisition import AcquiredRange
+from odradek.node.router.shards.log import entries_of
+from odradek.node.router.share.partitions import Hosted
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import BatchHeader, read_header
 from tests.simulation.broker import GROUP_TOPIC, Fetched, SimulatedWorker
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.ownership import Ownership, Stored

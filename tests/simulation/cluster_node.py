@@ -13,7 +13,7 @@ when a virtual machine was suspended.
 from collections.abc import Callable
 from typing import cast
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     BrokerHeartbeat,
     BrokerReply,
     Command,
@@ -22,26 +22,26 @@ from cluster.controller.commands import (
     decode_reply,
     encode_command,
 )
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
-from cluster.metadata.image import BrokerImage, MetadataImage
-from cluster.metadata.records import (
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.features import ELIGIBLE_LEADER_REPLICAS_VERSION
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.cluster.metadata.records import (
     ClusterCreated,
     FeatureLevelChanged,
     Record,
     decode_records,
     encode_records,
 )
-from cluster.metadata.snapshot import image_records
-from cluster.raft.configuration import Configuration, Refusal
-from cluster.raft.messages import Entry
-from cluster.raft.ready import Proposal, Ready, Role, Standing
-from node.bus.messages import Submit, Submitted
-from node.bus.peer_messages import Carried, ControlMessage, Forward, PeerHeader
-from node.controller.decisions import Decisions, NotNowError
-from node.controller.errands import Errands
-from node.controller.raft_driver import RaftDriver
-from protocol.errors import ErrorCode
+from odradek.cluster.metadata.snapshot import image_records
+from odradek.cluster.raft.configuration import Configuration, Refusal
+from odradek.cluster.raft.messages import Entry
+from odradek.cluster.raft.ready import Proposal, Ready, Role, Standing
+from odradek.node.bus.messages import Submit, Submitted
+from odradek.node.bus.peer_messages import Carried, ControlMessage, Forward, PeerHeader
+from odradek.node.controller.decisions import Decisions, NotNowError
+from odradek.node.controller.errands import Errands
+from odradek.node.controller.raft_driver import RaftDriver
+from odradek.protocol.errors import ErrorCode
 from tests.simulation.broker import SimulatedRouter, SimulatedWorker, Watcher
 from tests.simulation.node_parts import Channel, NodeSettings
 from tests.simulation.raft_host import STATE_BYTES, Observer, RaftHost

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterPartitionReassignments,
     Command,
     CreateTopics,
@@ -20,13 +20,13 @@ from cluster.controller.commands import (
     NewTopic,
     Reassignment,
 )
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from cluster.metadata.records import decode_records
-from cluster.raft.configuration import configuration_of
-from coordinator.share.requests import ShareKey
-from coordinator.share.state import ShareState
-from protocol.errors import ApiError
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.records import decode_records
+from odradek.cluster.raft.configuration import configuration_of
+from odradek.coordinator.share.requests import ShareKey
+from odradek.coordinator.share.state import ShareState
+from odradek.protocol.errors import ApiError
 from tests.simulation.broker import GROUP_TOPIC, TRANSACTION_TOPIC
 from tests.simulation.clients import TOPIC, Consumer, Member, Producer
 from tests.simulation.cluster_checker import ClusterChecker

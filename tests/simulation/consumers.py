@@ -11,17 +11,17 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from coordinator.group.requests import Heartbeat, StreamsAnswer
-from coordinator.outcome import Refusal
-from coordinator.ownership import shard_of
-from node.bus.reply import Reply
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.requests import Heartbeat, StreamsAnswer
+from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.ownership import shard_of
+from odradek.node.bus.reply import Reply
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
-from protocol.messages.streams import (
+from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,
     StreamsGroupHeartbeatSubtopology,

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from coordinator.group.records import OffsetCommitted, decode
-from coordinator.loading import TransactionalEntry
-from coordinator.outcome import Marker
-from node.router.shards.log import entries_of
+from odradek.coordinator.group.records import OffsetCommitted, decode
+from odradek.coordinator.loading import TransactionalEntry
+from odradek.coordinator.outcome import Marker
+from odradek.node.router.shards.log import entries_of
 from tests.simulation.simulation import Violation
 
 

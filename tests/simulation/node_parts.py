@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from cluster.raft.node import RaftNode
-from cluster.raft.settings import RaftSettings
-from coordinator.group.settings import GroupSettings
-from coordinator.transaction.settings import TransactionSettings
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.transaction.settings import TransactionSettings
 from tests.simulation.simulation import Simulation
 
 _SLOW_MS_MAX = 500

@@ -15,17 +15,17 @@ told something:
 from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
-from coordinator.group.consumer.records import CurrentStored, MemberStored, PartitionEpochs
-from coordinator.group.streams.group import tasks_by_role
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.records import CurrentStored, MemberStored, PartitionEpochs
+from odradek.coordinator.group.streams.group import tasks_by_role
+from odradek.coordinator.group.streams.records import (
     HeldTasks,
     StreamsCurrentStored,
     StreamsMember,
     StreamsMemberStored,
     TaskSets,
 )
-from protocol.errors import ErrorCode
-from protocol.types import Uuid
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
 from tests.simulation.simulation import Violation
 
 ACTIVE: Final = 0

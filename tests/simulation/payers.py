@@ -9,24 +9,24 @@ fences what it has left open. What it was told goes to the ledger.
 from collections.abc import Callable
 from enum import Enum, auto
 
-from cluster.metadata.image import NO_LEADER
-from node.router.handlers.group_offsets import handle_offset_fetch
-from node.router.handlers.transactional_offsets import handle_txn_offset_commit
-from node.router.handlers.transactions import (
+from odradek.cluster.metadata.image import NO_LEADER
+from odradek.node.router.handlers.group_offsets import handle_offset_fetch
+from odradek.node.router.handlers.transactional_offsets import handle_txn_offset_commit
+from odradek.node.router.handlers.transactions import (
     handle_add_offsets_to_txn,
     handle_add_partitions_to_txn,
     handle_end_txn,
     handle_init_producer_id,
 )
-from protocol.apis import ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from protocol.messages.transactions import (
+from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnRequest,
@@ -41,7 +41,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from protocol.records import TRANSACTIONAL, Record, build_batch
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.simulation.broker import Fetch, Fetched, Produce, Produced
 from tests.simulation.clients import TOPIC, Client, Cluster
 from tests.simulation.cluster_node import ClusterNode

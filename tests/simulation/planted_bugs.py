@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     MembershipChange,
     Refusal,
     changed,
     encode_configuration,
     majority_value,
 )
-from cluster.raft.election import Election
-from cluster.raft.following import Following
-from cluster.raft.incoming import IncomingSnapshot
-from cluster.raft.leadership import Leadership
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import (
+from odradek.cluster.raft.election import Election
+from odradek.cluster.raft.following import Following
+from odradek.cluster.raft.incoming import IncomingSnapshot
+from odradek.cluster.raft.leadership import Leadership
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -29,10 +29,10 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.node import RaftNode
-from cluster.raft.reads import ReadState
-from cluster.raft.ready import Proposal, ReceivedChunk, Restored
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.reads import ReadState
+from odradek.cluster.raft.ready import Proposal, ReceivedChunk, Restored
+from odradek.cluster.raft.settings import RaftSettings
 
 
 class VotesBeforeTheDisk(RaftNode):

@@ -10,35 +10,35 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.controller import brokers, in_sync_replicas, partition_changes
-from cluster.controller.commands import MetadataCommand, RegisterBroker
-from cluster.controller.controller import Controller
-from cluster.controller.state import ControllerResult
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import Record, decode_records, encode_records
-from cluster.raft.configuration import Refusal
-from cluster.raft.messages import Entry
-from cluster.replication.follower import Conversation, Followed
-from cluster.replication.leader import LeaderPartition
-from cluster.replication.partition import PartitionReplica
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.rewind.records import Rewind
-from coordinator.group.rewind.rewinding import Rewinding, Waiter
-from coordinator.outcome import Outcome, Reply
-from coordinator.runtime import ShardRuntime
-from coordinator.transaction.records import TransactionStored
-from coordinator.transaction.requests import WriteMarkers
-from coordinator.transaction.shard import TransactionShard
-from coordinator.transaction.transaction import Partition
-from node.controller.decisions import Decisions, NotNowError
-from node.router.transactions.markers import MarkerWriter
-from protocol.control_records import EndTransactionMarker
-from protocol.errors import ErrorCode
-from storage.leader_epochs import LeaderEpochs
-from storage.partition_log import PartitionLog
-from storage.producers import NO_EPOCH
-from storage.status import Role
-from storage.validation import Fields, check_coordinator_batch
+from odradek.cluster.controller import brokers, in_sync_replicas, partition_changes
+from odradek.cluster.controller.commands import MetadataCommand, RegisterBroker
+from odradek.cluster.controller.controller import Controller
+from odradek.cluster.controller.state import ControllerResult
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import Record, decode_records, encode_records
+from odradek.cluster.raft.configuration import Refusal
+from odradek.cluster.raft.messages import Entry
+from odradek.cluster.replication.follower import Conversation, Followed
+from odradek.cluster.replication.leader import LeaderPartition
+from odradek.cluster.replication.partition import PartitionReplica
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.rewind.records import Rewind
+from odradek.coordinator.group.rewind.rewinding import Rewinding, Waiter
+from odradek.coordinator.outcome import Outcome, Reply
+from odradek.coordinator.runtime import ShardRuntime
+from odradek.coordinator.transaction.records import TransactionStored
+from odradek.coordinator.transaction.requests import WriteMarkers
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.coordinator.transaction.transaction import Partition
+from odradek.node.controller.decisions import Decisions, NotNowError
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.protocol.control_records import EndTransactionMarker
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.leader_epochs import LeaderEpochs
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.producers import NO_EPOCH
+from odradek.storage.status import Role
+from odradek.storage.validation import Fields, check_coordinator_batch
 from tests.simulation import store
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.store import SimulatedStore

@@ -2,18 +2,18 @@
 
 import msgspec
 
-from coordinator.group.consumer import heartbeats, reconciliation
-from coordinator.group.consumer import records as consumer_records
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.records import ConsumerMember, CurrentAssignment, Partitions
-from coordinator.group.streams import heartbeats as streams_heartbeats
-from coordinator.group.streams import reconciliation as streams_reconciliation
-from coordinator.group.streams import records as streams_records
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.group.streams.reconciliation import IsFree, reconcile
-from coordinator.group.streams.records import NOTHING_HELD, StreamsCurrent, TaskSets
-from coordinator.runtime import Batch, ShardRuntime
+from odradek.coordinator.group.consumer import heartbeats, reconciliation
+from odradek.coordinator.group.consumer import records as consumer_records
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import ConsumerMember, CurrentAssignment, Partitions
+from odradek.coordinator.group.streams import heartbeats as streams_heartbeats
+from odradek.coordinator.group.streams import reconciliation as streams_reconciliation
+from odradek.coordinator.group.streams import records as streams_records
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.reconciliation import IsFree, reconcile
+from odradek.coordinator.group.streams.records import NOTHING_HELD, StreamsCurrent, TaskSets
+from odradek.coordinator.runtime import Batch, ShardRuntime
 from tests.simulation.planted_cluster_bugs import PlantedBug
 from tests.simulation.trouble import CONSUMERS, STALLED, STREAMS, UNSTEADY_STREAMS
 

@@ -2,19 +2,19 @@
 
 import msgspec
 
-from coordinator.loading import LogEntry
-from coordinator.outcome import Command, Outcome
-from coordinator.runtime import ShardRuntime
-from coordinator.share import batches as share_batches
-from coordinator.share import partition as share_partition
-from coordinator.share import shard as share_shard
-from coordinator.share.batches import RecordState, StateBatch, combine
-from coordinator.share.partition import NOTHING_TO_WRITE, SharePartition, Taken
-from coordinator.share.records import ShareStored
-from coordinator.share.requests import Read
-from coordinator.share.runs import Run
-from coordinator.share.shard import ShareStateShard
-from coordinator.share.state import ShareState, ShareUpdate
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.outcome import Command, Outcome
+from odradek.coordinator.runtime import ShardRuntime
+from odradek.coordinator.share import batches as share_batches
+from odradek.coordinator.share import partition as share_partition
+from odradek.coordinator.share import shard as share_shard
+from odradek.coordinator.share.batches import RecordState, StateBatch, combine
+from odradek.coordinator.share.partition import NOTHING_TO_WRITE, SharePartition, Taken
+from odradek.coordinator.share.records import ShareStored
+from odradek.coordinator.share.requests import Read
+from odradek.coordinator.share.runs import Run
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.coordinator.share.state import ShareState, ShareUpdate
 from tests.simulation.planted_cluster_bugs import PlantedBug, answers_before_the_commit
 from tests.simulation.shards import SimulatedShardLog
 from tests.simulation.trouble import SHARES, SUCCESSORS

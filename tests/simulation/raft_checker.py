@@ -6,8 +6,8 @@ later one, so that each event costs what it has changed and no more.
 
 from collections.abc import Mapping
 
-from cluster.raft.configuration import majority_of
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import majority_of
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     Entry,
     Message,
@@ -15,8 +15,8 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.reads import ReadState
-from cluster.raft.ready import Ready, Role
+from odradek.cluster.raft.reads import ReadState
+from odradek.cluster.raft.ready import Ready, Role
 from tests.simulation.raft_host import RaftHost
 from tests.simulation.simulation import Violation
 

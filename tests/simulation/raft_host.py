@@ -8,13 +8,13 @@ two of them are equal exactly if the same commands were applied in the same orde
 from collections.abc import Callable
 from typing import Protocol
 
-from cluster.raft.configuration import Configuration
-from cluster.raft.messages import EVERYBODY, Entry, Message, SnapshotChunk, SnapshotMark
-from cluster.raft.node import RaftNode
-from cluster.raft.reads import ReadState
-from cluster.raft.ready import HardState, Ready, Restored
-from cluster.raft.settings import RaftSettings
-from protocol.checksum import crc32c
+from odradek.cluster.raft.configuration import Configuration
+from odradek.cluster.raft.messages import EVERYBODY, Entry, Message, SnapshotChunk, SnapshotMark
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.reads import ReadState
+from odradek.cluster.raft.ready import HardState, Ready, Restored
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.protocol.checksum import crc32c
 from tests.simulation.disk import Disk
 from tests.simulation.simulation import Simulation, Violation
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     MembershipChange,
@@ -21,9 +21,9 @@ from cluster.raft.configuration import (
     Voter,
     configuration_of,
 )
-from cluster.raft.node import RaftNode
-from cluster.raft.ready import Proposal, Role
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.ready import Proposal, Role
+from odradek.cluster.raft.settings import RaftSettings
 from tests.simulation.raft_checker import RaftChecker
 from tests.simulation.raft_host import RaftHost
 from tests.simulation.simulation import Simulation, SimulationFailure, Violation

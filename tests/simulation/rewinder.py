@@ -9,12 +9,12 @@ promise that an acknowledged offset is never lost holds exactly as long as old c
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.group.requests import Position, RewindGroup, Rewound
-from coordinator.outcome import Refusal
-from coordinator.ownership import shard_of
-from node.bus.reply import Reply
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.group.requests import Position, RewindGroup, Rewound
+from odradek.coordinator.outcome import Refusal
+from odradek.coordinator.ownership import shard_of
+from odradek.node.bus.reply import Reply
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.simulation.clients import PATIENCE_MS, TOPIC, Client, Cluster
 from tests.simulation.cluster_node import ClusterNode
 

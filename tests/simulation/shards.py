@@ -8,18 +8,18 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from coordinator.loading import LogEntry
-from coordinator.outcome import Answer, Command, Refusal
-from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import Shard, ShardRuntime
-from node.bus.messages import AppendBytes, DescribeProducers, Failed
-from node.bus.reply import Reply
-from node.router import fanout
-from node.router.shards.host import ShardHost
-from node.router.shards.log import entries_of
-from node.worker.turns import Request
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.outcome import Answer, Command, Refusal
+from odradek.coordinator.ownership import claims, compare, shard_of
+from odradek.coordinator.runtime import Shard, ShardRuntime
+from odradek.node.bus.messages import AppendBytes, DescribeProducers, Failed
+from odradek.node.bus.reply import Reply
+from odradek.node.router import fanout
+from odradek.node.router.shards.host import ShardHost
+from odradek.node.router.shards.log import entries_of
+from odradek.node.worker.turns import Request
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity, StoreDisk
 

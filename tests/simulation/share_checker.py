@@ -8,13 +8,13 @@ or before, and an acceptance against all others.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from coordinator.share.acknowledging import AcknowledgeType
-from coordinator.share.acquisition import AcquiredRange
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.records import decode
-from coordinator.share.requests import ShareKey
-from coordinator.share.state import ShareState, ShareUpdate
-from node.router.share.partitions import Hosted
+from odradek.coordinator.share.acknowledging import AcknowledgeType
+from odradek.coordinator.share.acquisition import AcquiredRange
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.records import decode
+from odradek.coordinator.share.requests import ShareKey
+from odradek.coordinator.share.state import ShareState, ShareUpdate
+from odradek.node.router.share.partitions import Hosted
 from tests.simulation.share_host import GROUP, Acknowledgement
 from tests.simulation.simulation import Violation
 from tests.simulation.store import Identity

@@ -10,24 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
-from cluster.metadata.image import MetadataImage, PartitionImage
-from coordinator.share.acquisition import AcquiredRange, Wish
-from coordinator.share.requests import Checkpoint, DropLog, MeasureLog
-from coordinator.share.settings import ShareStateSettings
-from coordinator.share.shard import ShareStateShard
-from coordinator.share.terms import Terms
-from node.bus.reply import Reply, drive
-from node.router.authorizer import Authorizer
-from node.router.context import Services, context_of_cluster
-from node.router.dispatch import Handler
-from node.router.handlers import share_states as handlers
-from node.router.share.partitions import Hosted, SharePartitions
-from node.router.share.sessions import ShareSession, TopicPartition
-from node.router.share.states import ShareStates
-from protocol.apis import ApiKey
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages import share_state as messages
-from storage.reader import ReadResult
+from odradek.cluster.metadata.image import MetadataImage, PartitionImage
+from odradek.coordinator.share.acquisition import AcquiredRange, Wish
+from odradek.coordinator.share.requests import Checkpoint, DropLog, MeasureLog
+from odradek.coordinator.share.settings import ShareStateSettings
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.coordinator.share.terms import Terms
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.authorizer import Authorizer
+from odradek.node.router.context import Services, context_of_cluster
+from odradek.node.router.dispatch import Handler
+from odradek.node.router.handlers import share_states as handlers
+from odradek.node.router.share.partitions import Hosted, SharePartitions
+from odradek.node.router.share.sessions import ShareSession, TopicPartition
+from odradek.node.router.share.states import ShareStates
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages import share_state as messages
+from odradek.storage.reader import ReadResult
 from tests.simulation.shards import Loop, Router, SimulatedShards
 from tests.simulation.store import DiskLog, Identity, read_log
 

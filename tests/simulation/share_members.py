@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from coordinator.share.acknowledging import AcknowledgeType
-from coordinator.share.acquisition import AcquiredRange
-from protocol.errors import ErrorCode
+from odradek.coordinator.share.acknowledging import AcknowledgeType
+from odradek.coordinator.share.acquisition import AcquiredRange
+from odradek.protocol.errors import ErrorCode
 from tests.simulation.clients import Client, Cluster
 from tests.simulation.cluster_node import ClusterNode
 from tests.simulation.share_host import Acknowledgement, ShareAcknowledged, ShareFetched

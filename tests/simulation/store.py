@@ -12,19 +12,19 @@ from collections.abc import Iterable, Mapping
 from random import Random
 from typing import NamedTuple, Protocol
 
-from protocol.control_records import read_control_batch
-from protocol.errors import ErrorCode
-from protocol.records import CONTROL, LEADER_EPOCH_AT, BatchHeader
-from protocol.types import Uuid
-from storage.append import AppendResult, Commit
-from storage.catalog import PartitionRow
-from storage.partition_log import PartitionLog
-from storage.producers import ProducerState, describe_producers
-from storage.reader import ReadResult
-from storage.settings import LogSettings
-from storage.status import Role
-from storage.store import NewPartition
-from storage.validation import (
+from odradek.protocol.control_records import read_control_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import CONTROL, LEADER_EPOCH_AT, BatchHeader
+from odradek.protocol.types import Uuid
+from odradek.storage.append import AppendResult, Commit
+from odradek.storage.catalog import PartitionRow
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.producers import ProducerState, describe_producers
+from odradek.storage.reader import ReadResult
+from odradek.storage.settings import LogSettings
+from odradek.storage.status import Role
+from odradek.storage.store import NewPartition
+from odradek.storage.validation import (
     AppendOrigin,
     Refused,
     check_coordinator_batch,

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from cluster.raft.node import RaftNode
+from odradek.cluster.raft.node import RaftNode
 from tests.simulation import planted_bugs as planted
 from tests.simulation.raft_scenario import (
     FIGURE_8,

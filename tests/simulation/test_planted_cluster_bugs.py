@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.controller.decisions import Decisions
+from odradek.node.controller.decisions import Decisions
 from tests.simulation import planted_share_bugs
 from tests.simulation.cluster_scenario import ClusterScenario
 from tests.simulation.planted_cluster_bugs import (

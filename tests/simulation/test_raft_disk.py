@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     Configuration,
     configuration_of,
     decode_configuration,
     encode_configuration,
 )
-from cluster.raft.messages import Entry, SnapshotMark
-from cluster.raft.node import RaftNode
-from cluster.raft.ready import HardState, Ready, Restored
-from cluster.raft.settings import RaftSettings
-from storage.metadata_log import HardState as StoredHardState
-from storage.metadata_log import LogEntry, MetadataLog, SnapshotWriter
+from odradek.cluster.raft.messages import Entry, SnapshotMark
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.ready import HardState, Ready, Restored
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.storage.metadata_log import HardState as StoredHardState
+from odradek.storage.metadata_log import LogEntry, MetadataLog, SnapshotWriter
 from tests.simulation.raft_host import RaftDisk
 from tests.simulation.raft_scenario import SNAPSHOTS, RaftScenario
 

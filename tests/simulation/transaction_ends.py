@@ -10,26 +10,26 @@ producer's next transaction has begun.
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from cluster.metadata.image import MetadataImage
-from coordinator.runtime import ShardState
-from coordinator.transaction.requests import WriteMarkers
-from node.bus.messages import WriteMarker
-from node.bus.reply import Reply
-from node.router import fanout
-from node.router.authorizer import Authorizer
-from node.router.context import RequestContext, Services, context_of_cluster
-from node.router.handlers.transactions import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.coordinator.runtime import ShardState
+from odradek.coordinator.transaction.requests import WriteMarkers
+from odradek.node.bus.messages import WriteMarker
+from odradek.node.bus.reply import Reply
+from odradek.node.router import fanout
+from odradek.node.router.authorizer import Authorizer
+from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_write_txn_markers,
 )
-from node.router.shards.coordinators import BROKER, Asker
-from node.router.shards.kinds import Errand
-from node.router.transactions.enlistment import Enlistment
-from node.router.transactions.markers import MarkerWriter, begin
-from node.worker.turns import Request
-from protocol.apis import ApiKey
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from odradek.node.router.shards.coordinators import BROKER, Asker
+from odradek.node.router.shards.kinds import Errand
+from odradek.node.router.transactions.enlistment import Enlistment
+from odradek.node.router.transactions.markers import MarkerWriter, begin
+from odradek.node.worker.turns import Request
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
 from tests.simulation.shards import Loop, SimulatedShards
 from tests.simulation.simulation import Simulation
 from tests.simulation.store import Identity

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cluster.raft.settings import RaftSettings
-from coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
 from tests.simulation.node_parts import NodeSettings
 
 SETTINGS: Final = NodeSettings(

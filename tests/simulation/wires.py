@@ -1,4 +1,5 @@
-"""ZeroMQ between the workers of simulated nodes: what `node.bus.replica_link` asks of its sockets.
+"""ZeroMQ between the workers of simulated nodes: what `odradek.node.bus.replica_link` asks of its
+sockets.
 
 A connection is what TCP makes of a network: messages come whole and in order, or not at all. While
 a direction is cut its messages wait, as the kernel sends them again and again; after the silence at

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.control_records import (
+from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
 )
-from protocol.errors import ErrorCode
-from protocol.records import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import (
     TRANSACTIONAL,
     compression_of,
     is_crc_valid,
@@ -21,11 +21,11 @@ from protocol.records import (
     iter_records,
     read_header,
 )
-from storage.environment import StorageError
-from storage.reader import StoreReader
-from storage.settings import Durability, StoreOptions, TimestampType
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.storage.environment import StorageError
+from odradek.storage.reader import StoreReader
+from odradek.storage.settings import Durability, StoreOptions, TimestampType
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     append,
@@ -437,7 +437,7 @@ def test_a_sync_that_fails_fails_the_turn_and_stops_the_store(
         raise StorageError("the disk is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.segment.Segment.sync", refuse)
+        patch.setattr("odradek.storage.segment.Segment.sync", refuse)
         with pytest.raises(StorageError):
             turn.commit()
     assert result.error_code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
-from protocol.records import TRANSACTIONAL, iter_records, read_header
-from storage.backlog import BATCHES_WALKED_MAX, UNFOLDED_BYTES_MAX, Backlog
-from storage.reader import StoreReader
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.records import TRANSACTIONAL, iter_records, read_header
+from odradek.storage.backlog import BATCHES_WALKED_MAX, UNFOLDED_BYTES_MAX, Backlog
+from odradek.storage.reader import StoreReader
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     append,

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
-from storage.environment import StorageError
-from storage.layout import segment_path
-from storage.segment import Extent
-from storage.settings import LogSettings, TimestampType
+from odradek.storage.catalog import Catalog, CatalogFile, PartitionRow, SegmentRow, SegmentState
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import segment_path
+from odradek.storage.segment import Extent
+from odradek.storage.settings import LogSettings, TimestampType
 from tests.support.stores import TOPIC_ID
 
 MAP_BYTES = 8 << 20

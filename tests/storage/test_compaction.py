@@ -5,19 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from protocol.checksum import crc32c
-from protocol.compression import Codec
-from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
-from storage.compaction import CompactionPass, last_batches, plan_compaction
-from storage.layout import segment_ids
-from storage.reader import StoreReader
-from storage.rewrite import drop_dead_segments
-from storage.settings import NEVER, LogSettings
-from storage.store import NewPartition, Store
-from storage.survivors import LastBatch
-from storage.validation import AppendOrigin
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
+from odradek.storage.compaction import CompactionPass, last_batches, plan_compaction
+from odradek.storage.layout import segment_ids
+from odradek.storage.reader import StoreReader
+from odradek.storage.rewrite import drop_dead_segments
+from odradek.storage.settings import NEVER, LogSettings
+from odradek.storage.store import NewPartition, Store
+from odradek.storage.survivors import LastBatch
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import NOW_MS, append, append_now, create, open_store, read_all
 
 COMPACT = LogSettings(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.cursors import batches_from, last_delta_and_timestamp, seek
-from storage.layout import KEY
-from storage.segment import Segment, SegmentWriter
+from odradek.storage.cursors import batches_from, last_delta_and_timestamp, seek
+from odradek.storage.layout import KEY
+from odradek.storage.segment import Segment, SegmentWriter
 from tests.support.stores import NOW_MS, as_stored, batch_of
 
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import StorageError
-from storage.segment import Segment
-from storage.settings import NEVER, Durability, StoreOptions
-from storage.store import Store
+from odradek.storage.environment import StorageError
+from odradek.storage.segment import Segment
+from odradek.storage.settings import NEVER, Durability, StoreOptions
+from odradek.storage.store import Store
 from tests.support.stores import NOW_MS, append, append_now, batch_of, create, open_store
 
 INTERVAL = StoreOptions(status_slots=64, segment_map_bytes=64 << 20, sync_interval_ms=1_000)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import StorageError, open_environment, sync_directory
+from odradek.storage.environment import StorageError, open_environment, sync_directory
 from tests.support.disks import small_disk
 
 
@@ -79,7 +79,7 @@ def test_a_synced_environment_has_no_stale_readers(tmp_path: Path) -> None:
 CREATOR = """
 import sys
 from pathlib import Path
-from storage.environment import StorageError, open_environment
+from odradek.storage.environment import StorageError, open_environment
 
 try:
     open_environment(Path(sys.argv[1]), map_bytes=1 << 20, database_count=1, create=True)

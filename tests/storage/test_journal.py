@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.environment import StorageError
-from storage.journal import Journal, frames, map_journal
-from storage.layout import STAMP, journal_ids, journal_path, segment_ids
-from storage.settings import Durability, StoreOptions
-from storage.store import Store
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.environment import StorageError
+from odradek.storage.journal import Journal, frames, map_journal
+from odradek.storage.layout import STAMP, journal_ids, journal_path, segment_ids
+from odradek.storage.settings import Durability, StoreOptions
+from odradek.storage.store import Store
 from tests.support.stores import (
     NOW_MS,
     append,

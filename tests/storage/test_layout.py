@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from storage import layout
+from odradek.storage import layout
 
 
 def test_the_store_of_a_partition_never_changes() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from storage.leader_epochs import LeaderEpochs
+from odradek.storage.leader_epochs import LeaderEpochs
 
 
 def test_an_epoch_ends_where_the_next_one_starts() -> None:

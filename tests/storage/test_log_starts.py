@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from storage.settings import LogSettings
-from storage.store import Store
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.settings import LogSettings
+from odradek.storage.store import Store
 from tests.support.stores import append_now, batch_of, create, open_store
 
 

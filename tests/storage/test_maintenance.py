@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from protocol.checksum import crc32c
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from storage.catalog import SegmentState
-from storage.compaction import scratch_path
-from storage.layout import segment_ids, segment_path
-from storage.reader import StoreReader
-from storage.settings import LogSettings, StoreOptions
-from storage.status import Role
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.catalog import SegmentState
+from odradek.storage.compaction import scratch_path
+from odradek.storage.layout import segment_ids, segment_path
+from odradek.storage.reader import StoreReader
+from odradek.storage.settings import LogSettings, StoreOptions
+from odradek.storage.status import Role
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     ModelLog,
@@ -226,8 +226,10 @@ def test_a_run_that_the_disk_refuses_is_started_over_later(
     store.roll(NOW_MS)
     assert store.maintenance(NOW_MS) is None
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr("storage.rewrite._MAP_BYTES_MIN", 1 << 16)
-        patch.setattr("storage.rewrite._OVERFLOW_FACTOR", -1)  # a map too small: as a full disk
+        patch.setattr("odradek.storage.rewrite._MAP_BYTES_MIN", 1 << 16)
+        patch.setattr(
+            "odradek.storage.rewrite._OVERFLOW_FACTOR", -1
+        )  # a map too small: as a full disk
         drain(store, NOW_MS + 1_000)
     assert "maintenance of" in caplog.text
     assert segment_ids(tmp_path) == [1, 2]

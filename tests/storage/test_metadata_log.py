@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.metadata_log import (
+from odradek.storage.metadata_log import (
     HardState,
     LogEntry,
     MetadataLog,
@@ -20,7 +20,7 @@ from tests.support.disks import small_disk
 APPENDER = """
 import sys
 from pathlib import Path
-from storage.metadata_log import HardState, MetadataLog
+from odradek.storage.metadata_log import HardState, MetadataLog
 
 log = MetadataLog.open(Path(sys.argv[1]))
 while True:

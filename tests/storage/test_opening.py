@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL
-from storage import opening
-from storage.append import Turn
-from storage.layout import segment_path
-from storage.partition_log import PartitionLog
-from storage.reader import StoreReader
-from storage.segment import Segment
-from storage.settings import Durability, StoreOptions
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL
+from odradek.storage import opening
+from odradek.storage.append import Turn
+from odradek.storage.layout import segment_path
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.reader import StoreReader
+from odradek.storage.segment import Segment
+from odradek.storage.settings import Durability, StoreOptions
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     OPTIONS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from storage.pages import PageError, PageFile
+from odradek.storage.pages import PageError, PageFile
 
 Rows = dict[bytes, list[tuple[bytes, bytes]]]
 

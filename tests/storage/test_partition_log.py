@@ -2,13 +2,13 @@
 
 from copy import deepcopy
 
-from protocol.control_records import ControlType, EndTransactionMarker
-from protocol.records import CONTROL, TRANSACTIONAL
-from storage.catalog import PartitionRow
-from storage.layout import EPOCH_KEY, KEY, OFFSET
-from storage.partition_log import IndexRow, PartitionLog
-from storage.segment import Extent
-from storage.settings import LogSettings
+from odradek.protocol.control_records import ControlType, EndTransactionMarker
+from odradek.protocol.records import CONTROL, TRANSACTIONAL
+from odradek.storage.catalog import PartitionRow
+from odradek.storage.layout import EPOCH_KEY, KEY, OFFSET
+from odradek.storage.partition_log import IndexRow, PartitionLog
+from odradek.storage.segment import Extent
+from odradek.storage.settings import LogSettings
 from tests.support.stores import TOPIC_ID
 
 

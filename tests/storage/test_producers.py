@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.errors import ErrorCode
-from storage.producers import (
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.producers import (
     BATCHES_REMEMBERED,
     NO_OFFSET,
     SEQUENCE_MAX,

@@ -9,17 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL, Record, build_batch, iter_records
-from storage import timestamps
-from storage.cursors import last_delta_and_timestamp
-from storage.environment import StorageError
-from storage.layout import unlink_segment
-from storage.reader import StoreReader
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records
+from odradek.storage import timestamps
+from odradek.storage.cursors import last_delta_and_timestamp
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import unlink_segment
+from odradek.storage.reader import StoreReader
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     TOPIC_ID,
@@ -414,7 +418,7 @@ def test_a_reader_describes_producers_as_the_owner_does(store: Store, reader: St
 _READ = """
 import sys
 from pathlib import Path
-from storage.reader import StoreReader
+from odradek.storage.reader import StoreReader
 from tests.support.stores import TOPIC_ID, read_all, offsets_of
 reader = StoreReader(Path(sys.argv[1]))
 for line in sys.stdin:
@@ -458,7 +462,7 @@ def test_another_process_reads_what_is_committed_and_follows_the_owner(
 _HANG = """
 import os, signal, sys
 from pathlib import Path
-from storage.reader import StoreReader
+from odradek.storage.reader import StoreReader
 from tests.support.stores import TOPIC_ID
 reader = StoreReader(Path(sys.argv[1]))
 segment = reader._active() if reader.number_of(TOPIC_ID, 0) is not None else None

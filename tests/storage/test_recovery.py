@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.layout import KEY, STAMP, journal_path, segment_path
-from storage.reader import StoreReader
-from storage.recovery import Examination, boot_id, may_be_torn
-from storage.salvage import Truncation
-from storage.segment import Segment
-from storage.settings import Durability, StoreOptions
-from storage.store import Store
+from odradek.storage.layout import KEY, STAMP, journal_path, segment_path
+from odradek.storage.reader import StoreReader
+from odradek.storage.recovery import Examination, boot_id, may_be_torn
+from odradek.storage.salvage import Truncation
+from odradek.storage.segment import Segment
+from odradek.storage.settings import Durability, StoreOptions
+from odradek.storage.store import Store
 from tests.support.stores import (
     NOW_MS,
     append_now,
@@ -274,7 +274,7 @@ def test_a_store_comes_back_from_a_power_loss_with_all_that_is_whole(
         expected = survivors(history, history.unsynced)
 
         with monkeypatch.context() as patch:
-            patch.setattr("storage.recovery.boot_id", lambda: "another boot")
+            patch.setattr("odradek.storage.recovery.boot_id", lambda: "another boot")
             after = open_store(copy)
         for number in numbers:
             found = read_all_of(after, number)
@@ -390,7 +390,7 @@ def lost_of(
     if not with_journal:
         (copy / plug.files()[1].name).unlink()
     with monkeypatch.context() as patch:
-        patch.setattr("storage.recovery.boot_id", lambda: "another boot")
+        patch.setattr("odradek.storage.recovery.boot_id", lambda: "another boot")
         after = open_store(copy, options)
     lost = 0
     for number in plug.numbers:

@@ -8,12 +8,12 @@ import lmdb
 import pytest
 from msgspec.structs import replace
 
-from protocol.errors import ErrorCode
-from storage.environment import StorageError, open_environment
-from storage.layout import RESERVE_NAME
-from storage.metadata_log import MetadataLog, MetadataLogFullError
-from storage.reader import StoreReader
-from storage.reserve import (
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.environment import StorageError, open_environment
+from odradek.storage.layout import RESERVE_NAME
+from odradek.storage.metadata_log import MetadataLog, MetadataLogFullError
+from odradek.storage.reader import StoreReader
+from odradek.storage.reserve import (
     FILE_BYTES,
     FileReserve,
     RowReserve,
@@ -21,8 +21,8 @@ from storage.reserve import (
     is_full,
     make_environment,
 )
-from storage.settings import LogSettings
-from storage.store import NewPartition, Store
+from odradek.storage.settings import LogSettings
+from odradek.storage.store import NewPartition, Store
 from tests.support.disks import SmallDisk, small_disk
 from tests.support.stores import (
     NOW_MS,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.records import read_header
-from storage.retention import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import read_header
+from odradek.storage.retention import (
     Below,
     live_bytes,
     offset_by_bytes,
@@ -16,9 +16,9 @@ from storage.retention import (
     read_sizes,
     retained_offset,
 )
-from storage.segment import Extent, Segment
-from storage.settings import LogSettings
-from storage.store import Store
+from odradek.storage.segment import Extent, Segment
+from odradek.storage.settings import LogSettings
+from odradek.storage.store import Store
 from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store
 
 NEVER = 2**62

@@ -9,13 +9,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL
-from storage.environment import StorageError
-from storage.layout import segment_ids, segment_path
-from storage.reader import StoreReader
-from storage.rewrite import (
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import segment_ids, segment_path
+from odradek.storage.reader import StoreReader
+from odradek.storage.rewrite import (
     Slices,
     drop_dead_segments,
     extents_by_segment,
@@ -23,9 +27,9 @@ from storage.rewrite import (
     rewrite_segments,
     worth_rewriting,
 )
-from storage.settings import StoreOptions
-from storage.store import Store
-from storage.validation import AppendOrigin
+from odradek.storage.settings import StoreOptions
+from odradek.storage.store import Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     append,
@@ -40,7 +44,7 @@ from tests.support.stores import (
 CRASHER = """
 import sys
 from pathlib import Path
-from storage.rewrite import drop_dead_segments, rewrite_segments
+from odradek.storage.rewrite import drop_dead_segments, rewrite_segments
 from tests.storage.test_rewrite import LARGE
 from tests.support.stores import open_store
 
@@ -124,7 +128,7 @@ def test_a_deleted_partition_keeps_no_segment_alive(tmp_path: Path) -> None:
 def test_a_segment_of_many_partitions_is_forgotten_in_slices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.rewrite._EXTENTS_PER_CHANGE", 3)
+    monkeypatch.setattr("odradek.storage.rewrite._EXTENTS_PER_CHANGE", 3)
     store = open_store(tmp_path)
     sealed_segment(store, partitions=8, batches=1)
     for number in range(8):
@@ -255,8 +259,10 @@ def test_a_partition_deleted_or_changed_meanwhile_is_left_out(tmp_path: Path) ->
 def test_disk_full_in_the_middle_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.rewrite._MAP_BYTES_MIN", 1 << 16)
-    monkeypatch.setattr("storage.rewrite._OVERFLOW_FACTOR", -1)  # a map too small for the copy
+    monkeypatch.setattr("odradek.storage.rewrite._MAP_BYTES_MIN", 1 << 16)
+    monkeypatch.setattr(
+        "odradek.storage.rewrite._OVERFLOW_FACTOR", -1
+    )  # a map too small for the copy
     store = open_store(tmp_path)
     sealed_segment(store)
     expected = contents(store)

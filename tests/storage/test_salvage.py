@@ -3,12 +3,12 @@
 import random
 from pathlib import Path
 
-from protocol.records import Record, build_batch
-from storage.journal import Journal, map_journal
-from storage.layout import STAMP, journal_path, segment_path
-from storage.pages import PageFile
-from storage.salvage import Salvage, Truncation, whole_value
-from storage.segment import Segment
+from odradek.protocol.records import Record, build_batch
+from odradek.storage.journal import Journal, map_journal
+from odradek.storage.layout import STAMP, journal_path, segment_path
+from odradek.storage.pages import PageFile
+from odradek.storage.salvage import Salvage, Truncation, whole_value
+from odradek.storage.segment import Segment
 from tests.support.tearing import write_turn
 
 

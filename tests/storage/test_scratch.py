@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import StorageError
-from storage.scratch import ScratchTable
+from odradek.storage.environment import StorageError
+from odradek.storage.scratch import ScratchTable
 
 
 def test_it_equals_a_dict_over_several_puts(tmp_path: Path) -> None:

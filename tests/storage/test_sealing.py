@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from storage.catalog import SegmentState
-from storage.opening import load_logs
-from storage.sealing import roll_deadline_ms
+from odradek.storage.catalog import SegmentState
+from odradek.storage.opening import load_logs
+from odradek.storage.sealing import roll_deadline_ms
 from tests.support.stores import (
     NOW_MS,
     TOPIC_ID,

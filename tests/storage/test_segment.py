@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records import read_header
-from storage.environment import StorageError
-from storage.layout import EPOCH_KEY, OFFSET, STAMP, segment_path
-from storage.segment import Extent, Segment, SegmentWriter
-from storage.transactions import AbortedTransaction
+from odradek.protocol.records import read_header
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import EPOCH_KEY, OFFSET, STAMP, segment_path
+from odradek.storage.segment import Extent, Segment, SegmentWriter
+from odradek.storage.transactions import AbortedTransaction
 from tests.support.stores import NOW_MS, as_stored, batch_of
 
 

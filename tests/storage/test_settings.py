@@ -2,7 +2,7 @@
 
 import msgspec
 
-from storage.settings import NEVER, LogSettings, StoreOptions, TimestampType
+from odradek.storage.settings import NEVER, LogSettings, StoreOptions, TimestampType
 
 
 def test_settings_come_back_from_the_catalog_and_defaults_take_no_room() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import StorageError
-from storage.status import (
+from odradek.storage.environment import StorageError
+from odradek.storage.status import (
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
     LEADER_EPOCH,
@@ -105,7 +105,7 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
 _WATCHER = """
 import sys
 from pathlib import Path
-from storage.status import StatusTable
+from odradek.storage.status import StatusTable
 table = StatusTable.open(Path(sys.argv[1]))
 seen = 0
 print("ready", flush=True)

@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL
-from storage.catalog import Catalog
-from storage.environment import StorageError
-from storage.layout import segment_path
-from storage.reader import StoreReader
-from storage.settings import LogSettings
-from storage.store import NewPartition, Store
-from storage.validation import AppendOrigin
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL
+from odradek.storage.catalog import Catalog
+from odradek.storage.environment import StorageError
+from odradek.storage.layout import segment_path
+from odradek.storage.reader import StoreReader
+from odradek.storage.settings import LogSettings
+from odradek.storage.store import NewPartition, Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     OPTIONS,
@@ -570,7 +574,7 @@ def test_a_roll_that_fails_leaves_the_old_segment_in_use(
         raise StorageError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr("storage.opening.sync_directory", refuse)
+        patch.setattr("odradek.storage.opening.sync_directory", refuse)
         with pytest.raises(StorageError):
             store.roll(NOW_MS)
     assert store.catalog.active_segment_id == active

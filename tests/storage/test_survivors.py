@@ -6,12 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.control_records import ControlType, EndTransactionMarker, build_end_transaction_batch
-from protocol.record_spans import delete_horizon_of
-from protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
-from storage.survivors import LastBatch, LastOffsets, Thinning, short_key
-from storage.transactions import AbortedTransaction
+from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import (
+    ControlType,
+    EndTransactionMarker,
+    build_end_transaction_batch,
+)
+from odradek.protocol.record_spans import delete_horizon_of
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
+from odradek.storage.survivors import LastBatch, LastOffsets, Thinning, short_key
+from odradek.storage.transactions import AbortedTransaction
 
 NOW = 1_000_000
 RETENTION = 500

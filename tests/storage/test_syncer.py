@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.environment import StorageError
-from storage.segment import Segment
-from storage.syncer import Syncer
+from odradek.storage.environment import StorageError
+from odradek.storage.segment import Segment
+from odradek.storage.syncer import Syncer
 
 
 def test_a_request_is_done_when_it_is_waited_for(tmp_path: Path) -> None:

@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.segment import Segment, SegmentWriter
-from storage.timestamps import INDEX_INTERVAL_BYTES, TimestampIndexer, first_to_reach, largest
+from odradek.storage.segment import Segment, SegmentWriter
+from odradek.storage.timestamps import (
+    INDEX_INTERVAL_BYTES,
+    TimestampIndexer,
+    first_to_reach,
+    largest,
+)
 from tests.support.stores import as_stored, batch_of
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from storage.transactions import AbortedTransaction, UndecidedTransactions
+from odradek.storage.transactions import AbortedTransaction, UndecidedTransactions
 
 
 def test_a_row_comes_back() -> None:

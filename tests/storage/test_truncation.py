@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from protocol.control_records import (
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
 )
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL, read_header
-from storage.environment import StorageError
-from storage.partition_log import PartitionLog
-from storage.reader import StoreReader
-from storage.rewrite import rewrite_segments
-from storage.settings import LogSettings
-from storage.status import Role
-from storage.store import NewPartition, Store
-from storage.validation import AppendOrigin
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL, read_header
+from odradek.storage.environment import StorageError
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.reader import StoreReader
+from odradek.storage.rewrite import rewrite_segments
+from odradek.storage.settings import LogSettings
+from odradek.storage.status import Role
+from odradek.storage.store import NewPartition, Store
+from odradek.storage.validation import AppendOrigin
 from tests.support.stores import (
     NOW_MS,
     TOPIC_ID,
@@ -302,7 +302,7 @@ def test_a_cut_survives_what_ends_its_owner(
     shutil.copytree(store.directory, copied)
     store.close()
     if has_power_loss:
-        monkeypatch.setattr("storage.recovery.boot_id", lambda: "another")
+        monkeypatch.setattr("odradek.storage.recovery.boot_id", lambda: "another")
         active = max(copied.glob("segment-*.mdb"))
         # The last turn never reached the disk.
         active.write_bytes(b"\0" * active.stat().st_size)
@@ -325,7 +325,7 @@ def test_a_cut_that_the_disk_refuses_has_not_happened(
     def refuse(*_: object, **__: object) -> None:
         raise StorageError("full")
 
-    monkeypatch.setattr("storage.truncation.current_row", refuse)
+    monkeypatch.setattr("odradek.storage.truncation.current_row", refuse)
     with pytest.raises(StorageError):
         store.truncate({number: 1}, NOW_MS)
     assert known(store.partitions()[number]) == before

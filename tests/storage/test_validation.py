@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.checksum import crc32c
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.records import (
+from odradek.protocol.checksum import crc32c
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import (
     CONTROL,
     DELETE_HORIZON,
     LOG_APPEND_TIME,
@@ -17,8 +17,8 @@ from protocol.records import (
     build_batch,
     iter_records,
 )
-from storage.settings import LogSettings, TimestampType
-from storage.validation import Refused, check_batch, recompress, split, unpack_header
+from odradek.storage.settings import LogSettings, TimestampType
+from odradek.storage.validation import Refused, check_batch, recompress, split, unpack_header
 from tests.support.stores import NOW_MS, batch_of
 
 

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from node.child import child_environment
-from node.config import NodeConfig, load
-from node.data_folder import adopt_identity
-from node.observability import (
+from odradek.node.child import child_environment
+from odradek.node.config import NodeConfig, load
+from odradek.node.data_folder import adopt_identity
+from odradek.node.observability import (
     LINK_KIND,
     MESSAGE_BYTES_MAX,
     Collect,

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from coordinator.group.classic.roster import Member
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.classic.roster import Member
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
 from tests.support.group_cases import (
     NONE,
     STRANGER,

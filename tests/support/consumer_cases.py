@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
-from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
-from coordinator.group.consumer.records import CurrentAssignment, MemberState
-from coordinator.group.settings import GroupSettings
-from protocol.messages.groups import ConsumerGroupHeartbeatResponse
-from protocol.types import Uuid
+from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup
+from odradek.coordinator.group.consumer.records import CurrentAssignment, MemberState
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
+from odradek.protocol.types import Uuid
 from tests.coordinator.group.consumer.test_classic_members import Classic as ClassicConsumer
 from tests.support.consumer_playbook import NO_INTERVAL, REBALANCE_TIMEOUT_MS, Consumer, Stage
 from tests.support.group_cases import NONE, STRANGER, Case, Told, leave_classic, offsets_of

@@ -6,20 +6,20 @@ given, and says what it owns; a test may lose its answers or send its requests t
 
 from collections.abc import Mapping, Sequence
 
-from cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.requests import DescribeConsumerGroup, FollowTopics, Heartbeat
-from coordinator.group.settings import GroupSettings
-from coordinator.group.topics import TopicCatalog, changed_names
-from coordinator.loading import LogEntry
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.requests import DescribeConsumerGroup, FollowTopics, Heartbeat
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.topics import TopicCatalog, changed_names
+from odradek.coordinator.loading import LogEntry
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.support.group_playbook import NO_DELAY, START_MS, Call, Playbook
 
 NO_INTERVAL = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     BrokerHeartbeat,
     Command,
     CommandReply,
@@ -28,8 +28,8 @@ from cluster.controller.commands import (
     encode_command,
     encode_reply,
 )
-from cluster.controller.controller import Controller
-from cluster.metadata.image import (
+from odradek.cluster.controller.controller import Controller
+from odradek.cluster.metadata.image import (
     NO_LEADER,
     ConfigResourceType,
     FeatureRange,
@@ -37,7 +37,7 @@ from cluster.metadata.image import (
     MetadataImage,
     PartitionImage,
 )
-from cluster.metadata.records import (
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     ClusterCreated,
     FeatureLevelChanged,
@@ -48,7 +48,7 @@ from cluster.metadata.records import (
     decode_records,
     encode_records,
 )
-from cluster.metadata.snapshot import image_records
+from odradek.cluster.metadata.snapshot import image_records
 
 FEATURES = (FeatureRange("metadata.version", 1, 3), FeatureRange("test.version", 0, 1))
 

@@ -9,21 +9,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from node.router.handlers.fetch import handle_fetch
-from protocol.control_records import (
+from odradek.node.router.handlers.fetch import handle_fetch
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchTopic,
     PartitionData,
 )
-from protocol.records import TRANSACTIONAL
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.controller_room import topic_id
 from tests.support.router_room import Pending, RouterRoom
 from tests.support.stores import NOW_MS, batch_of, offsets_of, split_batches

@@ -7,7 +7,7 @@ against the tables.
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     CurrentStored,
     GroupEpochStored,
     MemberStored,
@@ -15,9 +15,9 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.records import GroupStored, OffsetCommitted, decode
-from coordinator.group.requests import StreamsAnswer
-from coordinator.group.share.records import (
+from odradek.coordinator.group.records import GroupStored, OffsetCommitted, decode
+from odradek.coordinator.group.requests import StreamsAnswer
+from odradek.coordinator.group.share.records import (
     PartitionStatesStored,
     ShareCurrentStored,
     ShareEpochStored,
@@ -25,7 +25,7 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.streams.records import (
     StreamsCurrentStored,
     StreamsEpochStored,
     StreamsMemberStored,
@@ -33,11 +33,11 @@ from coordinator.group.streams.records import (
     StreamsTargetStored,
     TopologyStored,
 )
-from coordinator.outcome import Refusal
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitResponse
-from protocol.messages.groups import LeaveGroupResponse, MemberIdentity
-from protocol.messages.share import (
+from odradek.coordinator.outcome import Refusal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitResponse
+from odradek.protocol.messages.groups import LeaveGroupResponse, MemberIdentity
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponse,
 )

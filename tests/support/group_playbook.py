@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     DeleteGroup,
     DescribeGroup,
     ExplainGroup,
     FetchOffsets,
     ForgetTopics,
 )
-from coordinator.group.settings import GroupSettings
-from coordinator.group.shard import GroupShard
-from coordinator.loading import LogEntry
-from coordinator.runtime import BATCH_BYTES_MAX
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.runtime import BATCH_BYTES_MAX
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -27,7 +27,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     DeletableGroupResult,
     DescribedGroup,
     HeartbeatRequest,
@@ -45,8 +45,8 @@ from protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from protocol.messages.insight import ExplainedGroup
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.messages.insight import ExplainedGroup
+from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support import shard_playbook
 from tests.support.shard_playbook import ShardPlaybook
 

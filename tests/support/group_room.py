@@ -10,32 +10,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from cluster.controller.commands import DeleteTopics, TopicReference
-from cluster.replication.partition import ANY_EPOCH
-from node.bus.messages import (
+from odradek.cluster.controller.commands import DeleteTopics, TopicReference
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.node.bus.messages import (
     Append,
     AppendBytes,
     DeleteRecords,
     DescribeProducers,
     WriteMarker,
 )
-from node.bus.reply import Reply, drive
-from node.router.context import RequestContext, Services
-from node.router.fanout import Answer, Fanout
-from node.router.handlers.offsets import list_offsets_here
-from node.router.log_positions import LogPositions
-from node.router.shards.coordinators import Coordinators
-from node.router.shards.group_kind import GroupKind
-from node.router.shards.share_kind import ShareKind
-from node.router.shards.transaction_kind import TransactionKind
-from node.router.share.state_keeper import StateKeeper
-from node.router.share.states import ShareStates
-from node.router.transactions.enlistment import Enlistment
-from node.router.transactions.markers import MarkerWriter
-from node.worker.turns import RouterState, Turns
-from protocol.apis import APIS
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError, ErrorCode
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.fanout import Answer, Fanout
+from odradek.node.router.handlers.offsets import list_offsets_here
+from odradek.node.router.log_positions import LogPositions
+from odradek.node.router.shards.coordinators import Coordinators
+from odradek.node.router.shards.group_kind import GroupKind
+from odradek.node.router.shards.share_kind import ShareKind
+from odradek.node.router.shards.transaction_kind import TransactionKind
+from odradek.node.router.share.state_keeper import StateKeeper
+from odradek.node.router.share.states import ShareStates
+from odradek.node.router.transactions.enlistment import Enlistment
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.node.worker.turns import RouterState, Turns
+from odradek.protocol.apis import APIS
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 from tests.support.stores import NOW_MS

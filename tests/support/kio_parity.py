@@ -20,9 +20,9 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from protocol.apis import APIS, Api
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.schema import Field, Kind, fields_of
+from odradek.protocol.apis import APIS, Api
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.schema import Field, Kind, fields_of
 
 ROUNDS = 12
 KioField = dataclasses.Field[object]

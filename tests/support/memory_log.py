@@ -1,12 +1,12 @@
 """A shard's partition in memory: storage, bus and worker, with time and failure in hand."""
 
-from coordinator.loading import LogEntry
-from node.bus.messages import Appended, Failed, ProducersDescribed
-from node.bus.reply import Reply
-from node.router.fanout import Answer
-from node.router.shards.log import entries_of
-from protocol.errors import ErrorCode
-from protocol.records import iter_batches
+from odradek.coordinator.loading import LogEntry
+from odradek.node.bus.messages import Appended, Failed, ProducersDescribed
+from odradek.node.bus.reply import Reply
+from odradek.node.router.fanout import Answer
+from odradek.node.router.shards.log import entries_of
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import iter_batches
 
 
 class MemoryLog:

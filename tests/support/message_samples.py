@@ -6,9 +6,9 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from protocol.apis import APIS, Api
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.schema import Field, Kind, fields_of
+from odradek.protocol.apis import APIS, Api
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.schema import Field, Kind, fields_of
 
 BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT32: 32, Kind.INT64: 64}
 SIDES: Final = ("Request", "Response")

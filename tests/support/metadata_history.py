@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from cluster.metadata.image import (
+from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
     ConfigResourceType,
@@ -14,7 +14,7 @@ from cluster.metadata.image import (
     PartitionImage,
     TopicImage,
 )
-from cluster.metadata.records import (
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,

@@ -1,10 +1,10 @@
 """Nodes that speak to each other over real TCP, each with nothing but its acquaintances."""
 
-from cluster.raft.messages import FollowRequest
-from node.bus.peer_messages import Acquaint, Forward, PeerMessage, Refused
-from node.bus.peers import PeerAddress, Socket
-from node.config import NodeConfig, load
-from node.controller.acquaintances import Acquaintances
+from odradek.cluster.raft.messages import FollowRequest
+from odradek.node.bus.peer_messages import Acquaint, Forward, PeerMessage, Refused
+from odradek.node.bus.peers import PeerAddress, Socket
+from odradek.node.config import NodeConfig, load
+from odradek.node.controller.acquaintances import Acquaintances
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 

@@ -4,12 +4,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from uuid import UUID
 
-from cluster.raft.configuration import node_id_of
-from cluster.raft.messages import EVERYBODY, Entry, Message
-from cluster.raft.settings import RaftSettings
-from node.bus.peer_messages import PEER_VERSION, PeerHeader
-from node.controller.raft_driver import Committed, Event, Installed, RaftDriver, Stood, TakenBack
-from storage.metadata_log import MetadataLog
+from odradek.cluster.raft.configuration import node_id_of
+from odradek.cluster.raft.messages import EVERYBODY, Entry, Message
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.node.bus.peer_messages import PEER_VERSION, PeerHeader
+from odradek.node.controller.raft_driver import (
+    Committed,
+    Event,
+    Installed,
+    RaftDriver,
+    Stood,
+    TakenBack,
+)
+from odradek.storage.metadata_log import MetadataLog
 
 SETTINGS = RaftSettings()
 STEP_MS = 10

@@ -10,20 +10,20 @@ from typing import TypeAlias
 
 import zmq
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage, PartitionImage
-from cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicCreated
-from cluster.replication.leader import Proposal
-from node.bus.messages import AppendBytes, Appended, DeleteRecords, Failed, ToRouter
-from node.bus.replica_link import CurveKeys
-from node.worker.partitions import Partitions
-from node.worker.replication import ReplicaNetwork, Replication
-from node.worker.turns import RouterState, Turns
-from storage.layout import store_folder
-from storage.partition_log import PartitionLog
-from storage.reader import StoreReader
-from storage.settings import StoreOptions
-from storage.store import Store
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged, PartitionsAdded, Record, TopicCreated
+from odradek.cluster.replication.leader import Proposal
+from odradek.node.bus.messages import AppendBytes, Appended, DeleteRecords, Failed, ToRouter
+from odradek.node.bus.replica_link import CurveKeys
+from odradek.node.worker.partitions import Partitions
+from odradek.node.worker.replication import ReplicaNetwork, Replication
+from odradek.node.worker.turns import RouterState, Turns
+from odradek.storage.layout import store_folder
+from odradek.storage.partition_log import PartitionLog
+from odradek.storage.reader import StoreReader
+from odradek.storage.settings import StoreOptions
+from odradek.storage.store import Store
 from tests.support.ports import free_port
 from tests.support.stores import read_all
 from tests.support.waiting import wait_until

@@ -10,11 +10,11 @@ of a partition must come next.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from coordinator.group.records import GroupRecord
-from coordinator.group.requests import Position, RewindGroup, Rewound
-from coordinator.group.settings import GroupSettings
-from coordinator.runtime import Batch
-from protocol.embedded import (
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.requests import Position, RewindGroup, Rewound
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.runtime import Batch
+from odradek.protocol.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartitions,
@@ -23,14 +23,14 @@ from protocol.embedded import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatResponse,
     JoinGroupResponse,
     MemberIdentity,
     SyncGroupResponse,
 )
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support.consumer_playbook import NO_INTERVAL, Consumer, Stage, id_of
 from tests.support.group_playbook import Call
 

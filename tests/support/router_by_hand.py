@@ -7,12 +7,12 @@ from typing import TypeAlias
 import msgspec
 import zmq
 
-from node.bus.arena import Arena
-from node.bus.bell import Bell, Ringer
-from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
-from node.bus.messages import RouterGreeting, ToRouter, WorkerGreeting
-from node.bus.ring import HEADER_BYTES, RingReader, RingWriter
-from node.worker.turns import Request
+from odradek.node.bus.arena import Arena
+from odradek.node.bus.bell import Bell, Ringer
+from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from odradek.node.bus.messages import RouterGreeting, ToRouter, WorkerGreeting
+from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
+from odradek.node.worker.turns import Request
 from tests.support.waiting import wait_until
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AddRaftVoter,
     AllocateProducerIds,
     Command,
@@ -26,11 +26,11 @@ from cluster.controller.commands import (
     RemoveRaftVoter,
     VotersReply,
 )
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import PartitionChanged
-from cluster.metadata.settings import broker_settings
-from cluster.replication.partition import ANY_EPOCH
-from node.bus.messages import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.node.bus.messages import (
     Advanced,
     Append,
     AppendBytes,
@@ -44,21 +44,21 @@ from node.bus.messages import (
     ReplicaStanding,
     ToRouter,
 )
-from node.bus.reply import Reply, drive
-from node.router.authorizer import Asker, Authorizer, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.controller_link import ControllerLink
-from node.router.fanout import Answer, Fanout
-from node.router.fetch_sessions import FetchSessions
-from node.router.fetch_waits import FetchWaits
-from node.router.logs import Logs
-from node.router.producer_ids import ProducerIds
-from node.worker.partitions import Partitions
-from node.worker.turns import Request, RouterState, Turns
-from protocol.apis import APIS, ApiKey
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError, ErrorCode
-from storage.settings import StoreOptions
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.authorizer import Asker, Authorizer, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.fanout import Answer, Fanout
+from odradek.node.router.fetch_sessions import FetchSessions
+from odradek.node.router.fetch_waits import FetchWaits
+from odradek.node.router.logs import Logs
+from odradek.node.router.producer_ids import ProducerIds
+from odradek.node.worker.partitions import Partitions
+from odradek.node.worker.turns import Request, RouterState, Turns
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.storage.settings import StoreOptions
 from tests.support.controller_room import ControllerRoom
 from tests.support.stores import NOW_MS
 

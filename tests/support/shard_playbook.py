@@ -9,10 +9,10 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from coordinator.loading import LogEntry, TransactionalEntry
-from coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
-from coordinator.runtime import BATCH_BYTES_MAX, Batch, Shard, ShardRuntime
-from protocol.errors import ErrorCode
+from odradek.coordinator.loading import LogEntry, TransactionalEntry
+from odradek.coordinator.outcome import NO_REQUEST, Answer, Command, Refusal
+from odradek.coordinator.runtime import BATCH_BYTES_MAX, Batch, Shard, ShardRuntime
+from odradek.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Shard[Any])

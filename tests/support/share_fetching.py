@@ -8,25 +8,25 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar, cast
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     ConfigOperation,
     ConfigsReply,
     IncrementalAlterConfigs,
     ResourceOperations,
 )
-from cluster.metadata.image import ConfigResourceType
-from node.bus.reply import drive
-from node.router.context import RequestContext
-from node.router.dispatch import HANDLERS
-from node.router.fetch_waits import FetchWaits
-from node.router.share.dead_letters import DeadLetters
-from node.router.share.partitions import SharePartitions
-from node.router.share.reloads import ShareReloads
-from node.router.share.sessions import ShareSessions, TopicPartition
-from protocol.apis import APIS
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.bus.reply import drive
+from odradek.node.router.context import RequestContext
+from odradek.node.router.dispatch import HANDLERS
+from odradek.node.router.fetch_waits import FetchWaits
+from odradek.node.router.share.dead_letters import DeadLetters
+from odradek.node.router.share.partitions import SharePartitions
+from odradek.node.router.share.reloads import ShareReloads
+from odradek.node.router.share.sessions import ShareSessions, TopicPartition
+from odradek.protocol.apis import APIS
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -40,7 +40,7 @@ from protocol.messages.share import (
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from protocol.records import iter_batches
+from odradek.protocol.records import iter_batches
 from tests.support.group_room import NoNeighbours
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT
 from tests.support.share_room import GROUP, ShareRoom

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator
 
-from coordinator.group.settings import GroupSettings
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.requests import InitializeStates
-from protocol.errors import ErrorCode
-from protocol.messages.share import ShareGroupHeartbeatResponse
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.requests import InitializeStates
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import ShareGroupHeartbeatResponse
 from tests.support.consumer_playbook import id_of
 from tests.support.group_cases import NONE, STRANGER, Case, Told
 from tests.support.group_playbook import Call

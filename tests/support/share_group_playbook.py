@@ -6,18 +6,18 @@ unless a test says what fails.
 
 from collections.abc import Mapping, Sequence
 
-from coordinator.group.requests import DeleteGroup, FollowTopics
-from coordinator.group.settings import GroupSettings
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.requests import (
+from odradek.coordinator.group.requests import DeleteGroup, FollowTopics
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.requests import (
     DeleteStates,
     DescribeShareGroup,
     InitializeStates,
     StatesDeleted,
     StatesInitialized,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.share import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
@@ -27,7 +27,7 @@ from protocol.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import Stage
 from tests.support.group_playbook import START_MS, Call
 

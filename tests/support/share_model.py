@@ -6,10 +6,10 @@ computes anew each time from a dictionary.
 
 from dataclasses import dataclass
 
-from coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
-from coordinator.share.batches import RecordState
-from coordinator.share.partition import StateWrite
-from coordinator.share.terms import Terms
+from odradek.coordinator.share.acquisition import AcquiredRange, LogBatch, Wish
+from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.partition import StateWrite
+from odradek.coordinator.share.terms import Terms
 
 DONE = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 Durable = dict[int, tuple[int, int]]

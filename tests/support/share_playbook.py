@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from cluster.metadata.image import PartitionImage, TopicImage
-from coordinator.loading import LogEntry
-from coordinator.share.batches import NO_OFFSET, StateBatch
-from coordinator.share.requests import (
+from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.share.batches import NO_OFFSET, StateBatch
+from odradek.coordinator.share.requests import (
     Checkpoint,
     Delete,
     DropLog,
@@ -19,10 +19,10 @@ from coordinator.share.requests import (
     Summary,
     Write,
 )
-from coordinator.share.settings import ShareStateSettings
-from coordinator.share.shard import ShareStateShard
-from coordinator.share.state import NO_COUNT
-from protocol.errors import ErrorCode
+from odradek.coordinator.share.settings import ShareStateSettings
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.coordinator.share.state import NO_COUNT
+from odradek.protocol.errors import ErrorCode
 from tests.support.controller_room import topic_id
 from tests.support.shard_playbook import START_MS, Call, ShardPlaybook
 

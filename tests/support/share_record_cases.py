@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from coordinator.share.acknowledging import AcknowledgeType
-from coordinator.share.acquisition import LogBatch, Wish
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.partition import SharePartition, StateWrite, Taken
-from coordinator.share.runs import Run
-from coordinator.share.terms import Terms
-from protocol.messages.share import AcknowledgementBatch
+from odradek.coordinator.share.acknowledging import AcknowledgeType
+from odradek.coordinator.share.acquisition import LogBatch, Wish
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.partition import SharePartition, StateWrite, Taken
+from odradek.coordinator.share.runs import Run
+from odradek.coordinator.share.terms import Terms
+from odradek.protocol.messages.share import AcknowledgementBatch
 from tests.support.transition_table import NOTHING, Place, Row
 
 AT: Final = 1

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from cluster.metadata.image import MetadataImage
-from coordinator.share.shard import ShareStateShard
-from node.bus.reply import Reply, drive
-from node.router.context import context_of_cluster
-from node.router.dispatch import HANDLERS
-from node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
-from node.router.shards.coordinators import Coordinators
-from node.router.share.states import ShareStates
-from protocol.apis import APIS
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.context import context_of_cluster
+from odradek.node.router.dispatch import HANDLERS
+from odradek.node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
+from odradek.node.router.shards.coordinators import Coordinators
+from odradek.node.router.share.states import ShareStates
+from odradek.protocol.apis import APIS
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest
 from tests.support.group_room import GroupRoom
 
 T = TypeVar("T")

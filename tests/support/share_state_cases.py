@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Final, NamedTuple
 
-from coordinator.group.share.groups import STATES_AGAIN_MS
-from coordinator.group.share.requests import InitializeStates
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.records import decode
-from coordinator.share.requests import ForgetTopicStates
-from coordinator.share.state import ShareState, ShareUpdate
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.share.groups import STATES_AGAIN_MS
+from odradek.coordinator.group.share.requests import InitializeStates
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.records import decode
+from odradek.coordinator.share.requests import ForgetTopicStates
+from odradek.coordinator.share.state import ShareState, ShareUpdate
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
 from tests.support.group_cases import kinds_of
 from tests.support.share_group_cases import FAILURE, GROUP, Shares

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from struct import Struct
 from typing import Final
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     ConfigOperation,
@@ -30,16 +30,16 @@ from cluster.controller.commands import (
     ResourceOperations,
     TopicReference,
 )
-from cluster.controller.reassignment import ongoing_reassignments
-from cluster.metadata.image import ConfigResourceType, Listener, PartitionImage
-from protocol.apis import APIS, ApiKey
-from protocol.codec import (
+from odradek.cluster.controller.reassignment import ongoing_reassignments
+from odradek.cluster.metadata.image import ConfigResourceType, Listener, PartitionImage
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import (
     decode_request,
     decode_request_header,
     encode_response,
     encode_response_header,
 )
-from protocol.messages.cluster import (
+from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     DescribeLogDirsPartition,
@@ -58,7 +58,7 @@ from protocol.messages.cluster import (
     ReassignableTopicResponse,
     ReplicaElectionResult,
 )
-from protocol.messages.configs import (
+from odradek.protocol.messages.configs import (
     AlterConfigsResourceResponse,
     DescribeConfigsRequest,
     DescribeConfigsResourceResult,
@@ -67,7 +67,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

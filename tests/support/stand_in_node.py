@@ -13,12 +13,12 @@ import sys
 import time
 from pathlib import Path
 
-from node import supervisor
-from node.child import Patience
-from node.config import NodeConfig, load
-from node.config_sources import ConfigFault
-from node.observability import ChildLink, configure_logging
-from node.supervisor import ChildPlan
+from odradek.node import supervisor
+from odradek.node.child import Patience
+from odradek.node.config import NodeConfig, load
+from odradek.node.config_sources import ConfigFault
+from odradek.node.observability import ChildLink, configure_logging
+from odradek.node.supervisor import ChildPlan
 
 
 def note(config: NodeConfig, event: str) -> None:

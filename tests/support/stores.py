@@ -9,14 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch, read_header
-from storage.append import AppendResult, Turn
-from storage.reader import StoreReader
-from storage.settings import LogSettings, StoreOptions
-from storage.store import NewPartition, Store
-from storage.validation import AppendOrigin
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import Record, build_batch, read_header
+from odradek.storage.append import AppendResult, Turn
+from odradek.storage.reader import StoreReader
+from odradek.storage.settings import LogSettings, StoreOptions
+from odradek.storage.store import NewPartition, Store
+from odradek.storage.validation import AppendOrigin
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator
 
-from coordinator.group.consumer.group import LEFT_FOR_A_WHILE
-from coordinator.group.settings import GroupSettings, StreamsSettings
-from coordinator.group.streams.group import StreamsGroup, tasks_by_role
-from coordinator.group.streams.records import StreamsCurrent, StreamsMemberState, TaskSets
+from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE
+from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.streams.group import StreamsGroup, tasks_by_role
+from odradek.coordinator.group.streams.records import StreamsCurrent, StreamsMemberState, TaskSets
 from tests.support.group_cases import NONE, STRANGER, Case, Told, offsets_of
 from tests.support.group_playbook import Call
 from tests.support.streams_playbook import (

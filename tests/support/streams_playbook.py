@@ -6,12 +6,12 @@ told to, takes what it is given, and says what it has; a test may lose its answe
 
 from collections.abc import Sequence
 
-from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
-from coordinator.group.settings import GroupSettings, StreamsSettings
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.group.streams.records import TaskSets
-from protocol.errors import ErrorCode
-from protocol.messages.streams import (
+from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
+from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.records import TaskSets
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.streams import (
     CopartitionGroup,
     DescribedGroup,
     Endpoint,

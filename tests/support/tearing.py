@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from protocol.records import Record, build_batch
-from storage.layout import KEY, OFFSET, STAMP, segment_path
-from storage.segment import Segment
+from odradek.protocol.records import Record, build_batch
+from odradek.storage.layout import KEY, OFFSET, STAMP, segment_path
+from odradek.storage.segment import Segment
 
 PAGE = 4096
 LEAF_VALUE_MAX = 2038 - 8 - 12  # LMDB's me_nodemax less the heads of a node and our key

@@ -1,7 +1,7 @@
 """A transaction shard on stage: its clients' requests, and the markers that it asks for."""
 
-from coordinator.loading import LogEntry
-from coordinator.transaction.requests import (
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.transaction.requests import (
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
@@ -10,11 +10,11 @@ from coordinator.transaction.requests import (
     VerifyPartitions,
     WriteMarkers,
 )
-from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.shard import TransactionShard
-from coordinator.transaction.transaction import Partition, is_exhausted
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.coordinator.transaction.settings import TransactionSettings
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.coordinator.transaction.transaction import Partition, is_exhausted
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     DescribeTransactionsTransactionState,
     EndTxnRequest,
     EndTxnResponse,

@@ -3,31 +3,31 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from node.router.handlers.group_offsets import handle_offset_fetch
-from node.router.handlers.groups import KEY_TYPE_TRANSACTION, handle_find_coordinator
-from node.router.handlers.produce import handle_produce
-from node.router.handlers.transactional_offsets import handle_txn_offset_commit
-from node.router.handlers.transactions import (
+from odradek.node.router.handlers.group_offsets import handle_offset_fetch
+from odradek.node.router.handlers.groups import KEY_TYPE_TRANSACTION, handle_find_coordinator
+from odradek.node.router.handlers.produce import handle_produce
+from odradek.node.router.handlers.transactional_offsets import handle_txn_offset_commit
+from odradek.node.router.handlers.transactions import (
     handle_add_offsets_to_txn,
     handle_add_partitions_to_txn,
     handle_describe_transactions,
     handle_end_txn,
     handle_init_producer_id,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.produce import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.transactions import (
+from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -38,7 +38,7 @@ from protocol.messages.transactions import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
-from protocol.records import TRANSACTIONAL, Record, build_batch
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.support.group_room import GroupRoom
 from tests.support.stores import NOW_MS
 from tests.support.waiting import wait_until

@@ -13,14 +13,14 @@ from struct import Struct
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from protocol.apis import APIS, Api, ApiKey
-from protocol.codec import (
+from odradek.protocol.apis import APIS, Api, ApiKey
+from odradek.protocol.codec import (
     decode_response,
     decode_response_header,
     encode_request,
     encode_request_header,
 )
-from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 R = TypeVar("R")
 

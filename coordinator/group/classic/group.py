@@ -41,14 +41,14 @@ Called by `shard`.
 from enum import StrEnum
 from typing import Final
 
-from coordinator.group.classic.roster import Member, Roster
-from coordinator.group.events import EventKind, EventRing
-from coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord, GroupStored
-from coordinator.group.settings import GroupSettings
-from coordinator.outcome import Command, Draft, TimerKey
-from protocol.embedded import CONSUMER_PROTOCOL_TYPE, decode_subscription
-from protocol.errors import ErrorCode, ProtocolError
-from protocol.messages.groups import (
+from odradek.coordinator.group.classic.roster import Member, Roster
+from odradek.coordinator.group.events import EventKind, EventRing
+from odradek.coordinator.group.records import NO_TIMESTAMP, GroupMetadata, GroupRecord, GroupStored
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.outcome import Command, Draft, TimerKey
+from odradek.protocol.embedded import CONSUMER_PROTOCOL_TYPE, decode_subscription
+from odradek.protocol.errors import ErrorCode, ProtocolError
+from odradek.protocol.messages.groups import (
     JoinGroupResponse,
     SyncGroupRequest,
     SyncGroupResponse,

@@ -12,16 +12,16 @@ by `shard`, which has ruled out before that the id is another kind's.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from coordinator.group.answers import no_group
-from coordinator.group.classic.group import ClassicGroup, Step
-from coordinator.group.classic.joining import given_id, join
-from coordinator.group.classic.leaving import leave
-from coordinator.group.classic.unstored_members import UnstoredMembers
-from coordinator.group.records import GroupMetadata, GroupRecord, GroupStored
-from coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
-from coordinator.timeline import Timeline, TimelineTable
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.answers import no_group
+from odradek.coordinator.group.classic.group import ClassicGroup, Step
+from odradek.coordinator.group.classic.joining import given_id, join
+from odradek.coordinator.group.classic.leaving import leave
+from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
+from odradek.coordinator.group.records import GroupMetadata, GroupRecord, GroupStored
+from odradek.coordinator.outcome import Command, Outcome, Reply, Timer, TimerKey
+from odradek.coordinator.timeline import Timeline, TimelineTable
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

@@ -5,14 +5,14 @@ room, protocols, then membership. The rows "join" of the table in `group` are de
 follows from them there. Called by `groups`.
 """
 
-from coordinator.group.classic.group import ClassicGroup, GroupState, Step, join_error
-from coordinator.group.classic.roster import Member, protocols_of
-from coordinator.group.events import REASON_NOT_PROVIDED, EventKind
-from coordinator.group.records import TEXT_LETTERS_MAX, GroupStored
-from coordinator.group.settings import GroupSettings
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
-from protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step, join_error
+from odradek.coordinator.group.classic.roster import Member, protocols_of
+from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
+from odradek.coordinator.group.records import TEXT_LETTERS_MAX, GroupStored
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import JoinGroupRequest, JoinGroupResponse
 
 _REQUIRES_KNOWN_ID_SINCE = 4
 _SKIP_ASSIGNMENT_SINCE = 9

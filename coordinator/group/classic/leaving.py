@@ -5,12 +5,12 @@ them. An administrator names static members by instance id alone (KIP-345); a re
 (KIP-800). Called by `groups`.
 """
 
-from coordinator.group.classic.group import ClassicGroup, GroupState, Step
-from coordinator.group.classic.unstored_members import UnstoredMembers
-from coordinator.group.events import REASON_NOT_PROVIDED, EventKind
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
+from odradek.coordinator.group.events import REASON_NOT_PROVIDED, EventKind
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,

@@ -10,9 +10,9 @@ which owns the protocol of it all.
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
-from coordinator.group.records import MemberMetadata
-from coordinator.outcome import Command
-from protocol.messages.groups import (
+from odradek.coordinator.group.records import MemberMetadata
+from odradek.coordinator.outcome import Command
+from odradek.protocol.messages.groups import (
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponseMember,

@@ -28,8 +28,8 @@ import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-from coordinator.group.records import GroupMetadata
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.records import GroupMetadata
+from odradek.protocol.errors import ErrorCode
 
 REJOIN_MS: Final = 60_000
 """For so long after a load: twice as long as clients wait for an answer that does not come."""

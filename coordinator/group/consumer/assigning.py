@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from coordinator.group.classic.group import Step
-from coordinator.group.consumer.assignors import Candidate, assign
-from coordinator.group.consumer.group import RACK, ConsumerGroup, Want, wants_of
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.classic.group import Step
+from odradek.coordinator.group.consumer.assignors import Candidate, assign
+from odradek.coordinator.group.consumer.group import RACK, ConsumerGroup, Want, wants_of
+from odradek.coordinator.group.consumer.records import (
     NO_PARTITIONS,
     ConsumerMember,
     CurrentStored,
@@ -31,10 +31,10 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.settings import GroupSettings
-from coordinator.group.topics import TopicCatalog, TopicDigest, metadata_hash
-from coordinator.outcome import TimerKey
-from protocol.types import Uuid
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.topics import TopicCatalog, TopicDigest, metadata_hash
+from odradek.coordinator.outcome import TimerKey
+from odradek.protocol.types import Uuid
 
 _NOTHING: Final[frozenset[Uuid]] = frozenset()
 

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from coordinator.group.consumer.records import Partitions
-from coordinator.group.topics import TopicDigest
-from protocol.types import Uuid
+from odradek.coordinator.group.consumer.records import Partitions
+from odradek.coordinator.group.topics import TopicDigest
+from odradek.protocol.types import Uuid
 
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"

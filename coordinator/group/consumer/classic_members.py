@@ -18,35 +18,35 @@ removed. Called by `consumer.groups`.
 
 from typing import Final
 
-from coordinator.group.classic.group import join_error
-from coordinator.group.classic.joining import given_id
-from coordinator.group.classic.roster import Protocols, protocols_of, rebalance_timeout_of
-from coordinator.group.consumer.assigning import ConsumerStep, rejoin_key, sync_key
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.heartbeats import (
+from odradek.coordinator.group.classic.group import join_error
+from odradek.coordinator.group.classic.joining import given_id
+from odradek.coordinator.group.classic.roster import Protocols, protocols_of, rebalance_timeout_of
+from odradek.coordinator.group.consumer.assigning import ConsumerStep, rejoin_key, sync_key
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.heartbeats import (
     Found,
     advance,
     check_room,
     refresh,
     take_over,
 )
-from coordinator.group.consumer.migration import assignment_bytes, by_id
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.migration import assignment_bytes, by_id
+from odradek.coordinator.group.consumer.records import (
     ClassicProtocols,
     ConsumerMember,
     CurrentAssignment,
     MemberState,
 )
-from coordinator.group.known_members import check_instance, unknown_member
-from coordinator.outcome import Command
-from protocol.embedded import (
+from odradek.coordinator.group.known_members import check_instance, unknown_member
+from odradek.coordinator.outcome import Command
+from odradek.protocol.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolSubscription,
     can_name_owned,
     decode_subscription,
 )
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.messages.groups import (
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

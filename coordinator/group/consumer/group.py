@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     NO_PARTITIONS,
     ConsumerGroupRecord,
     ConsumerMember,
@@ -31,9 +31,9 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.member_tables import MemberTables
-from coordinator.timeline import Timeline, TimelineTable, count
-from protocol.types import Uuid
+from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.timeline import Timeline, TimelineTable, count
+from odradek.protocol.types import Uuid
 
 LEFT_FOR_A_WHILE: Final = -2
 """The member epoch of a static member that has stepped out and may come back (KIP-345)."""

@@ -19,11 +19,11 @@ from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Final, get_args
 
-from coordinator.group.classic.group import ClassicGroup, join_error
-from coordinator.group.classic.leaving import SEVERAL_MEMBERS_SINCE
-from coordinator.group.classic.unstored_members import UnstoredMembers
-from coordinator.group.consumer import classic_members, heartbeats
-from coordinator.group.consumer.assigning import (
+from odradek.coordinator.group.classic.group import ClassicGroup, join_error
+from odradek.coordinator.group.classic.leaving import SEVERAL_MEMBERS_SINCE
+from odradek.coordinator.group.classic.unstored_members import UnstoredMembers
+from odradek.coordinator.group.consumer import classic_members, heartbeats
+from odradek.coordinator.group.consumer.assigning import (
     ConsumerStep,
     Membership,
     assign_if_due,
@@ -36,27 +36,32 @@ from coordinator.group.consumer.assigning import (
     revocation_key,
     start_epoch,
 )
-from coordinator.group.consumer.group import SOMEWHERE_ELSE, ConsumerGroup
-from coordinator.group.consumer.migration import downgraded, may_upgrade, tombstones, upgraded
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.group import SOMEWHERE_ELSE, ConsumerGroup
+from odradek.coordinator.group.consumer.migration import (
+    downgraded,
+    may_upgrade,
+    tombstones,
+    upgraded,
+)
+from odradek.coordinator.group.consumer.records import (
     ConsumerGroupRecord,
     CurrentAssignment,
     GroupEpochStored,
     MemberState,
 )
-from coordinator.group.events import REASON_NOT_PROVIDED
-from coordinator.group.family import FamilyHandler
-from coordinator.group.group_table import GroupTable
-from coordinator.group.known_members import check_instance, unknown_member
-from coordinator.group.recorded_events import RecordedEvents, why_of_beat
-from coordinator.group.records import GroupRecord, GroupStored
-from coordinator.group.requests import FollowTopics, Heartbeat
-from coordinator.outcome import Command, TimerKey
-from coordinator.timeline import Timeline
-from protocol.embedded import CONSUMER_PROTOCOL_TYPE
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.messages.group_offsets import OffsetCommitRequest
-from protocol.messages.groups import (
+from odradek.coordinator.group.events import REASON_NOT_PROVIDED
+from odradek.coordinator.group.family import FamilyHandler
+from odradek.coordinator.group.group_table import GroupTable
+from odradek.coordinator.group.known_members import check_instance, unknown_member
+from odradek.coordinator.group.recorded_events import RecordedEvents, why_of_beat
+from odradek.coordinator.group.records import GroupRecord, GroupStored
+from odradek.coordinator.group.requests import FollowTopics, Heartbeat
+from odradek.coordinator.outcome import Command, TimerKey
+from odradek.coordinator.timeline import Timeline
+from odradek.protocol.embedded import CONSUMER_PROTOCOL_TYPE
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribeAssignment,
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeMember,
@@ -74,7 +79,7 @@ from protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 GROUP_TYPE_CONSUMER: Final = "consumer"
 _CONSUMER_COMMITS_SINCE: Final = 9

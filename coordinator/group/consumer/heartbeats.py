@@ -43,7 +43,7 @@ from typing import Final
 
 import msgspec
 
-from coordinator.group.consumer.assigning import (
+from odradek.coordinator.group.consumer.assigning import (
     ConsumerStep,
     Membership,
     assign_if_due,
@@ -55,9 +55,13 @@ from coordinator.group.consumer.assigning import (
     session_key,
     start_epoch,
 )
-from coordinator.group.consumer.group import LEFT_FOR_A_WHILE, ConsumerGroup, ConsumerGroupState
-from coordinator.group.consumer.reconciliation import MustBeFenced, has_arrived, reconcile
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.group import (
+    LEFT_FOR_A_WHILE,
+    ConsumerGroup,
+    ConsumerGroupState,
+)
+from odradek.coordinator.group.consumer.reconciliation import MustBeFenced, has_arrived, reconcile
+from odradek.coordinator.group.consumer.records import (
     ConsumerMember,
     CurrentAssignment,
     CurrentStored,
@@ -67,17 +71,17 @@ from coordinator.group.consumer.records import (
     Partitions,
     TargetStored,
 )
-from coordinator.group.known_members import (
+from odradek.coordinator.group.known_members import (
     check_instance,
     fenced,
     foreign_epoch,
     unknown_member,
 )
-from coordinator.group.records import TEXT_LETTERS_MAX
-from coordinator.group.requests import Heartbeat
-from coordinator.outcome import Command
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.records import TEXT_LETTERS_MAX
+from odradek.coordinator.group.requests import Heartbeat
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatAssignment,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -12,10 +12,10 @@ functions are pure. Called by `groups` and `classic_members`.
 
 from collections.abc import Collection
 
-from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.classic.roster import Member
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.coordinator.group.classic.roster import Member
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import (
     ClassicProtocols,
     ConsumerGroupRecord,
     ConsumerMember,
@@ -31,11 +31,11 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.records import GroupMetadata, MemberMetadata
-from coordinator.group.settings import GroupSettings
-from coordinator.group.topics import TopicCatalog
-from coordinator.timeline import Timeline
-from protocol.embedded import (
+from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.coordinator.timeline import Timeline
+from odradek.protocol.embedded import (
     CONSUMER_PROTOCOL_TYPE,
     ConsumerProtocolAssignment,
     TopicPartitions,
@@ -43,7 +43,7 @@ from protocol.embedded import (
     decode_subscription,
     encode_assignment,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 ASSIGNMENT_VERSION = 0
 """All versions of an assignment look the same, and this one every client reads."""

@@ -24,13 +24,13 @@ Pure. Invariant: what is returned as assigned is either assigned already or free
 from collections.abc import Callable
 from typing import Final
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     CurrentAssignment,
     MemberState,
     PartitionEpochs,
     Partitions,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 _STABLE: Final = MemberState.STABLE
 

@@ -24,7 +24,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.group.record_fields import (
+from odradek.coordinator.group.record_fields import (
     INT16,
     INT32,
     NO_TAGS,
@@ -40,7 +40,7 @@ from coordinator.group.record_fields import (
     topic_partitions,
     uvarint,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 V = TypeVar("V")
 

@@ -8,14 +8,14 @@ answers when it has. Called by `offset_commands` and `rewinding`.
 
 from typing import Final
 
-from coordinator.group.answers import refused_commit
-from coordinator.group.offsets import is_too_long
-from coordinator.group.requests import Position, RewindGroup, Rewound
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
-from protocol.messages.transactions import TxnOffsetCommitRequest
-from protocol.types import ZERO_UUID
+from odradek.coordinator.group.answers import refused_commit
+from odradek.coordinator.group.offsets import is_too_long
+from odradek.coordinator.group.requests import Position, RewindGroup, Rewound
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest, OffsetCommitResponse
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
+from odradek.protocol.types import ZERO_UUID
 
 TIMEOUT_MS: Final = 20_000
 """Then the tool is told to come again: it gives up on an answer after 30 s (request.timeout.ms)."""

@@ -8,13 +8,13 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from coordinator.group.classic.group import ClassicGroup, GroupState
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.records import Partitions
-from coordinator.group.records import NO_TIMESTAMP, CommittedOffset
-from coordinator.group.requests import Position
-from coordinator.group.rewind.points import KNOWN_ID_COUNT_MAX
-from coordinator.group.rewind.records import (
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import Partitions
+from odradek.coordinator.group.records import NO_TIMESTAMP, CommittedOffset
+from odradek.coordinator.group.requests import Position
+from odradek.coordinator.group.rewind.points import KNOWN_ID_COUNT_MAX
+from odradek.coordinator.group.rewind.records import (
     NO_OFFSET,
     Fence,
     Move,
@@ -22,9 +22,9 @@ from coordinator.group.rewind.records import (
     RewindState,
     key_of,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.groups import SyncGroupRequest
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import SyncGroupRequest
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 
 def move_to(at: Position, before: CommittedOffset | None) -> Move:

@@ -10,8 +10,8 @@ wants it, and join again without them. Called by `rewind.rounds`.
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
-from coordinator.group.classic.group import ClassicGroup
-from protocol.embedded import (
+from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.protocol.embedded import (
     VERSION_MAX,
     ConsumerProtocolAssignment,
     TopicPartitions,
@@ -20,8 +20,8 @@ from protocol.embedded import (
     decode_subscription,
     encode_assignment,
 )
-from protocol.errors import ProtocolError
-from protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
 
 Keys: TypeAlias = AbstractSet[tuple[str, int]]
 """Partitions by topic and index."""

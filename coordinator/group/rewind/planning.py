@@ -6,19 +6,19 @@ Called by `rewinding`; nothing is changed here.
 from collections.abc import Callable, Collection
 from typing import Final
 
-from coordinator.group.classic.groups import ClassicGroups
-from coordinator.group.family import Occupant
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.records import CommittedOffset
-from coordinator.group.requests import RewindGroup
-from coordinator.group.rewind.moves import from_now, move_to
-from coordinator.group.rewind.points import MOVE_COUNT_MAX, Rewinds
-from coordinator.group.rewind.records import NO_OFFSET, Move
-from coordinator.group.share.groups import ShareGroups
-from coordinator.group.streams.groups import GROUP_TYPE_STREAMS
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.family import Occupant
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.records import CommittedOffset
+from odradek.coordinator.group.requests import RewindGroup
+from odradek.coordinator.group.rewind.moves import from_now, move_to
+from odradek.coordinator.group.rewind.points import MOVE_COUNT_MAX, Rewinds
+from odradek.coordinator.group.rewind.records import NO_OFFSET, Move
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.streams.groups import GROUP_TYPE_STREAMS
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 _STREAMS_PROTOCOL: Final = "stream"
 """What the instances of a Kafka Streams application agree on where it is a classic group

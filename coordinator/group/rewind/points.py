@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar, get_args
 
-from coordinator.group.rewind.records import (
+from odradek.coordinator.group.rewind.records import (
     Rewind,
     RewindRecord,
     RewindState,
@@ -18,7 +18,7 @@ from coordinator.group.rewind.records import (
     UndoPoint,
     UndoPointStored,
 )
-from coordinator.timeline import Timeline, TimelineTable
+from odradek.coordinator.timeline import Timeline, TimelineTable
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -14,9 +14,9 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.group.record_fields import INT16, INT32, FieldReader, string
-from protocol.errors import ProtocolError
-from protocol.types import Uuid
+from odradek.coordinator.group.record_fields import INT16, INT32, FieldReader, string
+from odradek.protocol.errors import ProtocolError
+from odradek.protocol.types import Uuid
 
 T = TypeVar("T", "RewindState", "UndoPoint", "Snapshot")
 

@@ -22,28 +22,28 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from coordinator.group.classic.group import GroupState, Step
-from coordinator.group.classic.groups import ClassicGroups
-from coordinator.group.consumer.assigning import (
+from odradek.coordinator.group.classic.group import GroupState, Step
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.consumer.assigning import (
     ConsumerStep,
     Membership,
     assign_now,
     assignment_key,
     start_epoch,
 )
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.groups import ConsumerGroups
-from coordinator.group.consumer.records import NO_PARTITIONS, Partitions
-from coordinator.group.events import EventKind
-from coordinator.group.family import FamilyHandler, Occupant
-from coordinator.group.offsets import Offsets
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.records import (
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.groups import ConsumerGroups
+from odradek.coordinator.group.consumer.records import NO_PARTITIONS, Partitions
+from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.family import FamilyHandler, Occupant
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.records import (
     GroupRecord,
     GroupStored,
     OffsetCommitted,
 )
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
     DropSnapshot,
@@ -51,8 +51,8 @@ from coordinator.group.requests import (
     Rewound,
     TakeSnapshot,
 )
-from coordinator.group.rewind import commits, snapshots
-from coordinator.group.rewind.moves import (
+from odradek.coordinator.group.rewind import commits, snapshots
+from odradek.coordinator.group.rewind.moves import (
     after,
     fences_of,
     from_now,
@@ -63,9 +63,9 @@ from coordinator.group.rewind.moves import (
     target_of,
     without_pending,
 )
-from coordinator.group.rewind.planning import Planning
-from coordinator.group.rewind.points import UNDO_COUNT_MAX, Rewinds
-from coordinator.group.rewind.records import (
+from odradek.coordinator.group.rewind.planning import Planning
+from odradek.coordinator.group.rewind.points import UNDO_COUNT_MAX, Rewinds
+from odradek.coordinator.group.rewind.records import (
     Fence,
     Move,
     Rewind,
@@ -74,14 +74,14 @@ from coordinator.group.rewind.records import (
     UndoPointStored,
     key_of,
 )
-from coordinator.group.rewind.rounds import REASON, RewindRounds
-from coordinator.group.share.groups import ShareGroups
-from coordinator.group.share.requests import StatesRestarted
-from coordinator.outcome import Command, InTransaction, Marker, Outcome, TimerKey
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest
-from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.group.rewind.rounds import REASON, RewindRounds
+from odradek.coordinator.group.share.groups import ShareGroups
+from odradek.coordinator.group.share.requests import StatesRestarted
+from odradek.coordinator.outcome import Command, InTransaction, Marker, Outcome, TimerKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 FAILURES_MAX: Final = 3
 """Times that the end of a rewind is tried to be written; then it is given up."""

@@ -19,11 +19,11 @@ All of this is soft: whoever loads the shard begins anew. Called by `rewinding`.
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from coordinator.group.classic.group import ClassicGroup, GroupState, Step
-from coordinator.group.events import EventKind
-from coordinator.group.rewind import owned_claims
-from coordinator.group.rewind.owned_claims import Keys
-from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.rewind import owned_claims
+from odradek.coordinator.group.rewind.owned_claims import Keys
+from odradek.protocol.messages.groups import HeartbeatRequest, SyncGroupRequest
 
 REASON: Final = "live rewind"
 FRUITLESS_ROUNDS_MAX: Final = 3

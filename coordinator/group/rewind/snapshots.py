@@ -8,15 +8,15 @@ below which everything is done with; what it has acknowledged behind them is not
 import re
 from typing import Final
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.family import Occupant
-from coordinator.group.offsets import Offsets
-from coordinator.group.requests import DropSnapshot, RewindHistory, Rewound, TakeSnapshot
-from coordinator.group.rewind.points import MOVE_COUNT_MAX, SNAPSHOT_COUNT_MAX, Rewinds
-from coordinator.group.rewind.records import Move, Snapshot, SnapshotStored
-from coordinator.group.share.groups import GROUP_TYPE_SHARE
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.family import Occupant
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.requests import DropSnapshot, RewindHistory, Rewound, TakeSnapshot
+from odradek.coordinator.group.rewind.points import MOVE_COUNT_MAX, SNAPSHOT_COUNT_MAX, Rewinds
+from odradek.coordinator.group.rewind.records import Move, Snapshot, SnapshotStored
+from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 

@@ -1,10 +1,10 @@
 """What ShareGroupDescribe (77, v1) answers, as values. Called by `share.groups`."""
 
-from coordinator.group.share.assignor import SIMPLE
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.topics import TopicCatalog
-from protocol.errors import ErrorCode
-from protocol.messages.share import (
+from odradek.coordinator.group.share.assignor import SIMPLE
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import (
     DescribedGroup,
     Member,
     ShareGroupDescribeAssignment,

@@ -11,12 +11,12 @@ will be. Called by `share.heartbeats` and `share.groups`.
 
 from collections.abc import Mapping
 
-from coordinator.group.consumer.assigning import ConsumerStep, is_pause_over
-from coordinator.group.consumer.records import GroupEpoch, Partitions, TargetEpoch
-from coordinator.group.share.assignor import ShareCandidate, assign_shared
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.partition_states import initializing, missing
-from coordinator.group.share.records import (
+from odradek.coordinator.group.consumer.assigning import ConsumerStep, is_pause_over
+from odradek.coordinator.group.consumer.records import GroupEpoch, Partitions, TargetEpoch
+from odradek.coordinator.group.share.assignor import ShareCandidate, assign_shared
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.partition_states import initializing, missing
+from odradek.coordinator.group.share.records import (
     PartitionStates,
     PartitionStatesStored,
     ShareCurrentStored,
@@ -27,9 +27,9 @@ from coordinator.group.share.records import (
     ShareTargetStored,
     TopicStates,
 )
-from coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
-from coordinator.group.topics import TopicDigest, metadata_hash
-from coordinator.outcome import NO_REQUEST, TimerKey
+from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
+from odradek.coordinator.group.topics import TopicDigest, metadata_hash
+from odradek.coordinator.outcome import NO_REQUEST, TimerKey
 
 
 def session_key(group_id: str, member_id: str) -> TimerKey:

@@ -13,8 +13,8 @@ import heapq
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from coordinator.group.consumer.records import Partitions
-from protocol.types import Uuid
+from odradek.coordinator.group.consumer.records import Partitions
+from odradek.protocol.types import Uuid
 
 SIMPLE: Final = "simple"
 """Its name, as Kafka's ShareGroupDescribe tells it."""

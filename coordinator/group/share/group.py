@@ -12,14 +12,14 @@ Everything is in tables that can go back to the committed state. Called by `shar
 from enum import StrEnum
 from typing import Final
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     NO_PARTITIONS,
     GroupEpoch,
     Partitions,
     TargetEpoch,
 )
-from coordinator.group.member_tables import MemberTables
-from coordinator.group.share.records import (
+from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.share.records import (
     PartitionStates,
     PartitionStatesStored,
     ShareAssignment,
@@ -31,7 +31,7 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.timeline import Timeline, TimelineTable, count
+from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 NEW_MEMBER: Final = ShareAssignment()
 NO_STATES: Final = PartitionStates()

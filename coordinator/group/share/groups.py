@@ -20,18 +20,18 @@ Called by `shard`, as one of its families.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, TypeAlias, get_args
 
-from coordinator.group.answers import deleted_group
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.heartbeats import JOIN, LEAVE
-from coordinator.group.family import FamilyHandler, Occupant
-from coordinator.group.group_table import GroupTable
-from coordinator.group.known_members import unknown_member
-from coordinator.group.recorded_events import RecordedEvents, why_of_beat
-from coordinator.group.records import GroupRecord
-from coordinator.group.requests import DeleteGroup, FollowTopics
-from coordinator.group.share import partition_states as changes
-from coordinator.group.share.answers import describe, no_share_group
-from coordinator.group.share.assigning import (
+from odradek.coordinator.group.answers import deleted_group
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.heartbeats import JOIN, LEAVE
+from odradek.coordinator.group.family import FamilyHandler, Occupant
+from odradek.coordinator.group.group_table import GroupTable
+from odradek.coordinator.group.known_members import unknown_member
+from odradek.coordinator.group.recorded_events import RecordedEvents, why_of_beat
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.requests import DeleteGroup, FollowTopics
+from odradek.coordinator.group.share import partition_states as changes
+from odradek.coordinator.group.share.answers import describe, no_share_group
+from odradek.coordinator.group.share.assigning import (
     ShareMembership,
     ask_for_states,
     assign_if_due,
@@ -42,17 +42,17 @@ from coordinator.group.share.assigning import (
     start_epoch,
     store_states,
 )
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.heartbeats import beat, check, refresh, remove
-from coordinator.group.share.offsets import Alteration, Deletion, altered, deleted
-from coordinator.group.share.records import (
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.heartbeats import beat, check, refresh, remove
+from odradek.coordinator.group.share.offsets import Alteration, Deletion, altered, deleted
+from odradek.coordinator.group.share.records import (
     PartitionStatesStored,
     ShareEpochStored,
     ShareGroupRecord,
     ShareTargetEpochStored,
     TopicStates,
 )
-from coordinator.group.share.requests import (
+from odradek.coordinator.group.share.requests import (
     DeleteStates,
     DescribeShareGroup,
     FindShareStates,
@@ -62,12 +62,12 @@ from coordinator.group.share.requests import (
     StatesDeleted,
     StatesInitialized,
 )
-from coordinator.outcome import NO_REQUEST, Command, TimerKey
-from coordinator.timeline import Timeline
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest
-from protocol.messages.groups import DeletableGroupResult, ListedGroup
-from protocol.messages.share import (
+from odradek.coordinator.outcome import NO_REQUEST, Command, TimerKey
+from odradek.coordinator.timeline import Timeline
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.groups import DeletableGroupResult, ListedGroup
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsRequest,
@@ -75,7 +75,7 @@ from protocol.messages.share import (
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 GROUP_TYPE_SHARE: Final = "share"
 STATES_AGAIN_MS: Final = 1_000

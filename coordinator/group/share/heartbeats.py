@@ -22,12 +22,12 @@ session ends is removed as if it had left. Called by `share.groups`.
 
 from collections.abc import Collection
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.heartbeats import JOIN, LEAVE, fair_interval, is_blank
-from coordinator.group.consumer.records import Partitions
-from coordinator.group.known_members import unknown_member
-from coordinator.group.records import TEXT_LETTERS_MAX
-from coordinator.group.share.assigning import (
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.heartbeats import JOIN, LEAVE, fair_interval, is_blank
+from odradek.coordinator.group.consumer.records import Partitions
+from odradek.coordinator.group.known_members import unknown_member
+from odradek.coordinator.group.records import TEXT_LETTERS_MAX
+from odradek.coordinator.group.share.assigning import (
     ShareMembership,
     assign_if_due,
     forget_member,
@@ -35,16 +35,16 @@ from coordinator.group.share.assigning import (
     session_key,
     start_epoch,
 )
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.records import (
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.records import (
     ShareAssignment,
     ShareCurrentStored,
     ShareMember,
     ShareMemberStored,
 )
-from coordinator.outcome import Command
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     ShareGroupHeartbeatAssignment,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,

@@ -8,11 +8,11 @@ values. Called by `share.groups`.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from coordinator.group.share.records import PartitionStates
-from coordinator.group.share.requests import UNKNOWN_OFFSET, Outcomes
-from coordinator.group.topics import TopicCatalog
-from protocol.errors import ErrorCode
-from protocol.messages.share import (
+from odradek.coordinator.group.share.records import PartitionStates
+from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, Outcomes
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsResponse,
     AlterShareGroupOffsetsResponsePartition,
@@ -21,7 +21,7 @@ from protocol.messages.share import (
     DeleteShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponseTopic,
 )
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 _NOT_DONE = ErrorCode.COORDINATOR_NOT_AVAILABLE
 """Nobody has said how it went with that."""

@@ -18,11 +18,11 @@ from typing import Final
 
 import msgspec
 
-from coordinator.group.share.records import NamedPartitions, PartitionStates, TopicStates
-from coordinator.group.share.requests import Outcomes
-from coordinator.group.topics import TopicCatalog, TopicDigest
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.group.share.records import NamedPartitions, PartitionStates, TopicStates
+from odradek.coordinator.group.share.requests import Outcomes
+from odradek.coordinator.group.topics import TopicCatalog, TopicDigest
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 SETTLED: Final = frozenset(
     {

@@ -24,8 +24,13 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.group.consumer.records import NO_PARTITIONS, GroupEpoch, Partitions, TargetEpoch
-from coordinator.group.record_fields import (
+from odradek.coordinator.group.consumer.records import (
+    NO_PARTITIONS,
+    GroupEpoch,
+    Partitions,
+    TargetEpoch,
+)
+from odradek.coordinator.group.record_fields import (
     INT16,
     INT32,
     INT64,
@@ -40,7 +45,7 @@ from coordinator.group.record_fields import (
     topic_partitions,
     uvarint,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 V = TypeVar("V")
 

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from coordinator.outcome import NO_REQUEST
-from protocol.errors import ErrorCode
-from protocol.types import Uuid
+from odradek.coordinator.outcome import NO_REQUEST
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import Uuid
 
 UNKNOWN_OFFSET: Final = -1
 """The start offset of a state whose first reader is to find it (share.auto.offset.reset)."""

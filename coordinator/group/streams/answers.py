@@ -7,20 +7,20 @@ from collections.abc import Collection, Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.group.streams.heartbeats import StreamsBeat, interval_ms
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.heartbeats import StreamsBeat, interval_ms
+from odradek.coordinator.group.streams.records import (
     HeldTasks,
     InternalTopic,
     StreamsMember,
     TaskSets,
     Topology,
 )
-from coordinator.group.streams.soft import SoftState
-from coordinator.group.streams.topology import Configured, StatusCode
-from coordinator.group.topics import TopicCatalog
-from protocol.messages.streams import (
+from odradek.coordinator.group.streams.soft import SoftState
+from odradek.coordinator.group.streams.topology import Configured, StatusCode
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.messages.streams import (
     Assignment,
     DescribedGroup,
     Endpoint,

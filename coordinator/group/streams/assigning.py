@@ -13,11 +13,11 @@ Called by `streams.heartbeats` and `streams.groups`.
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.records import TargetEpoch
-from coordinator.group.streams.assignor import Candidate, assign
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.streams.assignor import Candidate, assign
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.records import (
     NO_TASKS,
     NOT_VALIDATED,
     Pairs,
@@ -31,9 +31,9 @@ from coordinator.group.streams.records import (
     TaskSets,
     Topology,
 )
-from coordinator.group.streams.topology import Configured
-from coordinator.group.streams.warmups import NO_LAGS, Lags, hold_back
-from coordinator.outcome import TimerKey
+from odradek.coordinator.group.streams.topology import Configured
+from odradek.coordinator.group.streams.warmups import NO_LAGS, Lags, hold_back
+from odradek.coordinator.outcome import TimerKey
 
 _STANDBY_KEY: Final = "num.standby.replicas"
 

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from coordinator.group.streams.records import TaskSets
+from odradek.coordinator.group.streams.records import TaskSets
 
 TaskId = tuple[str, int]
 """Subtopology and partition."""

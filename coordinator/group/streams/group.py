@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from coordinator.group.consumer.records import TargetEpoch
-from coordinator.group.member_tables import MemberTables
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.streams.records import (
     NO_TASKS,
     HeldTasks,
     StreamsCurrent,
@@ -34,9 +34,9 @@ from coordinator.group.streams.records import (
     Topology,
     TopologyStored,
 )
-from coordinator.group.streams.topology import Configured, configure
-from coordinator.group.topics import TopicCatalog
-from coordinator.timeline import Timeline, TimelineTable, count
+from odradek.coordinator.group.streams.topology import Configured, configure
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.coordinator.timeline import Timeline, TimelineTable, count
 
 FIRST_EPOCH: Final = 1
 """Of a group that nobody has joined yet, and of the assignment that nobody has made."""

@@ -15,18 +15,22 @@ Called by `shard`.
 from collections.abc import Collection, Mapping
 from typing import Final, get_args
 
-from coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.heartbeats import JOIN, LEAVE
-from coordinator.group.family import FamilyHandler, Occupant
-from coordinator.group.group_table import GroupTable
-from coordinator.group.known_members import check_instance, unknown_member
-from coordinator.group.recorded_events import RecordedEvents, why_of_beat
-from coordinator.group.records import GroupRecord
-from coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
-from coordinator.group.streams import heartbeats
-from coordinator.group.streams.answers import DescriptionStatus, described, heartbeat_response
-from coordinator.group.streams.assigning import (
+from odradek.coordinator.group.classic.groups import GROUP_TYPE_CLASSIC, ClassicGroups
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.heartbeats import JOIN, LEAVE
+from odradek.coordinator.group.family import FamilyHandler, Occupant
+from odradek.coordinator.group.group_table import GroupTable
+from odradek.coordinator.group.known_members import check_instance, unknown_member
+from odradek.coordinator.group.recorded_events import RecordedEvents, why_of_beat
+from odradek.coordinator.group.records import GroupRecord
+from odradek.coordinator.group.requests import DescribeStreamsGroup, FollowTopics, StreamsAnswer
+from odradek.coordinator.group.streams import heartbeats
+from odradek.coordinator.group.streams.answers import (
+    DescriptionStatus,
+    described,
+    heartbeat_response,
+)
+from odradek.coordinator.group.streams.assigning import (
     Knowledge,
     Roll,
     assign_if_due,
@@ -35,8 +39,8 @@ from coordinator.group.streams.assigning import (
     revocation_key,
     start_epoch,
 )
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.group.streams.records import (
     StreamsCurrentStored,
     StreamsEpochStored,
     StreamsGroupRecord,
@@ -46,15 +50,15 @@ from coordinator.group.streams.records import (
     StreamsTargetStored,
     TopologyStored,
 )
-from coordinator.group.streams.soft import OFFSET_INTERVAL_MS, SoftState
-from coordinator.group.streams.topology import check_description, topic_names
-from coordinator.group.streams.warmups import ACCEPTABLE_LAG
-from coordinator.outcome import Command, TimerKey
-from coordinator.timeline import Timeline
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.group_offsets import OffsetCommitRequest
-from protocol.messages.groups import ListedGroup
-from protocol.messages.streams import (
+from odradek.coordinator.group.streams.soft import OFFSET_INTERVAL_MS, SoftState
+from odradek.coordinator.group.streams.topology import check_description, topic_names
+from odradek.coordinator.group.streams.warmups import ACCEPTABLE_LAG
+from odradek.coordinator.outcome import Command, TimerKey
+from odradek.coordinator.timeline import Timeline
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitRequest
+from odradek.protocol.messages.groups import ListedGroup
+from odradek.protocol.messages.streams import (
     DescribedGroup,
     StreamsGroupHeartbeatRequest,
     StreamsGroupHeartbeatResponse,

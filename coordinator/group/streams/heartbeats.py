@@ -33,18 +33,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.consumer.group import LEFT_FOR_A_WHILE
-from coordinator.group.consumer.heartbeats import JOIN, fair_interval, is_blank
-from coordinator.group.consumer.reconciliation import MustBeFenced
-from coordinator.group.known_members import (
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.consumer.group import LEFT_FOR_A_WHILE
+from odradek.coordinator.group.consumer.heartbeats import JOIN, fair_interval, is_blank
+from odradek.coordinator.group.consumer.reconciliation import MustBeFenced
+from odradek.coordinator.group.known_members import (
     check_instance,
     fenced,
     foreign_epoch,
     unknown_member,
 )
-from coordinator.group.records import TEXT_LETTERS_MAX
-from coordinator.group.streams.assigning import (
+from odradek.coordinator.group.records import TEXT_LETTERS_MAX
+from odradek.coordinator.group.streams.assigning import (
     Knowledge,
     Roll,
     assign_if_due,
@@ -55,9 +55,14 @@ from coordinator.group.streams.assigning import (
     session_key,
     start_epoch,
 )
-from coordinator.group.streams.group import StreamsGroup, StreamsGroupState, tasks_by_role, tasks_of
-from coordinator.group.streams.reconciliation import Role, has_arrived, is_within, reconcile
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.streams.group import (
+    StreamsGroup,
+    StreamsGroupState,
+    tasks_by_role,
+    tasks_of,
+)
+from odradek.coordinator.group.streams.reconciliation import Role, has_arrived, is_within, reconcile
+from odradek.coordinator.group.streams.records import (
     NOTHING_HELD,
     StreamsCurrent,
     StreamsCurrentStored,
@@ -71,11 +76,11 @@ from coordinator.group.streams.records import (
     Topology,
     TopologyStored,
 )
-from coordinator.group.streams.topology import Configured, StatusCode, topology_of
-from coordinator.group.streams.warmups import has_caught_up
-from coordinator.outcome import Command
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
+from odradek.coordinator.group.streams.topology import Configured, StatusCode, topology_of
+from odradek.coordinator.group.streams.warmups import has_caught_up
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 
 _fenced = partial(fenced, "streams", "tasks")
 

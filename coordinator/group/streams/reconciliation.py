@@ -25,8 +25,8 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Final
 
-from coordinator.group.consumer.reconciliation import MustBeFenced
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.reconciliation import MustBeFenced
+from odradek.coordinator.group.streams.records import (
     NOTHING_HELD,
     HeldTasks,
     StreamsCurrent,

@@ -26,8 +26,8 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
-from coordinator.group.consumer.records import TargetEpoch
-from coordinator.group.record_fields import (
+from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.record_fields import (
     INT16,
     INT32,
     INT64,

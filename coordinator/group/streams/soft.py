@@ -9,11 +9,11 @@ come, are told anew whose tasks are where, are asked again for the description o
 from collections.abc import Iterable
 from typing import Final
 
-from coordinator.group.consumer.heartbeats import JOIN
-from coordinator.group.streams.assigning import Knowledge
-from coordinator.group.streams.assignor import TaskId
-from coordinator.group.streams.heartbeats import StreamsBeat
-from protocol.messages.streams import (
+from odradek.coordinator.group.consumer.heartbeats import JOIN
+from odradek.coordinator.group.streams.assigning import Knowledge
+from odradek.coordinator.group.streams.assignor import TaskId
+from odradek.coordinator.group.streams.heartbeats import StreamsBeat
+from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatRequest,
     TaskOffset,
     TopologyDescription,

@@ -17,17 +17,17 @@ from typing import Final
 
 import msgspec
 
-from cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
-from coordinator.group.records import TEXT_LETTERS_MAX
-from coordinator.group.streams.records import (
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
+from odradek.coordinator.group.records import TEXT_LETTERS_MAX
+from odradek.coordinator.group.streams.records import (
     CopartitionGroup,
     InternalTopic,
     Subtopology,
     Topology,
 )
-from coordinator.group.topics import TopicCatalog, metadata_hash
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import (
+from odradek.coordinator.group.topics import TopicCatalog, metadata_hash
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.streams import (
     StreamsGroupHeartbeatTopology,
     TopicInfo,
     TopologyDescription,

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
-from coordinator.group.streams.assignor import Candidate, TaskId
-from coordinator.group.streams.records import Tasks, TaskSets
+from odradek.coordinator.group.streams.assignor import Candidate, TaskId
+from odradek.coordinator.group.streams.records import Tasks, TaskSets
 
 ACCEPTABLE_LAG: Final = 10_000
 """Kafka's default: acceptable.recovery.lag, in records."""

@@ -14,7 +14,7 @@ carried out what they changed. For DescribeQuorum its controller asks the quorum
 
 from collections.abc import Iterable, Sequence
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AddRaftVoter,
     AlterPartitionReassignments,
     ElectLeaders,
@@ -27,15 +27,15 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UpdateFeatures,
 )
-from cluster.controller.commands import PartitionResult as PartitionOutcome
-from cluster.controller.features import UpgradeType
-from cluster.controller.reassignment import ongoing_reassignments
-from node.bus.messages import QuorumState, ReplicaStanding
-from node.router.addresses import address_of
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.controller.commands import PartitionResult as PartitionOutcome
+from odradek.cluster.controller.features import UpgradeType
+from odradek.cluster.controller.reassignment import ongoing_reassignments
+from odradek.node.bus.messages import QuorumState, ReplicaStanding
+from odradek.node.router.addresses import address_of
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.cluster import (
     AddRaftVoterRequest,
     AddRaftVoterResponse,
     AlterPartitionReassignmentsRequest,

@@ -11,7 +11,7 @@ subscriptions only (KIP-714), v1 any type (KIP-1142).
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterConfigs,
     ConfigOperation,
     ConfigsReply,
@@ -19,21 +19,21 @@ from cluster.controller.commands import (
     ResourceConfigs,
     ResourceOperations,
 )
-from cluster.metadata.config_definitions import ConfigSource
-from cluster.metadata.config_description import (
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_description import (
     ConfigDescription,
     describe_broker,
     describe_cluster_default,
     describe_group,
     describe_topic,
 )
-from cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.topic_names import why_invalid
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.configs import (
+from odradek.cluster.metadata.config_layers import CLUSTER_DEFAULT_BROKER
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.topic_names import why_invalid
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
     AlterConfigsResourceResponse,

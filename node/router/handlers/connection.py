@@ -9,11 +9,11 @@ must cost little.
 import re
 from collections.abc import Iterable
 
-from cluster.metadata.features import SUPPORTED_FEATURES
-from node.router.context import RequestContext, Services
-from protocol.apis import APIS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import (
+from odradek.cluster.metadata.features import SUPPORTED_FEATURES
+from odradek.node.router.context import RequestContext, Services
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import (
     ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,

@@ -10,13 +10,13 @@ what an expression stands for.
 
 from collections.abc import Iterator
 
-from coordinator.group.requests import DescribeConsumerGroup, Heartbeat
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.handlers.describing import Describing
-from node.router.handlers.groups import member_error
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.requests import DescribeConsumerGroup, Heartbeat
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.describing import Describing
+from odradek.node.router.handlers.groups import member_error
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from node.bus.reply import Reply
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.pacing import in_turns
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages import groups, share, streams
+from odradek.node.bus.reply import Reply
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.pacing import in_turns
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages import groups, share, streams
 
 D = TypeVar("D", groups.ConsumerGroupDescribedGroup, share.DescribedGroup, streams.DescribedGroup)
 

@@ -9,19 +9,19 @@ together (node/cli/findings.py).
 from collections.abc import Sequence
 from typing import Final
 
-from cluster.metadata.image import PartitionImage, TopicImage
-from cluster.metadata.settings import topic_settings
-from coordinator.group.requests import ExplainGroup
-from coordinator.share.batches import RecordState
-from coordinator.share.partition import SharePartition
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.pacing import in_turns
-from node.router.readers import Reading
-from node.router.share.sessions import TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
-from protocol.messages.insight import (
+from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.cluster.metadata.settings import topic_settings
+from odradek.coordinator.group.requests import ExplainGroup
+from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.partition import SharePartition
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.pacing import in_turns
+from odradek.node.router.readers import Reading
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import ListGroupsRequest, ListGroupsResponse
+from odradek.protocol.messages.insight import (
     ExplainedGroup,
     ExplainedLock,
     ExplainedPartition,
@@ -34,8 +34,8 @@ from protocol.messages.insight import (
     ExplainTopicRequestTopic,
     ExplainTopicResponse,
 )
-from storage.environment import StorageError
-from storage.reader import StoreReader
+from odradek.storage.environment import StorageError
+from odradek.storage.reader import StoreReader
 
 GROUPS_MAX: Final = 200
 """Told at once where all groups are asked for: the router has one loop."""

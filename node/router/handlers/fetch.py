@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
-from cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
-from cluster.metadata.settings import broker_settings
-from cluster.replication.partition import ANY_EPOCH, check_reader
-from cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
-from node.router.addresses import address_of, endpoints_of, leader_for_clients
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.legacy_records import down_convert
-from protocol.messages.fetch import (
+from odradek.cluster.metadata.broker_configs import RACK_AWARE_SELECTOR
+from odradek.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.replication.partition import ANY_EPOCH, check_reader
+from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
+from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.fetch_sessions import SessionFetch, SessionPartition, TopicKey, has_news
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.legacy_records import down_convert
+from odradek.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     FetchableTopicResponse,
@@ -37,7 +37,7 @@ from protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.reader import StoreReader
+from odradek.storage.reader import StoreReader
 
 READ_COMMITTED = 1
 _UNLIMITED = 2**31 - 1

@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from cluster.metadata.image import TopicImage
-from coordinator.group.requests import FetchOffsets
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.pacing import in_turns
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.cluster.metadata.image import TopicImage
+from odradek.coordinator.group.requests import FetchOffsets
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.pacing import in_turns
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
@@ -40,7 +40,7 @@ from protocol.messages.group_offsets import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 _TOPIC_IDS_SINCE: Final = 10
 _SEVERAL_GROUPS_SINCE: Final = 8

@@ -15,16 +15,16 @@ that no shard has given.
 
 from typing import Final
 
-from cluster.metadata.image import NO_LEADER
-from coordinator.group.requests import DeleteGroup, DescribeGroup
-from coordinator.share.requests import ShareKey
-from node.bus.reply import Reply
-from node.router.addresses import address_of
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.pacing import in_turns
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import (
+from odradek.cluster.metadata.image import NO_LEADER
+from odradek.coordinator.group.requests import DeleteGroup, DescribeGroup
+from odradek.coordinator.share.requests import ShareKey
+from odradek.node.bus.reply import Reply
+from odradek.node.router.addresses import address_of
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.pacing import in_turns
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import (
     Coordinator,
     DeletableGroupResult,
     DeleteGroupsRequest,

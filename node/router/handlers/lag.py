@@ -7,21 +7,21 @@ committed: that is another node's, for most groups.
 
 from typing import Final
 
-from cluster.replication.partition import ANY_EPOCH, check_leader
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services, context_of_cluster
-from node.router.pacing import in_turns
-from protocol.apis import APIS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.insight import (
+from odradek.cluster.replication.partition import ANY_EPOCH, check_leader
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.node.router.pacing import in_turns
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.insight import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagResponse,
     DescribeLagResponsePartition,
     DescribeLagResponseTopic,
 )
-from storage.backlog import BATCHES_WALKED_MAX
-from storage.environment import StorageError
+from odradek.storage.backlog import BATCHES_WALKED_MAX
+from odradek.storage.environment import StorageError
 
 WALKED_MAX: Final = 2_048
 """Batches looked at for one request; a few milliseconds."""

@@ -8,12 +8,12 @@ its way. A partition's size is that of its live batches in all segments.
 
 import shutil
 
-from cluster.metadata.image import PartitionImage
-from cluster.metadata.settings import broker_settings
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,

@@ -10,21 +10,21 @@ answers with a cursor.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
-from cluster.metadata.image import (
+from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.metadata.image import (
     BrokerImage,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
-from node.router.addresses import address_of, leader_for_clients
-from node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.handlers.topics import fresh_topic_id, may_create
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.metadata import (
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS, why_invalid
+from odradek.node.router.addresses import address_of, leader_for_clients
+from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.topics import fresh_topic_id, may_create
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeClusterBroker,
     DescribeClusterRequest,
@@ -40,7 +40,7 @@ from protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from protocol.types import ZERO_UUID
+from odradek.protocol.types import ZERO_UUID
 
 PARTITIONS_MAX_OF_AN_ANSWER = 2000
 """Kafka's default of max.request.partition.size.limit: the most of one DescribeTopicPartitions."""

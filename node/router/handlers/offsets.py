@@ -8,13 +8,13 @@ start. OffsetForLeaderEpoch (KIP-101, 279, 320) answers the end of the largest e
 asked one. Both are read from the stores by the router itself.
 """
 
-from cluster.metadata.image import PartitionImage, TopicImage
-from cluster.replication.partition import check_leader
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services, context_of_cluster
-from protocol.apis import APIS, ApiKey
-from protocol.errors import ErrorCode
-from protocol.messages.offsets import (
+from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.cluster.replication.partition import check_leader
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -26,7 +26,7 @@ from protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from storage.reader import StoreReader
+from odradek.storage.reader import StoreReader
 
 LATEST = -1
 EARLIEST = -2

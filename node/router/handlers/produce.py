@@ -12,20 +12,20 @@ Transactional batches wait until the transaction's coordinator knows of their pa
 
 from struct import Struct
 
-from cluster.metadata.image import TopicImage
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_names import INTERNAL_TOPICS
-from cluster.replication.partition import ANY_EPOCH
-from node.bus.messages import Appended
-from node.bus.reply import Reply
-from node.router.addresses import endpoints_of, leader_for_clients
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
-from node.router.fanout import Answer
-from node.router.transactions.enlistment import ENLISTS_SINCE, Producer
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.legacy_records import up_convert
-from protocol.messages.produce import (
+from odradek.cluster.metadata.image import TopicImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
+from odradek.cluster.replication.partition import ANY_EPOCH
+from odradek.node.bus.messages import Appended
+from odradek.node.bus.reply import Reply
+from odradek.node.router.addresses import endpoints_of, leader_for_clients
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import CLUSTER_PRINCIPAL, RequestContext, Services
+from odradek.node.router.fanout import Answer
+from odradek.node.router.transactions.enlistment import ENLISTS_SINCE, Producer
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.legacy_records import up_convert
+from odradek.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -35,7 +35,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from protocol.records import HEADER_BYTES, TRANSACTIONAL
+from odradek.protocol.records import HEADER_BYTES, TRANSACTIONAL
 
 _MAGIC_AT = 16
 _TRANSACTIONAL_AT = 22

@@ -2,11 +2,11 @@
 knows it. Every replica answers for what it has: a tool that looks for hanging transactions on one
 broker asks that one for all that it has, led or not."""
 
-from node.bus.messages import ProducersDescribed
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.node.bus.messages import ProducersDescribed
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeProducersResponse,
     PartitionResponse,

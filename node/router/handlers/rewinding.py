@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cluster.metadata.image import TopicImage
-from coordinator.group.requests import (
+from odradek.cluster.metadata.image import TopicImage
+from odradek.coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
     DropSnapshot,
@@ -22,18 +22,18 @@ from coordinator.group.requests import (
     Rewound,
     TakeSnapshot,
 )
-from coordinator.group.rewind.points import MOVE_COUNT_MAX
-from coordinator.group.rewind.records import NO_OFFSET, Move
-from coordinator.group.share.groups import GROUP_TYPE_SHARE
-from coordinator.group.share.requests import FindShareStates
-from coordinator.share.requests import Summary
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.handlers.offsets import EARLIEST
-from node.router.log_positions import Bounds
-from node.router.share.reloads import places_of
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.odradek import (
+from odradek.coordinator.group.rewind.points import MOVE_COUNT_MAX
+from odradek.coordinator.group.rewind.records import NO_OFFSET, Move
+from odradek.coordinator.group.share.groups import GROUP_TYPE_SHARE
+from odradek.coordinator.group.share.requests import FindShareStates
+from odradek.coordinator.share.requests import Summary
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.offsets import EARLIEST
+from odradek.node.router.log_positions import Bounds
+from odradek.node.router.share.reloads import places_of
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.odradek import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
     DescribeRewindsRequest,
@@ -49,7 +49,7 @@ from protocol.messages.odradek import (
     RewindGroupResponsePartition,
     RewindGroupResponseTopic,
 )
-from protocol.types import ZERO_UUID
+from odradek.protocol.types import ZERO_UUID
 
 TO_POSITIONS: Final = 0
 TO_SNAPSHOT: Final = 1

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from cluster.metadata.image import PartitionImage, TopicImage
-from coordinator.share.acknowledging import fault_of
-from node.bus.reply import Reply
-from node.router.addresses import endpoints_of, leader_for_clients
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.share.sessions import FINAL_EPOCH, TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.cluster.metadata.image import PartitionImage, TopicImage
+from odradek.coordinator.share.acknowledging import fault_of
+from odradek.node.bus.reply import Reply
+from odradek.node.router.addresses import endpoints_of, leader_for_clients
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.share.sessions import FINAL_EPOCH, TopicPartition
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     AcknowledgementBatch,
     LeaderIdAndEpoch,
     NodeEndpoint,
@@ -25,7 +25,7 @@ from protocol.messages.share import (
     ShareAcknowledgeResponse,
     ShareAcknowledgeTopicResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 class Found(NamedTuple):

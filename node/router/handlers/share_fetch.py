@@ -13,11 +13,11 @@ import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 
-from cluster.metadata.settings import broker_settings
-from coordinator.share.acquisition import AcquiredRange, Wish
-from node.router.context import RequestContext, Services
-from node.router.fetch_waits import Line
-from node.router.handlers.share_acknowledge import (
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.share.acquisition import AcquiredRange, Wish
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.fetch_waits import Line
+from odradek.node.router.handlers.share_acknowledge import (
     Acknowledged,
     Caller,
     begin,
@@ -26,19 +26,24 @@ from node.router.handlers.share_acknowledge import (
     leader_named,
     locate,
 )
-from node.router.logs import Place
-from node.router.share.group_log import Reading
-from node.router.share.partitions import Hosted
-from node.router.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, ShareSession, TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.node.router.logs import Place
+from odradek.node.router.share.group_log import Reading
+from odradek.node.router.share.partitions import Hosted
+from odradek.node.router.share.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    ShareSession,
+    TopicPartition,
+)
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     AcquiredRecords,
     ShareFetchableTopicResponse,
     ShareFetchPartitionData,
     ShareFetchRequest,
     ShareFetchResponse,
 )
-from storage.reader import StoreReader
+from odradek.storage.reader import StoreReader
 
 BATCH_OPTIMIZED = 0
 RECORD_LIMIT = 1

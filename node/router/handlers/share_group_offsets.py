@@ -8,15 +8,15 @@ which partitions a group has, and whether it may be changed, the group's shard k
 from collections.abc import Mapping
 from typing import TypeVar
 
-from coordinator.group.share.records import NamedPartitions
-from coordinator.group.share.requests import FindShareStates
-from coordinator.share.requests import Summary
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.handlers.share_groups import are_share_groups_on
-from node.router.pacing import in_turns
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.coordinator.group.share.records import NamedPartitions
+from odradek.coordinator.group.share.requests import FindShareStates
+from odradek.coordinator.share.requests import Summary
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.share_groups import are_share_groups_on
+from odradek.node.router.pacing import in_turns
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestTopic,
     AlterShareGroupOffsetsResponse,
@@ -33,7 +33,7 @@ from protocol.messages.share import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 _Response = TypeVar("_Response", AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsResponse)
 T = TypeVar("T", AlterShareGroupOffsetsRequestTopic, DeleteShareGroupOffsetsRequestTopic)

@@ -6,14 +6,14 @@ What a group does is decided in coordinator.group; here stand who may ask and se
 
 from collections.abc import Iterator
 
-from cluster.metadata.features import SHARE_VERSION
-from coordinator.group.share.requests import DescribeShareGroup
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.handlers.describing import Describing
-from node.router.handlers.groups import member_error
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.cluster.metadata.features import SHARE_VERSION
+from odradek.coordinator.group.share.requests import DescribeShareGroup
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.describing import Describing
+from odradek.node.router.handlers.groups import member_error
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     DescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupDescribeResponse,

@@ -11,8 +11,8 @@ in turns of the loop.
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from coordinator.share.batches import batches_of, messages_of
-from coordinator.share.requests import (
+from odradek.coordinator.share.batches import batches_of, messages_of
+from odradek.coordinator.share.requests import (
     Asked,
     Delete,
     Initialize,
@@ -24,12 +24,12 @@ from coordinator.share.requests import (
     Summary,
     Write,
 )
-from node.bus.reply import Reply
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.pacing import Pace, in_turns
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages import share_state as messages
+from odradek.node.bus.reply import Reply
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.pacing import Pace, in_turns
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages import share_state as messages
 
 
 class _Result(Protocol):

@@ -15,19 +15,19 @@ answer, whose status says that they are missing until they are there.
 from collections.abc import Iterator
 from typing import Final
 
-from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
-from cluster.metadata.features import STREAMS_VERSION
-from coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
-from coordinator.group.streams.records import InternalTopic
-from coordinator.group.streams.topology import StatusCode
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.handlers.describing import Describing
-from node.router.handlers.groups import member_error
-from node.router.handlers.topics import fresh_topic_id, may_create
-from node.router.shards.coordinators import CREATE_TIMEOUT_MS
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import (
+from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.metadata.features import STREAMS_VERSION
+from odradek.coordinator.group.requests import DescribeStreamsGroup, StreamsAnswer
+from odradek.coordinator.group.streams.records import InternalTopic
+from odradek.coordinator.group.streams.topology import StatusCode
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.handlers.describing import Describing
+from odradek.node.router.handlers.groups import member_error
+from odradek.node.router.handlers.topics import fresh_topic_id, may_create
+from odradek.node.router.shards.coordinators import CREATE_TIMEOUT_MS
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.streams import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupDescribeResponse,

@@ -9,7 +9,7 @@ Metadata shows it.
 
 import uuid
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -20,21 +20,21 @@ from cluster.controller.commands import (
     TopicResult,
     TopicsReply,
 )
-from cluster.metadata.config_description import describe_topic
-from cluster.metadata.settings import topic_settings
-from cluster.metadata.topic_names import INTERNAL_TOPICS
-from node.bus.messages import RecordsDeleted
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.offsets import (
+from odradek.cluster.metadata.config_description import describe_topic
+from odradek.cluster.metadata.settings import topic_settings
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
+from odradek.node.bus.messages import RecordsDeleted
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from protocol.messages.topics import (
+from odradek.protocol.messages.topics import (
     CreatableTopic,
     CreatableTopicConfigs,
     CreatableTopicResult,
@@ -48,7 +48,7 @@ from protocol.messages.topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from protocol.types import Uuid, uuid_to_text
+from odradek.protocol.types import Uuid, uuid_to_text
 
 HIGH_WATERMARK = -1
 """The offset that stands for it in DeleteRecords."""

@@ -7,14 +7,14 @@ names topics by id.
 
 from typing import Final
 
-from cluster.metadata.image import TopicImage
-from cluster.metadata.topic_names import CONSUMER_OFFSETS
-from coordinator.group.requests import CommitInTransaction, Unverified
-from node.router.authorizer import Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.transactions.enlistment import Producer
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.cluster.metadata.image import TopicImage
+from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.coordinator.group.requests import CommitInTransaction, Unverified
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.transactions.enlistment import Producer
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,

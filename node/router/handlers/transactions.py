@@ -17,24 +17,28 @@ import asyncio
 import time
 from typing import Final
 
-from cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
-from coordinator.outcome import Marker
-from coordinator.transaction.requests import DescribeTransaction, EndTransaction, InitProducer
-from coordinator.transaction.transaction import (
+from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS, TRANSACTION_STATE
+from odradek.coordinator.outcome import Marker
+from odradek.coordinator.transaction.requests import (
+    DescribeTransaction,
+    EndTransaction,
+    InitProducer,
+)
+from odradek.coordinator.transaction.transaction import (
     NO_EPOCH,
     NO_PRODUCER_ID,
     Partition,
     is_exhausted,
 )
-from node.bus.reply import Reply
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.context import RequestContext, Services
-from node.router.pacing import in_turns
-from node.router.patterns import Pattern, compile_pattern
-from node.router.transactions.enlistment import Producer
-from node.router.transactions.markers import begin
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.node.bus.reply import Reply
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.pacing import in_turns
+from odradek.node.router.patterns import Pattern, compile_pattern
+from odradek.node.router.transactions.enlistment import Producer
+from odradek.node.router.transactions.markers import begin
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnPartitionResult,

@@ -20,21 +20,21 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
-from cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
-from cluster.metadata.settings import BrokerSettings, broker_settings
-from coordinator.outcome import Answer, Command, Refusal
-from coordinator.ownership import claims, compare, shard_of
-from coordinator.runtime import Shard, ShardRuntime, ShardState
-from node.bus.reply import Reply
-from node.router.controller_link import ControllerLink
-from node.router.fanout import Fanout
-from node.router.logs import Logs
-from node.router.shards.host import Runtime, ShardHost
-from node.router.shards.kinds import Errand, ShardKind
-from node.router.shards.log import StoreLog
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import ZERO_UUID
+from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage, TopicImage
+from odradek.cluster.metadata.settings import BrokerSettings, broker_settings
+from odradek.coordinator.outcome import Answer, Command, Refusal
+from odradek.coordinator.ownership import claims, compare, shard_of
+from odradek.coordinator.runtime import Shard, ShardRuntime, ShardState
+from odradek.node.bus.reply import Reply
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.fanout import Fanout
+from odradek.node.router.logs import Logs
+from odradek.node.router.shards.host import Runtime, ShardHost
+from odradek.node.router.shards.kinds import Errand, ShardKind
+from odradek.node.router.shards.log import StoreLog
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID
 
 log = logging.getLogger(__name__)
 

@@ -8,31 +8,31 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster.metadata.group_configs import ASSIGNORS
-from cluster.metadata.group_rules import REWIND_BY_COMMIT, RULE_GROUP_CONFIGS
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.settings import BrokerSettings
-from cluster.metadata.topic_names import CONSUMER_OFFSETS
-from coordinator.group.ephemeral import GroupVanished
-from coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
-from coordinator.group.rules import OwnRules, Rules
-from coordinator.group.settings import (
+from odradek.cluster.metadata.group_configs import ASSIGNORS
+from odradek.cluster.metadata.group_rules import REWIND_BY_COMMIT, RULE_GROUP_CONFIGS
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.coordinator.group.ephemeral import GroupVanished
+from odradek.coordinator.group.requests import FollowTopics, ForgetTopics, Heartbeat
+from odradek.coordinator.group.rules import OwnRules, Rules
+from odradek.coordinator.group.settings import (
     ConsumerGroupOverrides,
     GroupSettings,
     MigrationPolicy,
     StreamsSettings,
 )
-from coordinator.group.shard import GroupShard
-from coordinator.group.topics import TopicCatalog, changed_names
-from coordinator.runtime import Shard
-from node.router.patterns import Patterns
-from node.router.shards.kinds import Errand, TopicPlan
-from node.router.share.state_keeper import StateKeeper
-from protocol.errors import ApiError
-from protocol.messages.groups import JoinGroupRequest
-from protocol.messages.share import ShareGroupHeartbeatRequest
-from protocol.messages.streams import StreamsGroupHeartbeatRequest
-from protocol.types import ZERO_UUID, Uuid
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.group.topics import TopicCatalog, changed_names
+from odradek.coordinator.runtime import Shard
+from odradek.node.router.patterns import Patterns
+from odradek.node.router.shards.kinds import Errand, TopicPlan
+from odradek.node.router.share.state_keeper import StateKeeper
+from odradek.protocol.errors import ApiError
+from odradek.protocol.messages.groups import JoinGroupRequest
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
+from odradek.protocol.types import ZERO_UUID, Uuid
 
 log = logging.getLogger(__name__)
 

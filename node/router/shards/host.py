@@ -16,19 +16,19 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVarTuple, Unpack
 
-from coordinator.outcome import Answer, Command, Refusal
-from coordinator.runtime import Batch, ShardRuntime, ShardState
-from node.bus.messages import Appended
-from node.bus.reply import Reply
-from node.router import fanout
-from node.router.shards.log import ShardLog
-from protocol.control_records import (
+from odradek.coordinator.outcome import Answer, Command, Refusal
+from odradek.coordinator.runtime import Batch, ShardRuntime, ShardState
+from odradek.node.bus.messages import Appended
+from odradek.node.bus.reply import Reply
+from odradek.node.router import fanout
+from odradek.node.router.shards.log import ShardLog
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
 )
-from protocol.errors import ErrorCode
-from protocol.records import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
     TRANSACTIONAL,

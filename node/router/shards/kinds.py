@@ -10,12 +10,12 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.settings import BrokerSettings
-from coordinator.runtime import Shard
-from node.bus.reply import Reply
-from protocol.errors import ApiError
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.coordinator.runtime import Shard
+from odradek.node.bus.reply import Reply
+from odradek.protocol.errors import ApiError
+from odradek.protocol.types import Uuid
 
 log = logging.getLogger(__name__)
 

@@ -7,16 +7,16 @@ there. Reading goes straight to the store; appending takes the way of every prod
 from collections.abc import Iterator
 from typing import Protocol
 
-from coordinator.loading import LogEntry, TransactionalEntry
-from coordinator.outcome import Marker
-from node.bus.messages import Failed
-from node.bus.reply import Reply
-from node.router.fanout import Answer, Fanout
-from node.router.logs import Logs, Place
-from protocol.control_records import ControlType, read_control_batch
-from protocol.errors import ErrorCode
-from protocol.records import is_control, is_transactional, iter_batches, iter_records
-from storage.reader import StoreReader
+from odradek.coordinator.loading import LogEntry, TransactionalEntry
+from odradek.coordinator.outcome import Marker
+from odradek.node.bus.messages import Failed
+from odradek.node.bus.reply import Reply
+from odradek.node.router.fanout import Answer, Fanout
+from odradek.node.router.logs import Logs, Place
+from odradek.protocol.control_records import ControlType, read_control_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import is_control, is_transactional, iter_batches, iter_records
+from odradek.storage.reader import StoreReader
 
 READ_BYTES = 65_536
 """Read at a time while a shard loads: some milliseconds of replaying."""

@@ -8,19 +8,19 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from cluster.metadata.image import MetadataImage, TopicImage
-from cluster.metadata.settings import BrokerSettings
-from cluster.metadata.topic_names import SHARE_GROUP_STATE
-from coordinator.runtime import Shard
-from coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog
-from coordinator.share.settings import ShareStateSettings
-from coordinator.share.shard import ShareStateShard
-from node.bus.reply import drive
-from node.router.fanout import Fanout
-from node.router.logs import Logs
-from node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import Uuid
+from odradek.cluster.metadata.image import MetadataImage, TopicImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
+from odradek.coordinator.runtime import Shard
+from odradek.coordinator.share.requests import Checkpoint, DropLog, ForgetTopicStates, MeasureLog
+from odradek.coordinator.share.settings import ShareStateSettings
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.node.bus.reply import drive
+from odradek.node.router.fanout import Fanout
+from odradek.node.router.logs import Logs
+from odradek.node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Uuid
 
 log = logging.getLogger(__name__)
 

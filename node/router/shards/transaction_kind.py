@@ -7,17 +7,17 @@ router's process.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cluster.metadata.features import TRANSACTION_VERSION
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.settings import BrokerSettings
-from cluster.metadata.topic_names import TRANSACTION_STATE
-from coordinator.runtime import Shard
-from coordinator.transaction.requests import WriteMarkers
-from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.shard import TransactionShard
-from node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
-from node.router.transactions.markers import MarkerWriter
-from protocol.types import Uuid
+from odradek.cluster.metadata.features import TRANSACTION_VERSION
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.coordinator.runtime import Shard
+from odradek.coordinator.transaction.requests import WriteMarkers
+from odradek.coordinator.transaction.settings import TransactionSettings
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.router.shards.kinds import SWEEP_MS_MAX, Errand, TopicPlan
+from odradek.node.router.transactions.markers import MarkerWriter
+from odradek.protocol.types import Uuid
 
 
 class TransactionKind:

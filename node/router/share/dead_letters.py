@@ -17,25 +17,32 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
-from cluster.metadata.image import MetadataImage, TopicImage
-from cluster.metadata.settings import broker_settings, topic_settings
-from coordinator.share.partition import DeadLetters as Letters
-from coordinator.share.terms import Terms
-from node.bus.reply import Reply
-from node.router.controller_link import ControllerLink
-from node.router.fanout import Fanout
-from node.router.logs import Logs
-from node.router.neighbours import Neighbours
-from node.router.share.sessions import TopicPartition
-from protocol.errors import ApiError, ErrorCode, ProtocolError
-from protocol.messages.produce import (
+from odradek.cluster.controller.commands import CreateTopics, NewTopic, TopicsReply
+from odradek.cluster.metadata.image import MetadataImage, TopicImage
+from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.coordinator.share.partition import DeadLetters as Letters
+from odradek.coordinator.share.terms import Terms
+from odradek.node.bus.reply import Reply
+from odradek.node.router.controller_link import ControllerLink
+from odradek.node.router.fanout import Fanout
+from odradek.node.router.logs import Logs
+from odradek.node.router.neighbours import Neighbours
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.protocol.errors import ApiError, ErrorCode, ProtocolError
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import Header, Record, build_batch, is_control, iter_batches, iter_records
+from odradek.protocol.records import (
+    Header,
+    Record,
+    build_batch,
+    is_control,
+    iter_batches,
+    iter_records,
+)
 
 log = logging.getLogger(__name__)
 

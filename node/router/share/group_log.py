@@ -7,11 +7,11 @@ anew by `partitions` for each look, because the terms change with the configs.
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from coordinator.share.acquisition import LogBatch, Position
-from coordinator.share.terms import Terms
-from protocol.batch_spans import BatchSpan, spans_of
-from protocol.errors import ApiError, ErrorCode
-from storage.reader import ReadResult, StoreReader
+from odradek.coordinator.share.acquisition import LogBatch, Position
+from odradek.coordinator.share.terms import Terms
+from odradek.protocol.batch_spans import BatchSpan, spans_of
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.storage.reader import ReadResult, StoreReader
 
 READ_BYTES_MIN: Final = 65_536
 """Read at the least, where there is as much: less saves nothing."""

@@ -17,19 +17,19 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from cluster.metadata.image import MetadataImage, PartitionImage
-from coordinator.share.acknowledging import Batch
-from coordinator.share.acquisition import AcquiredRange, Position, Wish
-from coordinator.share.partition import DeadLetters, SharePartition, StateWrite
-from coordinator.share.terms import Terms, share_terms
-from node.bus.reply import Reply, drive
-from node.router.fetch_waits import FetchWaits
-from node.router.logs import Logs, Place
-from node.router.share.dead_letters import DeadLetters as DeadLetterOffice
-from node.router.share.group_log import GroupLog, Reading
-from node.router.share.sessions import ShareSession, ShareSessions, TopicPartition
-from node.router.share.states import ShareStates
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.image import MetadataImage, PartitionImage
+from odradek.coordinator.share.acknowledging import Batch
+from odradek.coordinator.share.acquisition import AcquiredRange, Position, Wish
+from odradek.coordinator.share.partition import DeadLetters, SharePartition, StateWrite
+from odradek.coordinator.share.terms import Terms, share_terms
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.fetch_waits import FetchWaits
+from odradek.node.router.logs import Logs, Place
+from odradek.node.router.share.dead_letters import DeadLetters as DeadLetterOffice
+from odradek.node.router.share.group_log import GroupLog, Reading
+from odradek.node.router.share.sessions import ShareSession, ShareSessions, TopicPartition
+from odradek.node.router.share.states import ShareStates
+from odradek.protocol.errors import ApiError, ErrorCode
 
 log = logging.getLogger(__name__)
 

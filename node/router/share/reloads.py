@@ -7,16 +7,16 @@ A leader keeps what its members have locked in memory and looks at the stored st
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from node.router.neighbours import Neighbours
-from node.router.share.sessions import TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.odradek import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.node.router.neighbours import Neighbours
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.odradek import (
     ReloadShareStateRequest,
     ReloadShareStateResponse,
     ReloadShareStateTopic,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 
 
 class Led(Protocol):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import ShareAcknowledgeRequest, ShareFetchRequest
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import ShareAcknowledgeRequest, ShareFetchRequest
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0

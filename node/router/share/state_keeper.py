@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from coordinator.group.share.requests import (
+from odradek.coordinator.group.share.requests import (
     DeleteStates,
     InitializeStates,
     RestartStates,
@@ -17,11 +17,11 @@ from coordinator.group.share.requests import (
     StatesInitialized,
     StatesRestarted,
 )
-from node.bus.reply import Reply, drive
-from node.router.shards.kinds import Errand
-from node.router.share.sessions import TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import Uuid
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.shards.kinds import Errand
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Uuid
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from coordinator.share.batches import StateBatch, batches_of, messages_of
-from coordinator.share.requests import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.coordinator.share.batches import StateBatch, batches_of, messages_of
+from odradek.coordinator.share.requests import (
     Asked,
     Delete,
     Initialize,
@@ -31,11 +31,11 @@ from coordinator.share.requests import (
     Summary,
     Write,
 )
-from node.bus.reply import Reply, drive
-from node.router.neighbours import Neighbours
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages import share_state as messages
-from protocol.types import Uuid
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.neighbours import Neighbours
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages import share_state as messages
+from odradek.protocol.types import Uuid
 
 log = logging.getLogger(__name__)
 

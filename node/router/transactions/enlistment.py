@@ -23,22 +23,22 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from cluster.metadata.image import MetadataImage
-from coordinator.transaction.records import by_topic
-from coordinator.transaction.requests import AddPartitions, VerifyPartitions
-from coordinator.transaction.transaction import EPOCH_BUMPS_SINCE, Partition
-from node.bus.messages import Failed
-from node.bus.reply import Reply, drive
-from node.router.fanout import Answer
-from node.router.neighbours import Neighbours
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.coordinator.transaction.records import by_topic
+from odradek.coordinator.transaction.requests import AddPartitions, VerifyPartitions
+from odradek.coordinator.transaction.transaction import EPOCH_BUMPS_SINCE, Partition
+from odradek.node.bus.messages import Failed
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.fanout import Answer
+from odradek.node.router.neighbours import Neighbours
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
-from storage.producers import SEQUENCE_MAX
+from odradek.storage.producers import SEQUENCE_MAX
 
 REMEMBERED_COUNT_MAX: Final = 10_000
 """Transactions whose partitions are remembered; of others the coordinator is asked once more."""

@@ -13,19 +13,19 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
-from cluster.metadata.image import NO_LEADER, MetadataImage
-from cluster.metadata.topic_names import CONSUMER_OFFSETS
-from coordinator.group.requests import EndProducerTransaction
-from coordinator.outcome import Marker
-from coordinator.transaction.requests import MarkersWritten, WriteMarkers
-from coordinator.transaction.transaction import Partition
-from node.bus.reply import Reply, drive
-from node.router.fanout import Fanout
-from node.router.logs import Logs
-from node.router.neighbours import Neighbours
-from node.router.shards.kinds import Errand
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.cluster.metadata.image import NO_LEADER, MetadataImage
+from odradek.cluster.metadata.topic_names import CONSUMER_OFFSETS
+from odradek.coordinator.group.requests import EndProducerTransaction
+from odradek.coordinator.outcome import Marker
+from odradek.coordinator.transaction.requests import MarkersWritten, WriteMarkers
+from odradek.coordinator.transaction.transaction import Partition
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.fanout import Fanout
+from odradek.node.router.logs import Logs
+from odradek.node.router.neighbours import Neighbours
+from odradek.node.router.shards.kinds import Errand
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,

@@ -15,23 +15,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from cluster.metadata.image import NO_LEADER
-from cluster.metadata.settings import BrokerSettings
-from cluster.metadata.topic_names import TRANSACTION_STATE
-from coordinator.outcome import Marker
-from coordinator.transaction.transaction import Partition, TransactionState
-from coordinator.transaction.watch import OpenTransaction, Unfinished, Watch, is_late
-from node.bus.messages import ProducersDescribed
-from node.bus.reply import drive
-from node.router.context import RequestContext, Services, context_of_cluster
-from node.router.handlers.transactions import (
+from odradek.cluster.metadata.image import NO_LEADER
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.coordinator.outcome import Marker
+from odradek.coordinator.transaction.transaction import Partition, TransactionState
+from odradek.coordinator.transaction.watch import OpenTransaction, Unfinished, Watch, is_late
+from odradek.node.bus.messages import ProducersDescribed
+from odradek.node.bus.reply import drive
+from odradek.node.router.context import RequestContext, Services, context_of_cluster
+from odradek.node.router.handlers.transactions import (
     handle_describe_transactions,
     handle_list_transactions,
 )
-from node.router.neighbours import Neighbours
-from protocol.apis import APIS, ApiKey
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.node.router.neighbours import Neighbours
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListTransactionsRequest,

@@ -4,7 +4,7 @@ import itertools
 import random
 from collections import Counter
 
-from cluster.balance.leaders import level_leaders
+from odradek.cluster.balance.leaders import level_leaders
 
 
 def leads(orders: list[tuple[int, ...]], members: list[int]) -> list[int]:

@@ -1,6 +1,6 @@
 """What a move and a plan copy."""
 
-from cluster.balance.model import Load, Move, Plan
+from odradek.cluster.balance.model import Load, Move, Plan
 
 
 def move(adding: tuple[int, ...]) -> Move:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from cluster.balance.model import Node, Partition, Plan
-from cluster.balance.planner import BYTE_TOLERANCE, needed_bytes, plan_moves
+from odradek.cluster.balance.model import Node, Partition, Plan
+from odradek.cluster.balance.planner import BYTE_TOLERANCE, needed_bytes, plan_moves
 from tests.cluster.balance.test_shares import nodes, partition
 
 SLOWEST_PLAN_S = 60.0

@@ -2,8 +2,8 @@
 
 import random
 
-from cluster.balance.model import Node, Partition
-from cluster.balance.shares import Shares, wanted_of
+from odradek.cluster.balance.model import Node, Partition
+from odradek.cluster.balance.shares import Shares, wanted_of
 
 
 def partition(

@@ -2,10 +2,14 @@
 
 import pytest
 
-from cluster.controller.assignments import check_assignment, new_partition, numbered_assignments
-from cluster.controller.commands import ReplicaAssignment
-from cluster.controller.state import ControllerState
-from protocol.errors import ApiError
+from odradek.cluster.controller.assignments import (
+    check_assignment,
+    new_partition,
+    numbered_assignments,
+)
+from odradek.cluster.controller.commands import ReplicaAssignment
+from odradek.cluster.controller.state import ControllerState
+from odradek.protocol.errors import ApiError
 from tests.support.controller_room import ControllerRoom
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     AlterPartition,
     BrokerHeartbeat,
@@ -16,15 +16,19 @@ from cluster.controller.commands import (
     UnregisterBroker,
     UnregisteredReply,
 )
-from cluster.metadata.image import (
+from odradek.cluster.metadata.image import (
     NO_LEADER,
     ConfigResourceType,
     FeatureRange,
     Listener,
     PartitionImage,
 )
-from cluster.metadata.records import BrokerChanged, FeatureLevelChanged, ProducerIdsAllocated
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.records import (
+    BrokerChanged,
+    FeatureLevelChanged,
+    ProducerIdsAllocated,
+)
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import FEATURES, ControllerRoom, topic_id
 
 

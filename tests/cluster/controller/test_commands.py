@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AddRaftVoter,
     AllocateProducerIds,
     AlterConfigs,
@@ -54,7 +54,7 @@ from cluster.controller.commands import (
     encode_command,
     encode_reply,
 )
-from cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
 
 ID = bytes(range(16))
 COMMANDS: list[Command] = [

@@ -2,20 +2,20 @@
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     ConfigOperation,
     IncrementalAlterConfigs,
     ResourceOperations,
 )
-from cluster.controller.config_checks import (
+from odradek.cluster.controller.config_checks import (
     check_fixed,
     check_group_bounds,
     check_resource,
     check_value,
 )
-from cluster.controller.state import ControllerState
-from cluster.metadata.image import ConfigResourceType
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.state import ControllerState
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import ControllerRoom
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER

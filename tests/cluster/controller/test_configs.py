@@ -4,18 +4,18 @@ import random
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterConfigs,
     ConfigOperation,
     IncrementalAlterConfigs,
     ResourceConfigs,
     ResourceOperations,
 )
-from cluster.controller.configs import Operation
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import ConfigChanged
-from cluster.metadata.settings import topic_settings
-from protocol.errors import ErrorCode
+from odradek.cluster.controller.configs import Operation
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import ConfigChanged
+from odradek.cluster.metadata.settings import topic_settings
+from odradek.protocol.errors import ErrorCode
 from tests.support.controller_room import ControllerRoom
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     AlterConfigs,
     AlterPartition,
@@ -29,9 +29,9 @@ from cluster.controller.commands import (
     TopicReference,
     UpdateFeatures,
 )
-from cluster.controller.controller import Controller
-from cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
-from protocol.errors import ApiError
+from odradek.cluster.controller.controller import Controller
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from odradek.protocol.errors import ApiError
 from tests.support.controller_room import ControllerRoom, topic_id
 
 

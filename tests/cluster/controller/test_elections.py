@@ -2,18 +2,18 @@
 
 import pytest
 
-from cluster.controller import elections
-from cluster.controller.commands import (
+from odradek.cluster.controller import elections
+from odradek.cluster.controller.commands import (
     ElectLeaders,
     PartitionReference,
     PartitionResult,
     PartitionsReply,
     UnregisterBroker,
 )
-from cluster.controller.state import ControllerState
-from cluster.metadata.image import NO_LEADER, ConfigResourceType, PartitionImage
-from cluster.metadata.records import FeatureLevelChanged
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.state import ControllerState
+from odradek.cluster.metadata.image import NO_LEADER, ConfigResourceType, PartitionImage
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import ControllerRoom
 
 PREFERRED, UNCLEAN = 0, 1

@@ -2,16 +2,16 @@
 
 import pytest
 
-from cluster.controller.commands import FeaturesReply, FeatureUpdate, UpdateFeatures
-from cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
-from cluster.metadata.image import (
+from odradek.cluster.controller.commands import FeaturesReply, FeatureUpdate, UpdateFeatures
+from odradek.cluster.metadata.features import INITIAL_LEVELS, SUPPORTED_FEATURES
+from odradek.cluster.metadata.image import (
     NO_LEADER,
     ConfigResourceType,
     FeatureRange,
     PartitionImage,
 )
-from cluster.metadata.records import FeatureLevelChanged
-from protocol.errors import ErrorCode
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.protocol.errors import ErrorCode
 from tests.support.controller_room import ControllerRoom
 
 UP, SAFE_DOWN, UNSAFE_DOWN = 1, 2, 3

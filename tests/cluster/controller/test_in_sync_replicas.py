@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.controller import in_sync_replicas
-from cluster.controller.commands import (
+from odradek.cluster.controller import in_sync_replicas
+from odradek.cluster.controller.commands import (
     AlterPartition,
     InSyncChange,
     InSyncReplica,
@@ -12,8 +12,8 @@ from cluster.controller.commands import (
     PartitionsReply,
     ResignReplicas,
 )
-from cluster.metadata.image import ConfigResourceType, PartitionImage
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import ControllerRoom, topic_id
 
 

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.controller.partition_changes import (
+from odradek.cluster.controller.partition_changes import (
     Election,
     ElectionRules,
     PartitionDecisions,
     changed_partition,
     is_reassignment_complete,
 )
-from cluster.metadata.image import NO_LEADER, ConfigResourceType, PartitionImage
-from cluster.metadata.records import PartitionChanged
+from odradek.cluster.metadata.image import NO_LEADER, ConfigResourceType, PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged
 from tests.support.controller_room import ControllerRoom, topic_id
 
 BROKERS = range(1, 7)

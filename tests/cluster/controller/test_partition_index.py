@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster.controller.partition_index import PartitionIndex, Place
-from cluster.controller.state import ControllerState
-from cluster.metadata.image import MetadataImage, PartitionImage
-from cluster.metadata.records import PartitionsAdded, Record, TopicCreated, TopicDeleted
+from odradek.cluster.controller.partition_index import PartitionIndex, Place
+from odradek.cluster.controller.state import ControllerState
+from odradek.cluster.metadata.image import MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import PartitionsAdded, Record, TopicCreated, TopicDeleted
 from tests.support.metadata_history import history
 
 ID = bytes(16)

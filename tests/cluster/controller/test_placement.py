@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.controller.placement import place
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.controller.placement import place
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.controller_room import topic_id
 
 NO_RACKS: Mapping[int, str | None] = {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterPartition,
     AlterPartitionReassignments,
     InSyncChange,
@@ -10,9 +10,9 @@ from cluster.controller.commands import (
     PartitionsReply,
     Reassignment,
 )
-from cluster.controller.reassignment import ongoing_reassignments
-from cluster.metadata.image import ConfigResourceType, PartitionImage
-from protocol.errors import ErrorCode
+from odradek.cluster.controller.reassignment import ongoing_reassignments
+from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
+from odradek.protocol.errors import ErrorCode
 from tests.support.controller_room import ControllerRoom, topic_id
 
 

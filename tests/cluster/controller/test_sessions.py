@@ -3,7 +3,7 @@
 `T` is the session timeout of these tests, in milliseconds.
 """
 
-from cluster.controller.sessions import SessionTable
+from odradek.cluster.controller.sessions import SessionTable
 
 T = 1000
 

@@ -2,10 +2,15 @@
 
 import pytest
 
-from cluster.controller.state import ControllerState, is_active
-from cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage, PartitionImage
-from cluster.metadata.records import PartitionsAdded, TopicCreated, TopicDeleted
-from cluster.metadata.topic_names import collision_key
+from odradek.cluster.controller.state import ControllerState, is_active
+from odradek.cluster.metadata.image import (
+    BrokerImage,
+    ConfigResourceType,
+    MetadataImage,
+    PartitionImage,
+)
+from odradek.cluster.metadata.records import PartitionsAdded, TopicCreated, TopicDeleted
+from odradek.cluster.metadata.topic_names import collision_key
 from tests.support.controller_room import ControllerRoom
 from tests.support.metadata_history import history
 

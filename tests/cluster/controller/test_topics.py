@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
@@ -17,10 +17,10 @@ from cluster.controller.commands import (
     TopicReference,
     TopicsReply,
 )
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import PartitionChanged, TopicDeleted
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import PartitionChanged, TopicDeleted
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID
 from tests.support.controller_room import ControllerRoom, topic_id
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER

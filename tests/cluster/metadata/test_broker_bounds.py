@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster.metadata.broker_bounds import RELATIONS, faults_of_bounds
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigSource
-from cluster.metadata.config_layers import Layer
+from odradek.cluster.metadata.broker_bounds import RELATIONS, faults_of_bounds
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_layers import Layer
 
 
 def faults(**configs: str) -> list[str]:

@@ -8,14 +8,14 @@ from typing import Final
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import (
     BY_CONSTRUCTION,
     ConfigDefinition,
     ConfigScope,
 )
-from cluster.metadata.settings import BrokerSettings
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.settings import BrokerSettings
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 # What DescribeConfigs of a Kafka 4.3.1 gives as the default of these keys.
 KAFKA: Final = {
@@ -311,7 +311,7 @@ def test_the_module_that_is_said_to_enforce_a_key_does_look_at_it(
 ) -> None:
     if definition.enforced_by == BY_CONSTRUCTION:
         return
-    enforcer = ROOT / (definition.enforced_by.replace(".", "/") + ".py")
+    enforcer = ROOT / (definition.enforced_by.removeprefix("odradek.").replace(".", "/") + ".py")
     assert field_there(definition) in names_in(enforcer.read_text())
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.metadata.config_definitions import (
+from odradek.cluster.metadata.config_definitions import (
     ConfigError,
     ConfigType,
     ConfigValue,

@@ -1,18 +1,18 @@
 """What DescribeConfigs has to say (B.5: every known key, its effective value, source, synonyms)."""
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigSource, ConfigType
-from cluster.metadata.config_description import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigType
+from odradek.cluster.metadata.config_description import (
     ConfigDescription,
     describe_broker,
     describe_cluster_default,
     describe_topic,
     text_of,
 )
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.records import ConfigChanged
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import ConfigChanged
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 

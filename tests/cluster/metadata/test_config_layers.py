@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigSource, ConfigValue
-from cluster.metadata.config_layers import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigSource, ConfigValue
+from odradek.cluster.metadata.config_layers import (
     Layer,
     broker_candidates,
     broker_layers,
     effective,
     resource_candidates,
 )
-from cluster.metadata.image import ConfigResource, ConfigResourceType, ConfigsImage
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.image import ConfigResource, ConfigResourceType, ConfigsImage
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 Texts = Mapping[str, str]
 

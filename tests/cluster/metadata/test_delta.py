@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from cluster.metadata.delta import MetadataDelta, MetadataInvariantError
-from cluster.metadata.image import (
+from odradek.cluster.metadata.delta import MetadataDelta, MetadataInvariantError
+from odradek.cluster.metadata.image import (
     ConfigResourceType,
     MetadataImage,
     PartitionImage,
     TopicImage,
 )
-from cluster.metadata.records import (
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     ConfigChanged,
     PartitionChanged,

@@ -1,14 +1,14 @@
 """The features of this release, and the one that is asked for by name."""
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.features import (
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.features import (
     ELIGIBLE_LEADER_REPLICAS_VERSION,
     SUPPORTED_FEATURES,
     has_eligible_leader_replicas,
     supported_range,
 )
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import FeatureLevelChanged
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import FeatureLevelChanged
 
 
 def image_at(level: int) -> MetadataImage:

@@ -1,10 +1,10 @@
 """The keys of groups: within what the broker's allow, and by which of the broker's they default."""
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigScope
-from cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
-from cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
-from coordinator.group.consumer.assignors import ASSIGNORS as MADE
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigScope
+from odradek.cluster.metadata.group_configs import ASSIGNORS, CONSUMER_GROUP_CONFIGS, GROUP_CONFIGS
+from odradek.cluster.metadata.share_configs import SHARE_GROUP_RECORD_CONFIGS
+from odradek.coordinator.group.consumer.assignors import ASSIGNORS as MADE
 
 MEMBERS_KEYS = {
     name: definition

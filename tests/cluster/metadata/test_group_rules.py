@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigError, ConfigScope
-from cluster.metadata.group_configs import GROUP_CONFIGS
-from cluster.metadata.group_rules import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigError, ConfigScope
+from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
+from odradek.cluster.metadata.group_rules import (
     PROTOCOLS,
     RULE_BROKER_CONFIGS,
     RULE_GROUP_CONFIGS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.metadata.image import (
+from odradek.cluster.metadata.image import (
     BrokerImage,
     ConfigResource,
     ConfigResourceType,

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cluster.metadata.image import FeatureRange, Listener, PartitionImage
-from cluster.metadata.records import (
+from odradek.cluster.metadata.image import FeatureRange, Listener, PartitionImage
+from odradek.cluster.metadata.records import (
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,

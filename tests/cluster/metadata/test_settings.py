@@ -4,18 +4,23 @@ import random
 
 import pytest
 
-from cluster.metadata.config_definitions import ConfigSource
-from cluster.metadata.config_layers import Layer, broker_layers, effective, resource_candidates
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.records import ClusterCreated, ConfigChanged
-from cluster.metadata.settings import (
+from odradek.cluster.metadata.config_definitions import ConfigSource
+from odradek.cluster.metadata.config_layers import (
+    Layer,
+    broker_layers,
+    effective,
+    resource_candidates,
+)
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated, ConfigChanged
+from odradek.cluster.metadata.settings import (
     TopicSettings,
     broker_settings,
     check_static,
     topic_settings,
 )
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 STATIC = {"num.partitions": "3", "log.segment.bytes": "2097152"}
 

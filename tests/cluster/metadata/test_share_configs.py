@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigError, ConfigScope
-from cluster.metadata.group_configs import GROUP_CONFIGS
-from cluster.metadata.share_configs import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigError, ConfigScope
+from odradek.cluster.metadata.group_configs import GROUP_CONFIGS
+from odradek.cluster.metadata.share_configs import (
     SHARE_GROUP_RECORD_CONFIGS,
     SHARE_RECORD_CONFIGS,
     duration_ms,

@@ -2,8 +2,11 @@
 
 import pytest
 
-from cluster.metadata.config_definitions import ConfigError, ConfigScope
-from cluster.metadata.share_group_configs import SHARE_GROUP_BROKER_CONFIGS, SHARE_GROUP_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigError, ConfigScope
+from odradek.cluster.metadata.share_group_configs import (
+    SHARE_GROUP_BROKER_CONFIGS,
+    SHARE_GROUP_CONFIGS,
+)
 
 BROKERS = {definition.name: definition for definition in SHARE_GROUP_BROKER_CONFIGS}
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import Record, decode_records, encode_records
-from cluster.metadata.snapshot import image_records
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import Record, decode_records, encode_records
+from odradek.cluster.metadata.snapshot import image_records
 from tests.support.metadata_history import history
 
 

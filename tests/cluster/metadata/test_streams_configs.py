@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigScope
-from cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS, STREAMS_GROUP_CONFIGS
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigScope
+from odradek.cluster.metadata.streams_configs import STREAMS_BROKER_CONFIGS, STREAMS_GROUP_CONFIGS
 
 
 def test_a_groups_default_is_that_of_the_brokers_key() -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.records import ConfigChanged
-from cluster.metadata.settings import broker_settings, topic_settings
-from cluster.metadata.throttles import follower_rate, leader_rate
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import ConfigChanged
+from odradek.cluster.metadata.settings import broker_settings, topic_settings
+from odradek.cluster.metadata.throttles import follower_rate, leader_rate
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
 

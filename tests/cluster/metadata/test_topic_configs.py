@@ -4,9 +4,9 @@ from typing import Final
 
 import pytest
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.config_definitions import ConfigError
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.config_definitions import ConfigError
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
 
 # What DescribeConfigs of a Kafka 4.3.1 answers for a topic that nobody has configured.
 KAFKA: Final = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.metadata.topic_names import collision_key, why_invalid
+from odradek.cluster.metadata.topic_names import collision_key, why_invalid
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "...", "__consumer_offsets", "x" * 249])

@@ -9,8 +9,8 @@ otherwise, so the lowest number stands for election first.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from cluster.raft.configuration import Configuration, configuration_of
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import Configuration, configuration_of
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendRequest,
     Entry,
@@ -19,10 +19,10 @@ from cluster.raft.messages import (
     SnapshotMark,
     VoteResponse,
 )
-from cluster.raft.node import RaftNode
-from cluster.raft.reads import ReadState
-from cluster.raft.ready import HardState, Proposal, Ready, Restored, Role
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.node import RaftNode
+from odradek.cluster.raft.reads import ReadState
+from odradek.cluster.raft.ready import HardState, Proposal, Ready, Restored, Role
+from odradek.cluster.raft.settings import RaftSettings
 
 M = TypeVar("M")
 

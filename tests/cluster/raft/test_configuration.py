@@ -4,7 +4,7 @@ from itertools import combinations, product
 
 import pytest
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     Refusal,
@@ -21,7 +21,7 @@ from cluster.raft.configuration import (
     member_id,
     node_id_of,
 )
-from cluster.raft.validation import NUMBER_MAX
+from odradek.cluster.raft.validation import NUMBER_MAX
 
 
 def test_a_wiped_node_comes_back_as_another_member() -> None:

@@ -2,18 +2,18 @@
 
 import pytest
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     configuration_of,
 )
-from cluster.raft.election import Election, ElectionResult, may_grant
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import (
+from odradek.cluster.raft.election import Election, ElectionResult, may_grant
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import (
     AppendRequest,
     Entry,
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.ready import HardState, Role
+from odradek.cluster.raft.ready import HardState, Role
 from tests.cluster.raft.quorum import (
     ELECTION_MS,
     HEARTBEAT_MS,

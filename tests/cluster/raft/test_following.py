@@ -1,9 +1,9 @@
 """What a follower answers its leader, and what becomes of its log."""
 
-from cluster.raft.configuration import configuration_of
-from cluster.raft.following import Following
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import configuration_of
+from odradek.cluster.raft.following import Following
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,

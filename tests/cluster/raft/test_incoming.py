@@ -1,8 +1,8 @@
 """Chunks of a snapshot: in order, resumed, late, doubled."""
 
-from cluster.raft.configuration import configuration_of
-from cluster.raft.incoming import IncomingSnapshot
-from cluster.raft.messages import SnapshotChunk, SnapshotMark
+from odradek.cluster.raft.configuration import configuration_of
+from odradek.cluster.raft.incoming import IncomingSnapshot
+from odradek.cluster.raft.messages import SnapshotChunk, SnapshotMark
 
 MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1, 2, 3]))
 

@@ -1,14 +1,14 @@
 """A leader's work: feeding peers within bounds, counting them, proving that it leads."""
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     Configuration,
     Refusal,
     configuration_of,
     encode_configuration,
 )
-from cluster.raft.leadership import Leadership, Replica
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import (
+from odradek.cluster.raft.leadership import Leadership, Replica
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -19,9 +19,9 @@ from cluster.raft.messages import (
     SnapshotReceived,
     TimeoutNow,
 )
-from cluster.raft.progress import ProgressState
-from cluster.raft.reads import ReadState
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.progress import ProgressState
+from odradek.cluster.raft.reads import ReadState
+from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import only
 
 TERM = 3

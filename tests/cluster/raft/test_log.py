@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster.raft.configuration import configuration_of, encode_configuration
-from cluster.raft.log import RaftLog
-from cluster.raft.messages import Entry, SnapshotMark
+from odradek.cluster.raft.configuration import configuration_of, encode_configuration
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.messages import Entry, SnapshotMark
 
 BOOTSTRAP = configuration_of([1, 2, 3])
 ALL = 1 << 30

@@ -1,6 +1,6 @@
 """When a step of the configuration may be taken, who may stand meanwhile, what becomes of it."""
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     Refusal,
@@ -10,18 +10,18 @@ from cluster.raft.configuration import (
     configuration_of,
     encode_configuration,
 )
-from cluster.raft.leadership import Leadership
-from cluster.raft.log import RaftLog
-from cluster.raft.membership import may_stand, next_configuration
-from cluster.raft.messages import (
+from odradek.cluster.raft.leadership import Leadership
+from odradek.cluster.raft.log import RaftLog
+from odradek.cluster.raft.membership import may_stand, next_configuration
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
     Entry,
     FollowRequest,
     LeaderHint,
 )
-from cluster.raft.ready import Proposal, Role
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.ready import Proposal, Role
+from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import ELECTION_MS, HEARTBEAT_MS, Member, Quorum, follower, heartbeat
 
 TERM = 3

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from cluster.raft.configuration import configuration_of, encode_configuration
-from cluster.raft.messages import (
+from odradek.cluster.raft.configuration import configuration_of, encode_configuration
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
     AppendRejected,

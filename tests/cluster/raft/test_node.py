@@ -7,13 +7,13 @@ and Practice.
 
 import pytest
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     Refusal,
     RemoveVoter,
     configuration_of,
     encode_configuration,
 )
-from cluster.raft.messages import (
+from odradek.cluster.raft.messages import (
     AppendAccepted,
     AppendRejected,
     AppendRequest,
@@ -25,8 +25,8 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.ready import HardState, Proposal, Ready, Role, Standing
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.ready import HardState, Proposal, Ready, Role, Standing
+from odradek.cluster.raft.settings import RaftSettings
 from tests.cluster.raft.quorum import (
     ELECTION_MS,
     HEARTBEAT_MS,

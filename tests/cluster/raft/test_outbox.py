@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster.raft.messages import Entry, VoteResponse
-from cluster.raft.outbox import Outbox
-from cluster.raft.ready import HardState, Ready
+from odradek.cluster.raft.messages import Entry, VoteResponse
+from odradek.cluster.raft.outbox import Outbox
+from odradek.cluster.raft.ready import HardState, Ready
 
 DURABLE = HardState(3, 1, 5)
 ANSWER = VoteResponse(1, 2, 4, True)

@@ -1,8 +1,8 @@
 """A peer's progress: searching, streaming, being sent a snapshot."""
 
-from cluster.raft.configuration import configuration_of
-from cluster.raft.messages import SnapshotMark
-from cluster.raft.progress import Progress, ProgressState
+from odradek.cluster.raft.configuration import configuration_of
+from odradek.cluster.raft.messages import SnapshotMark
+from odradek.cluster.raft.progress import Progress, ProgressState
 
 MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1, 2, 3]))
 

@@ -1,9 +1,9 @@
 """Rounds of reads, by themselves and in a quorum (thesis 6.4)."""
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     configuration_of,
 )
-from cluster.raft.reads import ReadRounds, ReadState
+from odradek.cluster.raft.reads import ReadRounds, ReadState
 from tests.cluster.raft.quorum import ELECTION_MS, Member, Quorum
 
 

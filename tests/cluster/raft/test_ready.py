@@ -1,8 +1,8 @@
 """What a Ready says about itself."""
 
-from cluster.raft.configuration import configuration_of
-from cluster.raft.messages import Entry, SnapshotMark, TimeoutNow
-from cluster.raft.ready import HardState, Ready, ReceivedChunk
+from odradek.cluster.raft.configuration import configuration_of
+from odradek.cluster.raft.messages import Entry, SnapshotMark, TimeoutNow
+from odradek.cluster.raft.ready import HardState, Ready, ReceivedChunk
 
 MARK = SnapshotMark(9, 2, 10, 77, configuration_of([1]))
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.settings import RaftSettings
 
 
 def test_an_election_timeout_must_hold_two_heartbeats() -> None:

@@ -1,8 +1,8 @@
 """How long members wait, each as who it is."""
 
-from cluster.raft.ready import Role
-from cluster.raft.settings import RaftSettings
-from cluster.raft.timeouts import ElectionTimeout
+from odradek.cluster.raft.ready import Role
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.cluster.raft.timeouts import ElectionTimeout
 
 SETTINGS = RaftSettings(election_timeout_ms=500, heartbeat_ms=100)
 

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from cluster.raft.configuration import (
+from odradek.cluster.raft.configuration import (
     Configuration,
     Voter,
     configuration_of,
     encode_configuration,
 )
-from cluster.raft.messages import (
+from odradek.cluster.raft.messages import (
     EVERYBODY,
     AppendAccepted,
     AppendRejected,
@@ -26,8 +26,8 @@ from cluster.raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from cluster.raft.ready import Role
-from cluster.raft.validation import NUMBER_MAX, is_plausible
+from odradek.cluster.raft.ready import Role
+from odradek.cluster.raft.validation import NUMBER_MAX, is_plausible
 from tests.cluster.raft.quorum import (
     candidate,
     follower,

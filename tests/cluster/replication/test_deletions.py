@@ -1,7 +1,7 @@
 """Deletions that wait for the replicas, and what they are answered."""
 
-from cluster.replication.deletions import Deleted, Deletions
-from protocol.errors import ErrorCode
+from odradek.cluster.replication.deletions import Deleted, Deletions
+from odradek.protocol.errors import ErrorCode
 
 
 def test_a_deletion_is_answered_when_every_replica_has_come_so_far() -> None:

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.metadata.image import PartitionImage
-from cluster.replication.follower import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.replication.follower import (
     BACK_OFF_MS,
     BACK_OFF_MS_MAX,
     PATIENCE_MS,
@@ -27,17 +27,17 @@ from cluster.replication.follower import (
     Watermarks,
     truncation_offset,
 )
-from cluster.replication.leader import Contact, LeaderPartition, Outcome, Proposal
-from cluster.replication.messages import (
+from odradek.cluster.replication.leader import Contact, LeaderPartition, Outcome, Proposal
+from odradek.cluster.replication.messages import (
     PartitionFetched,
     Reached,
     ReplicaFetch,
     ReplicaFetched,
     Subscribed,
 )
-from cluster.replication.partition import PartitionReplica
-from cluster.replication.throttle import TokenBudget
-from protocol.errors import ErrorCode
+from odradek.cluster.replication.partition import PartitionReplica
+from odradek.cluster.replication.throttle import TokenBudget
+from odradek.protocol.errors import ErrorCode
 
 TOPIC = bytes(15) + b"\x01"
 NOW_MS = 1_000_000

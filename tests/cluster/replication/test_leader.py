@@ -2,8 +2,8 @@
 
 import pytest
 
-from cluster.metadata.image import PartitionImage
-from cluster.replication.leader import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.replication.leader import (
     LAG_MAX_MS,
     RETRY_MS,
     Contact,
@@ -13,8 +13,8 @@ from cluster.replication.leader import (
     Released,
     perhaps_proposed,
 )
-from cluster.replication.partition import PartitionReplica
-from protocol.errors import ErrorCode
+from odradek.cluster.replication.partition import PartitionReplica
+from odradek.protocol.errors import ErrorCode
 
 TOPIC = bytes(16)
 START_MS = 1_000_000

@@ -2,14 +2,14 @@
 
 import msgspec
 
-from cluster.replication.messages import (
+from odradek.cluster.replication.messages import (
     PartitionFetched,
     Reached,
     ReplicaFetch,
     ReplicaFetched,
     Subscribed,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 FETCH = ReplicaFetch(
     7,

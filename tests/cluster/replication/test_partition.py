@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from cluster.metadata.image import PartitionImage
-from cluster.replication.partition import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.replication.partition import (
     PartitionReplica,
     check_leader,
     check_reader,
     has_enough_in_sync,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 def image(

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
-from cluster.metadata.image import BrokerImage, PartitionImage
-from cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
+from odradek.cluster.metadata.image import BrokerImage, PartitionImage
+from odradek.cluster.replication.read_replica import NO_REPLICA, preferred_read_replica
 
 BROKERS = {
     1: BrokerImage(1, 10, rack="east"),

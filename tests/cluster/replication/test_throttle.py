@@ -1,6 +1,6 @@
 """A budget of bytes per second."""
 
-from cluster.replication.throttle import TokenBudget
+from odradek.cluster.replication.throttle import TokenBudget
 
 
 def test_without_a_rate_everything_may_go() -> None:

@@ -1,11 +1,11 @@
 """Who may join a group by which protocol."""
 
-from cluster.metadata.group_rules import PROTOCOLS
-from coordinator.group.admission import JOINING
-from coordinator.group.rules import OwnRules, Rules
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerGroupHeartbeatResponse
+from odradek.cluster.metadata.group_rules import PROTOCOLS
+from odradek.coordinator.group.admission import JOINING
+from odradek.coordinator.group.rules import OwnRules, Rules
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from tests.support.consumer_playbook import Stage
 from tests.support.share_group_playbook import ShareStage
 from tests.support.streams_playbook import AT_ONCE, StreamsStage

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.answers import (
+from odradek.coordinator.group.answers import (
     answer,
     deleted_group,
     described_unknown,
@@ -13,16 +13,16 @@ from coordinator.group.answers import (
     read,
     refused_commit,
 )
-from coordinator.group.offsets import Expiry
-from coordinator.group.records import GroupMetadata
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.offsets import Expiry
+from odradek.coordinator.group.records import GroupMetadata
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.groups import ListedGroup, ListGroupsRequest
+from odradek.protocol.messages.groups import ListedGroup, ListGroupsRequest
 
 
 def test_answers_wait_for_what_was_written_before_and_reads_do_not() -> None:

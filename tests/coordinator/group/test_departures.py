@@ -1,8 +1,8 @@
 """What goes with a group when it expires or is deleted, and what stays with one that does not."""
 
-from coordinator.group.requests import DeleteGroup, ForgetTopics, TakeSnapshot
-from coordinator.group.rewind.records import Move
-from coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.requests import DeleteGroup, ForgetTopics, TakeSnapshot
+from odradek.coordinator.group.rewind.records import Move
+from odradek.coordinator.group.settings import GroupSettings
 from tests.support.consumer_playbook import id_of
 from tests.support.rewind_playbook import TOPIC, RewindStage
 from tests.support.share_group_playbook import ShareStage

@@ -1,6 +1,6 @@
 """Which groups there are, and how they look."""
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import Stage
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.group.endings import drop_ended
-from coordinator.group.requests import DeleteGroup
-from protocol.errors import ErrorCode
-from protocol.messages.groups import DeletableGroupResult
+from odradek.coordinator.group.endings import drop_ended
+from odradek.coordinator.group.requests import DeleteGroup
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import DeletableGroupResult
 from tests.support.consumer_playbook import Stage
 from tests.support.share_group_playbook import ShareStage
 from tests.support.streams_playbook import StreamsStage, word_count

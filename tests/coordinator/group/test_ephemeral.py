@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordinator.group.ephemeral import GroupVanished
-from coordinator.group.requests import FollowTopics
-from coordinator.group.rules import OwnRules, Rules
-from coordinator.group.settings import GroupSettings
-from coordinator.group.share.requests import DeleteStates
-from protocol.errors import ErrorCode
-from protocol.messages.groups import MemberIdentity
+from odradek.coordinator.group.ephemeral import GroupVanished
+from odradek.coordinator.group.requests import FollowTopics
+from odradek.coordinator.group.rules import OwnRules, Rules
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.share.requests import DeleteStates
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import MemberIdentity
 from tests.support.consumer_playbook import Stage
 from tests.support.group_playbook import SESSION_MS, Playbook
 from tests.support.share_group_playbook import Sharer, ShareStage, settle

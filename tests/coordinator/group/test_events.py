@@ -1,6 +1,6 @@
 """The ring of what happened to a group."""
 
-from coordinator.group.events import (
+from odradek.coordinator.group.events import (
     EVENT_COUNT_MAX,
     REASON_LENGTH_MAX,
     EventKind,

@@ -1,18 +1,18 @@
 """What a group does, and why: who is waited for, how long members took, what they own."""
 
-from coordinator.group import explaining
-from coordinator.group.requests import CommitInTransaction, ExplainGroup
-from coordinator.group.rules import OwnRules, Rules
-from coordinator.group.settings import GroupSettings
-from protocol.embedded import (
+from odradek.coordinator.group import explaining
+from odradek.coordinator.group.requests import CommitInTransaction, ExplainGroup
+from odradek.coordinator.group.rules import OwnRules, Rules
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.embedded import (
     ConsumerProtocolAssignment,
     TopicPartitions,
     encode_assignment,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.groups import MemberIdentity
-from protocol.messages.insight import ExplainedGroup, ExplainedMember, ExplainedTopic
-from protocol.messages.transactions import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import MemberIdentity
+from odradek.protocol.messages.insight import ExplainedGroup, ExplainedMember, ExplainedTopic
+from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -1,8 +1,8 @@
 """What the shard may ask of every family of groups."""
 
-from coordinator.group.family import Family
-from coordinator.group.settings import GroupSettings
-from coordinator.group.shard import GroupShard
+from odradek.coordinator.group.family import Family
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.shard import GroupShard
 
 
 def families() -> tuple[Family, ...]:

@@ -1,10 +1,10 @@
 """What every family keeps of its groups, tried with share groups."""
 
-from coordinator.group.consumer.records import GroupEpoch
-from coordinator.group.group_table import GroupTable
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.records import ShareEpochStored, ShareGroupRecord
-from coordinator.timeline import Timeline
+from odradek.coordinator.group.consumer.records import GroupEpoch
+from odradek.coordinator.group.group_table import GroupTable
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.records import ShareEpochStored, ShareGroupRecord
+from odradek.coordinator.timeline import Timeline
 
 
 class Room:

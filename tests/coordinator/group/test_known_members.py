@@ -2,13 +2,13 @@
 
 import pytest
 
-from coordinator.group.known_members import (
+from odradek.coordinator.group.known_members import (
     check_instance,
     fenced,
     foreign_epoch,
     unknown_member,
 )
-from protocol.errors import ApiError, ErrorCode
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 class Shelf:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.records import ConsumerMember, MemberStored, TargetStored
-from coordinator.group.member_tables import MemberTables
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.streams.group import StreamsGroup
-from coordinator.timeline import Timeline
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import ConsumerMember, MemberStored, TargetStored
+from odradek.coordinator.group.member_tables import MemberTables
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.streams.group import StreamsGroup
+from odradek.coordinator.timeline import Timeline
 
 
 @pytest.mark.parametrize("kind", [ConsumerGroup, ShareGroup, StreamsGroup])

@@ -1,18 +1,18 @@
 """Who may do what with a group's offsets; the whole of it is played in the tests of each kind."""
 
-from coordinator.group.offset_commands import OffsetCommands
-from coordinator.group.requests import ForgetTopics
-from coordinator.group.settings import GroupSettings
-from coordinator.group.shard import GroupShard
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.offset_commands import OffsetCommands
+from odradek.coordinator.group.requests import ForgetTopics
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.types import ZERO_UUID
+from odradek.protocol.types import ZERO_UUID
 
 
 def commit(*topics: str, group: str = "g", generation: int = -1) -> OffsetCommitRequest:

@@ -2,17 +2,17 @@
 
 import pytest
 
-from coordinator.group.records import CommittedOffset, OffsetCommitted, decode
-from coordinator.group.settings import GroupSettings
-from protocol.embedded import ConsumerProtocolSubscription, encode_subscription
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.records import CommittedOffset, OffsetCommitted, decode
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.embedded import ConsumerProtocolSubscription, encode_subscription
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.groups import MemberIdentity
+from odradek.protocol.messages.groups import MemberIdentity
 from tests.support.group_playbook import START_MS, Playbook
 
 ID = b"topic id no. one"

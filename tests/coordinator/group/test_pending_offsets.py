@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.group.pending_offsets import PendingOffsets
-from coordinator.group.records import CommittedOffset, OffsetCommitted
-from coordinator.outcome import InTransaction, Marker
-from coordinator.timeline import Timeline
+from odradek.coordinator.group.pending_offsets import PendingOffsets
+from odradek.coordinator.group.records import CommittedOffset, OffsetCommitted
+from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.coordinator.timeline import Timeline
 
 KEY = ("g", "t", 0)
 

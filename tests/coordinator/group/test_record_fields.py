@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.record_fields import (
+from odradek.coordinator.group.record_fields import (
     FieldReader,
     compact_bytes,
     compact_int32s,
@@ -12,7 +12,7 @@ from coordinator.group.record_fields import (
     string,
     uvarint,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 
 def flexible(octets: bytes) -> FieldReader:

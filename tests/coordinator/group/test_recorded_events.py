@@ -1,6 +1,6 @@
 """What happened in groups of newer kinds, read off their records: who, why, how long it took."""
 
-from coordinator.group.events import EVENT_COUNT_MAX
+from odradek.coordinator.group.events import EVENT_COUNT_MAX
 from tests.support.consumer_playbook import Consumer, Stage
 from tests.support.share_group_playbook import Sharer, ShareStage, settle
 from tests.support.streams_playbook import StreamsStage, Thread, settle_threads

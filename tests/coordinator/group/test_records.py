@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.records import (
+from odradek.coordinator.group.records import (
     CommittedOffset,
     GroupMetadata,
     GroupStored,
@@ -16,7 +16,7 @@ from coordinator.group.records import (
     decode,
     encode,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 TOPIC_ID = bytes.fromhex("00000000000000010000000000000002")
 OFFSET_KEY = bytes.fromhex("0001000167000374c3a900000007")

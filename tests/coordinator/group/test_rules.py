@@ -2,7 +2,7 @@
 
 import msgspec
 
-from coordinator.group.rules import NO_RULES, OwnRules, Rules
+from odradek.coordinator.group.rules import NO_RULES, OwnRules, Rules
 
 
 def test_nothing_is_ephemeral_and_everybody_may_join_where_nothing_is_said() -> None:

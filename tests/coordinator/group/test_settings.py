@@ -2,7 +2,11 @@
 
 import pytest
 
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings, MigrationPolicy
+from odradek.coordinator.group.settings import (
+    ConsumerGroupOverrides,
+    GroupSettings,
+    MigrationPolicy,
+)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ import random
 
 import pytest
 
-from coordinator.group.classic.group import ClassicGroup, GroupState
-from coordinator.group.records import GroupStored
-from coordinator.group.requests import DeleteGroup
-from coordinator.group.settings import GroupSettings
-from coordinator.group.shard import GroupShard
-from coordinator.loading import Loader
-from protocol.errors import ErrorCode
-from protocol.messages.groups import DeletableGroupResult, MemberIdentity
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState
+from odradek.coordinator.group.records import GroupStored
+from odradek.coordinator.group.requests import DeleteGroup
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.loading import Loader
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import DeletableGroupResult, MemberIdentity
 from tests.support.group_playbook import NO_DELAY, Call, Playbook
 
 # -- DescribeGroups, ListGroups, DeleteGroups -----------------------------------------------------

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.topics import NO_TOPICS, TopicCatalog, changed_names, metadata_hash
+from odradek.coordinator.group.topics import NO_TOPICS, TopicCatalog, changed_names, metadata_hash
 from tests.support.consumer_playbook import id_of, image_of
 
 RACKS = ("r0", "r1")

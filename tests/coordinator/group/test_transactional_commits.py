@@ -2,7 +2,7 @@
 
 import pytest
 
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     CommitInTransaction,
     DeleteGroup,
     EndProducerTransaction,
@@ -10,26 +10,26 @@ from coordinator.group.requests import (
     Heartbeat,
     Unverified,
 )
-from coordinator.group.settings import GroupSettings
-from coordinator.group.shard import GroupShard
-from coordinator.loading import LogEntry
-from coordinator.outcome import Marker
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.outcome import Marker
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     JoinGroupRequest,
     JoinGroupRequestProtocol,
     JoinGroupResponse,
 )
-from protocol.messages.transactions import (
+from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

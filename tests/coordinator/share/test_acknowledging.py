@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.share.acknowledging import AcknowledgeType, Verdict, fault_of, verdicts_of
-from protocol.messages.share import AcknowledgementBatch
+from odradek.coordinator.share.acknowledging import AcknowledgeType, Verdict, fault_of, verdicts_of
+from odradek.protocol.messages.share import AcknowledgementBatch
 
 ACCEPT, RELEASE = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE
 

@@ -1,13 +1,13 @@
 """How much of a batch goes to a member."""
 
-from coordinator.share.acquisition import (
+from odradek.coordinator.share.acquisition import (
     AcquiredRange,
     Harvest,
     Wish,
     is_last_attempt,
     suspects_max,
 )
-from coordinator.share.terms import Terms
+from odradek.coordinator.share.terms import Terms
 
 TERMS = Terms(delivery_count_limit=6)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from coordinator.share.batches import (
+from odradek.coordinator.share.batches import (
     NO_OFFSET,
     Batches,
     RecordState,

@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.share.acknowledging import AcknowledgeType
-from coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.partition import (
+from odradek.coordinator.share.acknowledging import AcknowledgeType
+from odradek.coordinator.share.acquisition import AcquiredRange, LogBatch, Position, Wish
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.partition import (
     NOTHING_TO_WRITE,
     DeadLetters,
     SharePartition,
     StateWrite,
     Taken,
 )
-from coordinator.share.terms import Terms
-from protocol.errors import ErrorCode
-from protocol.messages.share import AcknowledgementBatch
+from odradek.coordinator.share.terms import Terms
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import AcknowledgementBatch
 
 TERMS = Terms(lock_duration_ms=1_000)
 ACCEPT, RELEASE, REJECT = (

@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from coordinator.share.acquisition import LogBatch, Wish
-from coordinator.share.batches import RecordState
-from coordinator.share.partition import (
+from odradek.coordinator.share.acquisition import LogBatch, Wish
+from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.partition import (
     SharePartition,
     StateWrite,
 )
-from coordinator.share.requests import StateRead
-from coordinator.share.terms import Terms
-from protocol.errors import ErrorCode
-from protocol.messages.share import AcknowledgementBatch
+from odradek.coordinator.share.requests import StateRead
+from odradek.coordinator.share.terms import Terms
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import AcknowledgementBatch
 from tests.support.share_model import DONE, Durable, ShareModel, offsets_of, write_down
 from tests.support.share_playbook import SharePlaybook
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.records import ShareStored, decode, encode
-from coordinator.share.requests import ShareKey
-from coordinator.share.state import ShareState, ShareUpdate
-from protocol.errors import ProtocolError
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.records import ShareStored, decode, encode
+from odradek.coordinator.share.requests import ShareKey
+from odradek.coordinator.share.state import ShareState, ShareUpdate
+from odradek.protocol.errors import ProtocolError
 
 TOPIC = bytes(range(16))
 KEY = ShareKey("grp", TOPIC, 2)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.ownership import shard_of
-from coordinator.share.requests import ShareKey
-from protocol.types import uuid_from_text
+from odradek.coordinator.ownership import shard_of
+from odradek.coordinator.share.requests import ShareKey
+from odradek.protocol.types import uuid_from_text
 
 TOPIC = uuid_from_text("AAAAAAAAAAEAAAAAAAAAAg")
 

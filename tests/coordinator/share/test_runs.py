@@ -1,7 +1,7 @@
 """Runs: split where records part ways, joined where they meet again."""
 
-from coordinator.share.batches import RecordState
-from coordinator.share.runs import Run, Runs, Target
+from odradek.coordinator.share.batches import RecordState
+from odradek.coordinator.share.runs import Run, Runs, Target
 
 
 def runs_of(*sizes: int) -> Runs:

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as some
 
-from coordinator.loading import TransactionalEntry
-from coordinator.outcome import Marker
-from coordinator.share.batches import NO_OFFSET, RecordState, StateBatch
-from coordinator.share.records import decode
-from coordinator.share.requests import (
+from odradek.coordinator.loading import TransactionalEntry
+from odradek.coordinator.outcome import Marker
+from odradek.coordinator.share.batches import NO_OFFSET, RecordState, StateBatch
+from odradek.coordinator.share.records import decode
+from odradek.coordinator.share.requests import (
     NOTHING_KNOWN,
     Checkpoint,
     DropLog,
@@ -20,11 +20,11 @@ from coordinator.share.requests import (
     Summary,
     Write,
 )
-from coordinator.share.settings import ShareStateSettings
-from coordinator.share.shard import WRITTEN_BATCHES_MAX
-from coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID
+from odradek.coordinator.share.settings import ShareStateSettings
+from odradek.coordinator.share.shard import WRITTEN_BATCHES_MAX
+from odradek.coordinator.share.state import NO_COUNT, ShareState, ShareUpdate
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID
 from tests.support.controller_room import topic_id
 from tests.support.share_playbook import KEY, OTHER_TOPIC, TOPIC, SharePlaybook, topics
 

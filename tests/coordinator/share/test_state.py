@@ -1,7 +1,7 @@
 """What a record makes of what is known of a share-partition."""
 
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.state import ShareState, ShareUpdate, snapshot_of, updated
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.state import ShareState, ShareUpdate, snapshot_of, updated
 
 KNOWN = ShareState(
     snapshot_epoch=3,

@@ -1,9 +1,9 @@
 """The terms of a share group: from its configs, the broker's, or none at all."""
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from cluster.metadata.records import ConfigChanged
-from coordinator.share.terms import Terms, share_terms
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import ConfigChanged
+from odradek.coordinator.share.terms import Terms, share_terms
 
 STATIC: dict[str, str] = {}
 

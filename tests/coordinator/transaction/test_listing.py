@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.transaction.listing import described, listed
-from coordinator.transaction.transaction import Transaction, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import ListTransactionsRequest
+from odradek.coordinator.transaction.listing import described, listed
+from odradek.coordinator.transaction.transaction import Transaction, TransactionState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import ListTransactionsRequest
 
 TRANSACTIONS = {
     "open": Transaction(

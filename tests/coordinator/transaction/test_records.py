@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from coordinator.transaction.records import TransactionStored, by_topic, decode, encode
-from coordinator.transaction.transaction import Transaction, TransactionState
-from protocol.errors import ProtocolError
+from odradek.coordinator.transaction.records import TransactionStored, by_topic, decode, encode
+from odradek.coordinator.transaction.transaction import Transaction, TransactionState
+from odradek.protocol.errors import ProtocolError
 
 STORED = TransactionStored(
     "tx",

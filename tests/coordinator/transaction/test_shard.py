@@ -6,20 +6,20 @@ from typing import NamedTuple
 import msgspec
 import pytest
 
-from coordinator.loading import LogEntry
-from coordinator.outcome import Command, Reply, TimerKey
-from coordinator.transaction.records import TransactionStored, encode
-from coordinator.transaction.requests import (
+from odradek.coordinator.loading import LogEntry
+from odradek.coordinator.outcome import Command, Reply, TimerKey
+from odradek.coordinator.transaction.records import TransactionStored, encode
+from odradek.coordinator.transaction.requests import (
     AddPartitions,
     EndTransaction,
     InitProducer,
     MarkersWritten,
 )
-from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.shard import HELD_COUNT_MAX, HOLD_MS, TransactionShard
-from coordinator.transaction.transaction import EPOCH_MAX, Transaction, TransactionState
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.coordinator.transaction.settings import TransactionSettings
+from odradek.coordinator.transaction.shard import HELD_COUNT_MAX, HOLD_MS, TransactionShard
+from odradek.coordinator.transaction.transaction import EPOCH_MAX, Transaction, TransactionState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from coordinator.transaction.transaction import (
+from odradek.coordinator.transaction.transaction import (
     EPOCH_MAX,
     Transaction,
     TransactionState,
@@ -16,7 +16,7 @@ from coordinator.transaction.transaction import (
     owner_error,
     with_partitions,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 NOW_MS = 5_000
 BEGUN_MS = 1_000

@@ -1,7 +1,7 @@
 """What proves that a transaction hangs, and what does not."""
 
-from coordinator.transaction.transaction import Partition
-from coordinator.transaction.watch import (
+from odradek.coordinator.transaction.transaction import Partition
+from odradek.coordinator.transaction.watch import (
     EXAMINED_COUNT_MAX,
     OpenTransaction,
     Watch,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.bus.arena import UNIT_BYTES, Arena
+from odradek.node.bus.arena import UNIT_BYTES, Arena
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def resident_bytes(path: Path) -> int:
 def test_another_process_sees_and_changes_the_same_bytes(tmp_path: Path, arena: Arena) -> None:
     arena.view[5:10] = b"hello"
     script = (
-        "import sys; from pathlib import Path; from node.bus.arena import Arena\n"
+        "import sys; from pathlib import Path; from odradek.node.bus.arena import Arena\n"
         "arena = Arena.open(Path(sys.argv[1]))\n"
         "assert bytes(arena.view[5:10]) == b'hello' and arena.size == 16 << 20\n"
         "arena.view[5:10] = b'HELLO'\n"

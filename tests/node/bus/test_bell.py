@@ -3,7 +3,7 @@
 import select
 from pathlib import Path
 
-from node.bus.bell import Bell, Ringer
+from odradek.node.bus.bell import Bell, Ringer
 
 
 def _is_rung(bell: Bell, timeout_s: float = 0) -> bool:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from node.bus.endpoint import Link, bind_endpoint, drain, drain_with_identity, ipc_address
+from odradek.node.bus.endpoint import Link, bind_endpoint, drain, drain_with_identity, ipc_address
 
 DEADLINE_MS = 5_000
 

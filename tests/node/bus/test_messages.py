@@ -2,7 +2,7 @@
 
 import msgspec
 
-from node.bus.messages import (
+from odradek.node.bus.messages import (
     Append,
     Appended,
     Failed,
@@ -14,7 +14,7 @@ from node.bus.messages import (
     ToWorker,
     WorkerGreeting,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 
 def test_a_turn_of_mixed_messages_survives_the_way() -> None:

@@ -2,12 +2,12 @@
 
 import random
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ClusterCreated, Record, TopicCreated, encode_records
-from cluster.metadata.snapshot import image_records
-from node.bus.messages import MetadataRecords, MetadataSnapshot
-from node.bus.metadata_feed import apply_metadata
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated, Record, TopicCreated, encode_records
+from odradek.cluster.metadata.snapshot import image_records
+from odradek.node.bus.messages import MetadataRecords, MetadataSnapshot
+from odradek.node.bus.metadata_feed import apply_metadata
 
 
 def topic(number: int) -> Record:

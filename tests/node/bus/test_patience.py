@@ -1,6 +1,6 @@
 """Patience: looks while they find something, fewer and fewer when they do not."""
 
-from node.bus.patience import Patience
+from odradek.node.bus.patience import Patience
 
 
 def _looks(patience: Patience, times: int, *, has_found: bool) -> int:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.raft.messages import AppendRequest, Entry
-from node.bus.peer_messages import (
+from odradek.cluster.raft.messages import AppendRequest, Entry
+from odradek.node.bus.peer_messages import (
     PEER_VERSION,
     Carried,
     Forward,
@@ -18,7 +18,7 @@ from node.bus.peer_messages import (
     PeerMessage,
     Refused,
 )
-from node.bus.peers import PeerAddress, PeerBus, PeerBusError, Socket, cluster_keys
+from odradek.node.bus.peers import PeerAddress, PeerBus, PeerBusError, Socket, cluster_keys
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 

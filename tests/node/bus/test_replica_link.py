@@ -6,13 +6,13 @@ from typing import TypeAlias
 import pytest
 import zmq
 
-from cluster.replication.messages import (
+from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
     PartitionFetched,
     ReplicaFetch,
     ReplicaFetched,
 )
-from node.bus.replica_link import (
+from odradek.node.bus.replica_link import (
     Answer,
     CurveKeys,
     ReplicaLink,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from node.bus.reply import Reply, drive
+from odradek.node.bus.reply import Reply, drive
 
 
 class _Ended:

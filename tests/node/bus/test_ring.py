@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from node.bus.ring import HEADER_BYTES, RingReader, RingWriter
+from odradek.node.bus.ring import HEADER_BYTES, RingReader, RingWriter
 
 
 def _ring(capacity: int = 256) -> tuple[RingWriter, RingReader]:
@@ -81,7 +81,7 @@ def test_reader_that_wakes_by_itself_is_not_rung_for() -> None:
 _WRITER = """
 import sys
 from mmap import mmap
-from node.bus.ring import RingWriter
+from odradek.node.bus.ring import RingWriter
 with open(sys.argv[1], "r+b") as file:
     writer = RingWriter(memoryview(mmap(file.fileno(), 0)))
 for number in range(20_000):

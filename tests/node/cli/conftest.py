@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 
-from node.cli.main import cli
+from odradek.node.cli.main import cli
 
 
 @dataclass(frozen=True, slots=True)

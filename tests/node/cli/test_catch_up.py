@@ -1,7 +1,7 @@
 """What is said of replicas that are behind, from what brokers tell of their sizes."""
 
-from node.cli.catch_up import CatchUp, Lacking, estimate, gaps, lacking, progress
-from protocol.messages.metadata import (
+from odradek.node.cli.catch_up import CatchUp, Lacking, estimate, gaps, lacking, progress
+from odradek.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
     MetadataResponsePartition,

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from node.cli.client import explain, make_connection, parse_properties, split_address
+from odradek.node.cli.client import explain, make_connection, parse_properties, split_address
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from node.asker import Asker
-from node.child import python_command
-from node.cli.cluster import Health, controller_of, nodes_of, unsound
-from node.cli.quorum import describe_with
-from node.local_cluster import Layout, LocalNode, keep, lay_out
-from protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
-from protocol.messages.metadata import (
+from odradek.node.asker import Asker
+from odradek.node.child import python_command
+from odradek.node.cli.cluster import Health, controller_of, nodes_of, unsound
+from odradek.node.cli.quorum import describe_with
+from odradek.node.local_cluster import Layout, LocalNode, keep, lay_out
+from odradek.protocol.messages.cluster import DescribeQuorumResponsePartitionData, ReplicaState
+from odradek.protocol.messages.metadata import (
     DescribeClusterBroker,
     DescribeClusterResponse,
     MetadataRequest,
@@ -142,7 +142,7 @@ def test_a_broker_that_tells_nothing_of_the_quorum_is_shown_without() -> None:
 def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Path) -> None:
     port = free_port()
     keep(tmp_path, Layout("cluster-of-the-test", (LocalNode(0, port, free_pair()),)))
-    command = python_command("node.cli.main", "cluster", "up")
+    command = python_command("odradek", "cluster", "up")
     command += ["--data", str(tmp_path), "--output", "json"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
@@ -167,7 +167,7 @@ def test_a_cluster_and_a_node_that_is_killed_run_until_told_to_stop(tmp_path: Pa
 def test_a_cluster_of_one_grows_when_more_nodes_are_asked_for(tmp_path: Path) -> None:
     port = free_range(NODES)
     keep(tmp_path, lay_out(1, port))
-    command = python_command("node.cli.main", "cluster", "up", "--nodes", str(NODES))
+    command = python_command("odradek", "cluster", "up", "--nodes", str(NODES))
     command += ["--data", str(tmp_path), "--output", "json"]
     for key in ("arena.bytes=32MiB", "socket.request.max.bytes=8388608", "workers=1"):
         command += ["--set", key]

@@ -13,7 +13,7 @@ from tests.support.ports import free_port
 def complete(words: str, bootstrap: str) -> list[str]:
     """What a bash offers after `words`: the last one is incomplete."""
     ran = subprocess.run(
-        [sys.executable, "-m", "node.cli.main"],
+        [sys.executable, "-m", "odradek"],
         capture_output=True,
         text=True,
         check=True,

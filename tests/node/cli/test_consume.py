@@ -85,7 +85,7 @@ def test_json_has_all_of_a_record(kafka: Run, filled: str) -> None:
 
 def test_a_pipe_gets_the_bytes_as_they_are(topic: str, bootstrap: str) -> None:
     blob = bytes(range(256))
-    base = [sys.executable, "-m", "node.cli.main"]
+    base = [sys.executable, "-m", "odradek"]
     environment = {
         **os.environ,
         "ODRADEK_BOOTSTRAP": bootstrap,
@@ -110,7 +110,7 @@ def test_a_group_goes_on_where_it_was(kafka: Run, filled: str, group_name: str) 
 
 def test_following_prints_what_comes_and_ends_on_a_signal(topic: str, bootstrap: str) -> None:
     follower = subprocess.Popen(
-        [sys.executable, "-m", "node.cli.main", "consume", topic, "--follow"],
+        [sys.executable, "-m", "odradek", "consume", topic, "--follow"],
         stdout=subprocess.PIPE,
         text=True,
         env={
@@ -123,7 +123,7 @@ def test_following_prints_what_comes_and_ends_on_a_signal(topic: str, bootstrap:
         assert follower.stdout is not None
         for value in ("one", "two"):
             subprocess.run(
-                [sys.executable, "-m", "node.cli.main", "produce", topic, value],
+                [sys.executable, "-m", "odradek", "produce", topic, value],
                 env={
                     **os.environ,
                     "ODRADEK_BOOTSTRAP": bootstrap,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.cli.doctor import problems_of_broker, problems_of_cluster, problems_of_entrance
-from node.cli.visit import Address, Visit
-from node.embedded import EmbeddedBroker
+from odradek.node.cli.doctor import problems_of_broker, problems_of_cluster, problems_of_entrance
+from odradek.node.cli.visit import Address, Visit
+from odradek.node.embedded import EmbeddedBroker
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from node.cli.findings import (
+from odradek.node.cli.findings import (
     IDLE_MS,
     OFTEN_COUNT,
     UNCOMMITTED_MS,
@@ -16,7 +16,7 @@ from node.cli.findings import (
     duration_text,
     why_nobody_reads,
 )
-from protocol.messages.insight import (
+from odradek.protocol.messages.insight import (
     ExplainedCommit,
     ExplainedCommits,
     ExplainedEvent,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )

@@ -6,10 +6,14 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from node.cli.findings import Finding
-from node.cli.group_explain import tell_findings
-from protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from protocol.messages.share import (
+from odradek.node.cli.findings import Finding
+from odradek.node.cli.group_explain import tell_findings
+from odradek.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
+from odradek.protocol.messages.share import (
     FetchPartition,
     FetchTopic,
     ShareFetchRequest,

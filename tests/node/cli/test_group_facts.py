@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from node.cli.client import make_connection
-from node.cli.group_facts import Facts
-from node.cli.session import Session
-from protocol.errors import ErrorCode
+from odradek.node.cli.client import make_connection
+from odradek.node.cli.group_facts import Facts
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
 from tests.node.cli.conftest import Run
 
 pytestmark = [

@@ -5,15 +5,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.cli.client import make_connection
-from node.cli.group_facts import Facts
-from node.cli.group_kinds import put_out, share_offsets
-from node.cli.session import Session
-from protocol.messages.groups import (
+from odradek.node.cli.client import make_connection
+from odradek.node.cli.group_facts import Facts
+from odradek.node.cli.group_kinds import put_out, share_offsets
+from odradek.node.cli.session import Session
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient
 

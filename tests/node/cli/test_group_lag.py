@@ -7,8 +7,8 @@ import time
 import pytest
 from confluent_kafka import Consumer
 
-from node.cli.group_lag import summed
-from node.cli.output import Json
+from odradek.node.cli.group_lag import summed
+from odradek.node.cli.output import Json
 from tests.node.cli.conftest import Run
 
 SHORT_S = "2"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.compression import Codec
-from protocol.records import Record, build_batch
-from storage.layout import segment_path
-from storage.settings import LogSettings, StoreOptions
-from storage.store import NewPartition, Store
+from odradek.protocol.compression import Codec
+from odradek.protocol.records import Record, build_batch
+from odradek.storage.layout import segment_path
+from odradek.storage.settings import LogSettings, StoreOptions
+from odradek.storage.store import NewPartition, Store
 from tests.node.cli.conftest import Run
 
 TOPIC_ID = bytes(range(16))

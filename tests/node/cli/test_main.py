@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from node.cli.main import COMMANDS, cli
+from odradek.node.cli.main import COMMANDS, cli
 from tests.node.cli.conftest import Run
 
 README = Path(__file__).parents[3] / "README.md"
@@ -34,7 +34,7 @@ def test_help_imports_neither_a_kafka_client_nor_the_broker() -> None:
     program = (
         "import sys\n"
         "from click.testing import CliRunner\n"
-        "from node.cli.main import cli\n"
+        "from odradek.node.cli.main import cli\n"
         "assert CliRunner().invoke(cli, ['--help']).exit_code == 0\n"
         "heavy = {'confluent_kafka', 'rich', 'asyncio', 'zmq', 'lmdb', 'uvloop'}\n"
         "print(sorted(heavy & sys.modules.keys()))\n"

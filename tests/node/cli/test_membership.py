@@ -5,7 +5,7 @@ How a cluster grows and shrinks by them is shown in tests/e2e/test_growth.py.
 
 import pytest
 
-from node.cli.membership import VOTERS_MAX, vote_count
+from odradek.node.cli.membership import VOTERS_MAX, vote_count
 from tests.node.cli.conftest import Run
 from tests.support.ports import free_port
 

@@ -4,14 +4,21 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.balance.model import Move
-from cluster.controller.commands import AlterPartitionReassignments, Reassignment
-from node.cli import moving
-from node.cli.client import make_connection
-from node.cli.moving import Mover, Standing, call_off, elect_preferred, reassign, seconds_text
-from node.cli.replicas import look
-from node.cli.session import Session
-from protocol.messages.cluster import ListPartitionReassignmentsRequest
+from odradek.cluster.balance.model import Move
+from odradek.cluster.controller.commands import AlterPartitionReassignments, Reassignment
+from odradek.node.cli import moving
+from odradek.node.cli.client import make_connection
+from odradek.node.cli.moving import (
+    Mover,
+    Standing,
+    call_off,
+    elect_preferred,
+    reassign,
+    seconds_text,
+)
+from odradek.node.cli.replicas import look
+from odradek.node.cli.session import Session
+from odradek.protocol.messages.cluster import ListPartitionReassignmentsRequest
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
 
 CANCEL = AlterPartitionReassignments((Reassignment("a", 0, None),))

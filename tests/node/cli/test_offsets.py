@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
-from node.cli import offsets
-from node.cli.client import Connection
+from odradek.node.cli import offsets
+from odradek.node.cli.client import Connection
 from tests.node.cli.conftest import Run
 
 pytestmark = pytest.mark.e2e

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from node.cli.output import Output, Row, size_text
+from odradek.node.cli.output import Output, Row, size_text
 
 ROWS: list[Row] = [
     {"name": "a", "lag": 5, "replicas": [1, 2], "hidden": True},

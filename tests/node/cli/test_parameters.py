@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import click
 import pytest
 
-from node.cli.parameters import duration, moment, moment_text, pair, size, topic_selection
+from odradek.node.cli.parameters import duration, moment, moment_text, pair, size, topic_selection
 
 
 @pytest.mark.parametrize(

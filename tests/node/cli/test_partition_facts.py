@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from node.cli.client import make_connection
-from node.cli.group_facts import Facts
-from node.cli.partition_facts import views_of
-from node.cli.session import Session
+from odradek.node.cli.client import make_connection
+from odradek.node.cli.group_facts import Facts
+from odradek.node.cli.partition_facts import views_of
+from odradek.node.cli.session import Session
 from tests.node.cli.conftest import Run
 
 pytestmark = [

@@ -1,9 +1,16 @@
 """Plans in words, rows and JSON."""
 
-from cluster.balance.model import Node, Partition, Plan
-from cluster.balance.planner import plan_moves
-from node.cli.plan_text import estimated_s, move_row, node_rows, plan_document, some, summary
-from node.cli.replicas import View
+from odradek.cluster.balance.model import Node, Partition, Plan
+from odradek.cluster.balance.planner import plan_moves
+from odradek.node.cli.plan_text import (
+    estimated_s,
+    move_row,
+    node_rows,
+    plan_document,
+    some,
+    summary,
+)
+from odradek.node.cli.replicas import View
 from tests.cluster.balance.test_model import move
 
 NODES = [Node(node_id=0, rack="a"), Node(node_id=1, is_fenced=True), Node(node_id=2)]

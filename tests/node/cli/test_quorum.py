@@ -3,12 +3,12 @@
 import click
 import pytest
 
-from node.asker import Asker
-from node.cli.client import Connection, split_address
-from node.cli.quorum import Quorum, add_voter, check, describe, describe_with, remove_voter
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import ReplicaState
+from odradek.node.asker import Asker
+from odradek.node.cli.client import Connection, split_address
+from odradek.node.cli.quorum import Quorum, add_voter, check, describe, describe_with, remove_voter
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import ReplicaState
 
 
 def replica(node_id: int, *, end: int = 0, fetched_ms: int = -1, folder: int = 0) -> ReplicaState:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 import click
 import pytest
 
-from cluster.metadata.image import ConfigResourceType, PartitionImage
-from node.cli.rebalance import rate
-from protocol.messages.cluster import (
+from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
+from odradek.node.cli.rebalance import rate
+from odradek.protocol.messages.cluster import (
     AlterPartitionReassignmentsRequest,
     DescribeLogDirsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from protocol.messages.configs import IncrementalAlterConfigsRequest
-from protocol.messages.topics import CreateTopicsRequest
+from odradek.protocol.messages.configs import IncrementalAlterConfigsRequest
+from odradek.protocol.messages.topics import CreateTopicsRequest
 from tests.node.cli.conftest import Ran, Run
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
 

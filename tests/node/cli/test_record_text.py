@@ -7,7 +7,7 @@ from confluent_kafka import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.cli.record_text import (
+from odradek.node.cli.record_text import (
     NewRecord,
     fill_template,
     headers_text,

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from node.cli.client import make_connection
-from node.cli.replicas import View, check, describe_topics, look, reassignments, sizes_on
-from node.cli.session import Session
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import ListPartitionReassignmentsRequest
-from protocol.messages.metadata import MetadataRequest
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.cli.client import make_connection
+from odradek.node.cli.replicas import View, check, describe_topics, look, reassignments, sizes_on
+from odradek.node.cli.session import Session
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import ListPartitionReassignmentsRequest
+from odradek.protocol.messages.metadata import MetadataRequest
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
 
 

@@ -6,7 +6,7 @@ import os
 import click
 import pytest
 
-from node.cli.rewind import AT_OFFSET, AT_TIME, iso_or_short_duration, position
+from odradek.node.cli.rewind import AT_OFFSET, AT_TIME, iso_or_short_duration, position
 from tests.node.cli.conftest import Run
 
 pytestmark = pytest.mark.skipif(

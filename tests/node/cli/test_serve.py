@@ -25,7 +25,7 @@ def clean_environment() -> dict[str, str]:
 def started(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], dict[str, object]]]:
     """A node, and what it said when it was ready."""
     node = subprocess.Popen(
-        [sys.executable, "-m", "node.cli.main", *arguments, "--output", "json"],
+        [sys.executable, "-m", "odradek", *arguments, "--output", "json"],
         stdout=subprocess.PIPE,
         text=True,
         env=clean_environment(),
@@ -74,7 +74,7 @@ def test_serve_keeps_its_data_and_temporary_data_go(tmp_path: Path, odradek: Run
 
 @pytest.mark.e2e
 def test_an_attached_node_ends_with_standard_input(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "node.cli.main", "serve", "--attached", "--output", "json"]
+    command = [sys.executable, "-m", "odradek", "serve", "--attached", "--output", "json"]
     command += ["--listen", "127.0.0.1:0", "--data", str(tmp_path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=clean_environment()
@@ -108,7 +108,7 @@ def test_a_node_starts_from_its_file_once_its_folder_is_formatted(
 def test_a_taken_port_is_told_before_anything_starts(tmp_path: Path) -> None:
     with started("serve", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "a")) as (_, state):
         bootstrap = str(state["bootstrap"])
-        command = [sys.executable, "-m", "node.cli.main", "serve", "--listen", bootstrap]
+        command = [sys.executable, "-m", "odradek", "serve", "--listen", bootstrap]
         ran = subprocess.run(
             [*command, "--data", str(tmp_path / "b")],
             capture_output=True,

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from node.cli.client import Connection, make_connection
-from node.cli.group_facts import serves_ours
-from node.cli.session import Session
-from protocol.messages.cluster import (
+from odradek.node.cli.client import Connection, make_connection
+from odradek.node.cli.group_facts import serves_ours
+from odradek.node.cli.session import Session
+from odradek.protocol.messages.cluster import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from protocol.messages.metadata import (
+from odradek.protocol.messages.metadata import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     MetadataRequest,

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.share import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.node.cli.conftest import Run
 from tests.support.waiting import wait_until
 from tests.support.wire import WireClient

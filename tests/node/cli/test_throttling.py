@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from cluster.balance.model import Move
-from cluster.metadata.image import ConfigResourceType
-from node.cli.client import make_connection
-from node.cli.replicas import look
-from node.cli.session import Session
-from node.cli.throttling import Throttled, cordon, throttle, throttled_now, unthrottle
-from protocol.messages.configs import IncrementalAlterConfigsRequest
+from odradek.cluster.balance.model import Move
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.cli.client import make_connection
+from odradek.node.cli.replicas import look
+from odradek.node.cli.session import Session
+from odradek.node.cli.throttling import Throttled, cordon, throttle, throttled_now, unthrottle
+from odradek.protocol.messages.configs import IncrementalAlterConfigsRequest
 from tests.support.stand_in_cluster import StandInCluster, stand_in_cluster
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER

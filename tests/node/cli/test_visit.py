@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from node.cli.client import split_address
-from node.cli.visit import Address, visit
+from odradek.node.cli.client import split_address
+from odradek.node.cli.visit import Address, visit
 from tests.support.ports import free_port
 
 TIMEOUT_S = 5.0

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cluster.raft.configuration import Configuration, Voter, member_id
-from cluster.raft.messages import EVERYBODY, FollowRequest
-from node.bus.peer_messages import Acquaint, MemberAddress
-from node.bus.peers import PeerAddress
-from node.config import load
-from node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
-from node.controller.membership import Place, encode_place
+from odradek.cluster.raft.configuration import Configuration, Voter, member_id
+from odradek.cluster.raft.messages import EVERYBODY, FollowRequest
+from odradek.node.bus.peer_messages import Acquaint, MemberAddress
+from odradek.node.bus.peers import PeerAddress
+from odradek.node.config import load
+from odradek.node.controller.acquaintances import FORGOTTEN_MS, Acquaintances
+from odradek.node.controller.membership import Place, encode_place
 from tests.support.party import HELLO, Party, until_heard
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until

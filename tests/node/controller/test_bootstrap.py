@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from cluster.controller.controller import Controller
-from cluster.metadata.features import (
+from odradek.cluster.controller.controller import Controller
+from odradek.cluster.metadata.features import (
     INITIAL_LEVELS,
     SUPPORTED_FEATURES,
     has_eligible_leader_replicas,
 )
-from cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage
-from cluster.metadata.records import ClusterCreated
-from node.config import NodeConfig, load
-from node.controller.bootstrap import bootstrap_records, overruled, registration
+from odradek.cluster.metadata.image import BrokerImage, ConfigResourceType, MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated
+from odradek.node.config import NodeConfig, load
+from odradek.node.controller.bootstrap import bootstrap_records, overruled, registration
 
 
 def config_of(folder: Path, **options: str) -> NodeConfig:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AddRaftVoter,
     CreateTopics,
     NewTopic,
@@ -15,13 +15,13 @@ from cluster.controller.commands import (
     VotersReply,
     decode_reply,
 )
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ClusterCreated
-from cluster.raft.configuration import member_id
-from node.controller.decisions import Decisions, NoRoomError, NotNowError
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import ZERO_UUID
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated
+from odradek.cluster.raft.configuration import member_id
+from odradek.node.controller.decisions import Decisions, NoRoomError, NotNowError
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID
 from tests.support.raft_room import Hearsay, Member, RaftRoom
 
 NOW_MS = 5_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from node.controller.disk_thread import DiskThread
+from odradek.node.controller.disk_thread import DiskThread
 from tests.support.waiting import wait_until
 
 

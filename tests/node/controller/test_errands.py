@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     Command,
     CreateTopics,
@@ -13,14 +13,14 @@ from cluster.controller.commands import (
     RegisterBroker,
     encode_command,
 )
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ClusterCreated
-from node.bus.messages import Submit, Submitted
-from node.bus.peer_messages import Carried, ControlMessage, Forward
-from node.controller.decisions import Decisions
-from node.controller.errands import RESEND_MS, RETRY_MS, Errands
-from protocol.errors import ErrorCode
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated
+from odradek.node.bus.messages import Submit, Submitted
+from odradek.node.bus.peer_messages import Carried, ControlMessage, Forward
+from odradek.node.controller.decisions import Decisions
+from odradek.node.controller.errands import RESEND_MS, RETRY_MS, Errands
+from odradek.protocol.errors import ErrorCode
 from tests.support.raft_room import Hearsay, Member, RaftRoom
 
 FAR_MS = 1_000_000

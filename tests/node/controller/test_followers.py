@@ -8,11 +8,11 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ClusterCreated, decode_records, encode_records
-from node.bus.endpoint import Link, drain, drain_with_identity, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated, decode_records, encode_records
+from odradek.node.bus.endpoint import Link, drain, drain_with_identity, encode, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     Follow,
@@ -21,9 +21,9 @@ from node.bus.messages import (
     MetadataSnapshot,
     StillThere,
 )
-from node.bus.metadata_feed import apply_metadata
-from node.controller.followers import Followers
-from node.controller.liveness import Liveness
+from odradek.node.bus.metadata_feed import apply_metadata
+from odradek.node.controller.followers import Followers
+from odradek.node.controller.liveness import Liveness
 from tests.support.raft_room import RaftRoom
 from tests.support.waiting import wait_until
 

@@ -7,10 +7,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from cluster.raft.configuration import is_founder, member_id
-from node.config import NodeConfig, load
-from node.controller.founders import Part, become_joined, part_of
-from storage.metadata_log import HardState, MetadataLog, MetadataLogError
+from odradek.cluster.raft.configuration import is_founder, member_id
+from odradek.node.config import NodeConfig, load
+from odradek.node.controller.founders import Part, become_joined, part_of
+from odradek.storage.metadata_log import HardState, MetadataLog, MetadataLogError
 
 DIRECTORY = UUID(int=7 << 100)
 THREE = "0@127.0.0.1:9192,1@127.0.0.1:9292,2@127.0.0.1:9392"

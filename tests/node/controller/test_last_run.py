@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from node.controller.last_run import (
+from odradek.node.controller.last_run import (
     LOST,
     NAME,
     boot_id,
@@ -12,7 +12,7 @@ from node.controller.last_run import (
     note_run,
     previous_epoch,
 )
-from storage.settings import Durability
+from odradek.storage.settings import Durability
 
 INTERVAL, COMMIT = Durability.INTERVAL, Durability.COMMIT
 

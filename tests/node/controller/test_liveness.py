@@ -1,6 +1,6 @@
 """Who does not answer is silent after a while, and only if it has really had the time."""
 
-from node.controller.liveness import ASK_MS, Liveness
+from odradek.node.controller.liveness import ASK_MS, Liveness
 
 PATIENCE_MS = 3_000
 WORKER, ROUTER = "worker-0", "router-0"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.raft.configuration import member_id
-from node.controller.lost_peers import DOUBT_S, SUCCESSION_MS, LostPeers
+from odradek.cluster.raft.configuration import member_id
+from odradek.node.controller.lost_peers import DOUBT_S, SUCCESSION_MS, LostPeers
 from tests.support.raft_room import Member, RaftRoom
 
 FOURTH = member_id(4, b"\x01\x02\x03\x04" * 4)

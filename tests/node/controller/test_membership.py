@@ -2,9 +2,9 @@
 
 import pytest
 
-from cluster.controller.commands import AddRaftVoter, RemoveRaftVoter
-from cluster.metadata.image import BrokerImage
-from cluster.raft.configuration import (
+from odradek.cluster.controller.commands import AddRaftVoter, RemoveRaftVoter
+from odradek.cluster.metadata.image import BrokerImage
+from odradek.cluster.raft.configuration import (
     AddVoter,
     Configuration,
     Refusal,
@@ -14,8 +14,8 @@ from cluster.raft.configuration import (
     configuration_of,
     member_id,
 )
-from node.bus.peer_messages import Refused
-from node.controller.membership import (
+from odradek.node.bus.peer_messages import Refused
+from odradek.node.controller.membership import (
     Place,
     change_for,
     encode_place,
@@ -25,8 +25,8 @@ from node.controller.membership import (
     why_not,
     why_refused,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import ZERO_UUID, uuid_to_text
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import ZERO_UUID, uuid_to_text
 from tests.support.raft_room import Hearsay, header
 
 OLD, NEW = 5 << 100, 6 << 100

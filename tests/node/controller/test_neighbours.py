@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.raft.configuration import member_id
-from cluster.raft.messages import AppendRequest, FollowRequest, VoteRequest
-from cluster.raft.ready import Role
-from node.bus.messages import Submitted
-from node.bus.peer_messages import Acquaint, AskQuorum, Carried, Refused, TellQuorum
-from node.controller.errands import Errands
-from node.controller.lost_peers import LostPeers
-from node.controller.neighbours import Neighbours
-from node.controller.quorum_view import QuorumView
-from protocol.errors import ErrorCode
+from odradek.cluster.raft.configuration import member_id
+from odradek.cluster.raft.messages import AppendRequest, FollowRequest, VoteRequest
+from odradek.cluster.raft.ready import Role
+from odradek.node.bus.messages import Submitted
+from odradek.node.bus.peer_messages import Acquaint, AskQuorum, Carried, Refused, TellQuorum
+from odradek.node.controller.errands import Errands
+from odradek.node.controller.lost_peers import LostPeers
+from odradek.node.controller.neighbours import Neighbours
+from odradek.node.controller.quorum_view import QuorumView
+from odradek.protocol.errors import ErrorCode
 from tests.support.party import HELLO, Party, Person, until_heard
 from tests.support.ports import free_port
 from tests.support.raft_room import Member, RaftRoom

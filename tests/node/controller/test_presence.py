@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     BrokerHeartbeat,
     BrokerReply,
     Command,
@@ -13,17 +13,17 @@ from cluster.controller.commands import (
     decode_command,
     encode_reply,
 )
-from cluster.metadata.image import BrokerImage, MetadataImage
-from node.bus.peer_messages import Carried
-from node.config import NodeConfig, load
-from node.controller.presence import (
+from odradek.cluster.metadata.image import BrokerImage, MetadataImage
+from odradek.node.bus.peer_messages import Carried
+from odradek.node.config import NodeConfig, load
+from odradek.node.controller.presence import (
     FIRST_HEARTBEAT_MS,
     GIVEN_UP_MS,
     LEAVING_MS,
     RETRY_MS,
     Presence,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 
 INCARNATION = b"i" * 16
 

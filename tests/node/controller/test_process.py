@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     Command,
     CommandReply,
@@ -28,9 +28,9 @@ from cluster.controller.commands import (
     decode_reply,
     encode_command,
 )
-from cluster.metadata.image import ConfigResourceType, MetadataImage
-from node.bus.endpoint import Link, drain, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage
+from odradek.node.bus.endpoint import Link, drain, encode, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     Follow,
@@ -43,12 +43,12 @@ from node.bus.messages import (
     ToController,
     Unreachable,
 )
-from node.bus.metadata_feed import apply_metadata
-from node.child import python_command
-from node.config import NodeConfig
-from node.observability import Regroup
-from protocol.errors import ErrorCode
-from storage.metadata_log import MetadataLog
+from odradek.node.bus.metadata_feed import apply_metadata
+from odradek.node.child import python_command
+from odradek.node.config import NodeConfig
+from odradek.node.observability import Regroup
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.metadata_log import MetadataLog
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
 from tests.support.disks import small_disk
 from tests.support.waiting import wait_until
@@ -184,7 +184,7 @@ class House:
     def _start(self) -> ChildProcess:
         # The module's main, with a smaller bound: 20,000 entries take their time.
         program = (
-            "from node.controller import process;"
+            "from odradek.node.controller import process;"
             f"process.SNAPSHOT_ENTRIES = {SNAPSHOT_ENTRIES};"
             "process.main()"
         )

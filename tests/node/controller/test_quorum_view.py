@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from node.bus.messages import QuorumDescribed
-from node.bus.peer_messages import (
+from odradek.node.bus.messages import QuorumDescribed
+from odradek.node.bus.peer_messages import (
     PEER_VERSION,
     AskQuorum,
     ControlMessage,
     PeerHeader,
     TellQuorum,
 )
-from node.controller.quorum_view import PATIENCE_MS, QuorumView
+from odradek.node.controller.quorum_view import PATIENCE_MS, QuorumView
 from tests.support.raft_room import Member, RaftRoom
 
 WALL_MS = 1_700_000_000_000

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.raft.configuration import AddVoter, Refusal, Voter, member_id
-from cluster.raft.messages import Entry
-from cluster.raft.ready import Proposal
-from cluster.raft.settings import RaftSettings
-from node.controller.raft_driver import KEPT_ENTRIES, RETRY_MS
-from storage.metadata_log import MetadataLog
+from odradek.cluster.raft.configuration import AddVoter, Refusal, Voter, member_id
+from odradek.cluster.raft.messages import Entry
+from odradek.cluster.raft.ready import Proposal
+from odradek.cluster.raft.settings import RaftSettings
+from odradek.node.controller.raft_driver import KEPT_ENTRIES, RETRY_MS
+from odradek.storage.metadata_log import MetadataLog
 from tests.support.disks import small_disk
 from tests.support.raft_room import Member, RaftRoom
 

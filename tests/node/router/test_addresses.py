@@ -4,8 +4,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from cluster.metadata.image import NO_LEADER, BrokerImage, Listener, MetadataImage, PartitionImage
-from node.router.addresses import address_of, endpoints_of, leader_for_clients
+from odradek.cluster.metadata.image import (
+    NO_LEADER,
+    BrokerImage,
+    Listener,
+    MetadataImage,
+    PartitionImage,
+)
+from odradek.node.router.addresses import address_of, endpoints_of, leader_for_clients
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.router.authorizer import (
+from odradek.node.router.authorizer import (
     CLUSTER_NAME,
     NOT_ASKED,
     Asker,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.router.context import RequestContext, Services
+from odradek.node.router.context import RequestContext, Services
 from tests.support.router_room import RouterRoom
 
 

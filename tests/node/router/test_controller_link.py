@@ -10,17 +10,17 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AllocateProducerIds,
     CommandReply,
     ProducerIdsReply,
     decode_command,
     encode_reply,
 )
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.records import ClusterCreated, TopicCreated, encode_records
-from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.records import ClusterCreated, TopicCreated, encode_records
+from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     DescribeQuorum,
@@ -35,9 +35,9 @@ from node.bus.messages import (
     Submitted,
     ToController,
 )
-from node.bus.reply import drive
-from node.router.controller_link import ControllerLink
-from protocol.errors import ApiError, ErrorCode
+from odradek.node.bus.reply import drive
+from odradek.node.router.controller_link import ControllerLink
+from odradek.protocol.errors import ApiError, ErrorCode
 
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 ROUTER = b"router-0"

@@ -11,22 +11,22 @@ from typing import TypeVar, get_type_hints
 import pytest
 import uvloop
 
-from node.bus.arena import UNIT_BYTES, Arena
-from node.router import dispatch
-from node.router.context import RequestContext, Services
-from node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
-from node.wire.connection import Wire
-from node.wire.listener import Listener
-from protocol.apis import APIS, ApiKey
-from protocol.codec import (
+from odradek.node.bus.arena import UNIT_BYTES, Arena
+from odradek.node.router import dispatch
+from odradek.node.router.context import RequestContext, Services
+from odradek.node.router.dispatch import DECODED_BYTES_MAX, HANDLERS, Dispatcher, Handler
+from odradek.node.wire.connection import Wire
+from odradek.node.wire.listener import Listener
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import (
     decode_response,
     decode_response_header,
     encode_request_header,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.metadata import (
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     DescribeClusterRequest,
@@ -35,13 +35,13 @@ from protocol.messages.metadata import (
     MetadataRequestTopic,
     MetadataResponse,
 )
-from protocol.messages.produce import (
+from odradek.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.messages.topics import CreateTopicsRequest
+from odradek.protocol.messages.topics import CreateTopicsRequest
 from tests.support.fetching import answers, bases, request
 from tests.support.router_room import RouterRoom
 from tests.support.stores import as_stored, batch_of

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import zmq
 
-from node.bus.arena import Arena
-from node.bus.bell import Bell, Ringer
-from node.bus.endpoint import Link, encode, ipc_address
-from node.bus.messages import (
+from odradek.node.bus.arena import Arena
+from odradek.node.bus.bell import Bell, Ringer
+from odradek.node.bus.endpoint import Link, encode, ipc_address
+from odradek.node.bus.messages import (
     Advanced,
     Append,
     AppendBytes,
@@ -25,10 +25,10 @@ from node.bus.messages import (
     WorkerGreeting,
     WorkerLeaving,
 )
-from node.bus.reply import Reply, drive
-from node.bus.ring import RingReader, RingWriter
-from node.router.fanout import Answer, Fanout
-from protocol.errors import ErrorCode
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.bus.ring import RingReader, RingWriter
+from odradek.node.router.fanout import Answer, Fanout
+from odradek.protocol.errors import ErrorCode
 
 DEADLINE_S = 5.0
 

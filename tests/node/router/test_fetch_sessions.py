@@ -3,9 +3,9 @@ eviction."""
 
 import itertools
 
-from node.router.fetch_sessions import EVICTION_IDLE_MS, FetchSessions, has_news
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from odradek.node.router.fetch_sessions import EVICTION_IDLE_MS, FetchSessions, has_news
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 
 VERSION = 12
 

@@ -4,8 +4,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from node.bus.reply import drive
-from node.router.fetch_waits import WAKES_PER_TURN, FetchWaits, Line
+from odradek.node.bus.reply import drive
+from odradek.node.router.fetch_waits import WAKES_PER_TURN, FetchWaits, Line
 
 
 def _run(scenario: Callable[[FetchWaits, list[tuple[int, int]]], Awaitable[None]]) -> None:
@@ -49,7 +49,7 @@ def test_deadline_answers_false() -> None:
 
 
 async def _value(reply: object) -> object:
-    from node.bus.reply import Reply, drive
+    from odradek.node.bus.reply import Reply, drive
 
     assert isinstance(reply, Reply)
     done: asyncio.Future[object] = asyncio.get_running_loop().create_future()

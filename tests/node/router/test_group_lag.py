@@ -7,27 +7,27 @@ from typing import cast
 
 import pytest
 
-from cluster.metadata.image import MetadataImage
-from cluster.metadata.settings import broker_settings
-from coordinator.group.offsets import Offsets
-from coordinator.group.shard import GroupShard
-from node.bus.reply import Reply, drive
-from node.router import group_lag
-from node.router.context import context_of_cluster
-from node.router.group_lag import AGAIN_S, NAME_BYTES_MAX, WAIT_S, GroupLag
-from node.router.handlers.group_offsets import handle_offset_commit
-from node.router.handlers.groups import handle_find_coordinator
-from node.router.handlers.lag import describe_lag_here, handle_describe_lag
-from protocol.apis import APIS, ApiKey
-from protocol.codec import decode_request, decode_response, encode_request, encode_response
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.group.offsets import Offsets
+from odradek.coordinator.group.shard import GroupShard
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router import group_lag
+from odradek.node.router.context import context_of_cluster
+from odradek.node.router.group_lag import AGAIN_S, NAME_BYTES_MAX, WAIT_S, GroupLag
+from odradek.node.router.handlers.group_offsets import handle_offset_commit
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.node.router.handlers.lag import describe_lag_here, handle_describe_lag
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_request, decode_response, encode_request, encode_response
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.insight import DescribeLagRequest
+from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.insight import DescribeLagRequest
 from tests.support.group_room import GroupRoom, NoNeighbours
 from tests.support.stores import batch_of
 

@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import pytest
 
-from node.bus.reply import Reply
-from node.router.handlers.offsets import list_offsets_here
-from node.router.log_positions import Bounds, LogPositions
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.offsets import (
+from odradek.node.bus.reply import Reply
+from odradek.node.router.handlers.offsets import list_offsets_here
+from odradek.node.router.log_positions import Bounds, LogPositions
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.router.logs import Logs
-from storage.layout import CATALOG_NAME, STATUS_NAME, store_folder, store_index
-from storage.store import Store
+from odradek.node.router.logs import Logs
+from odradek.storage.layout import CATALOG_NAME, STATUS_NAME, store_folder, store_index
+from odradek.storage.store import Store
 from tests.support.stores import (
     NOW_MS,
     append_now,
@@ -130,7 +130,7 @@ def test_files_that_a_worker_has_dropped_are_let_go_of(logs: Logs, tmp_path: Pat
 def test_a_router_lets_go_of_dropped_files_though_nobody_asks_it_for_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("node.router.logs.LET_GO_S", 0.01)
+    monkeypatch.setattr("odradek.node.router.logs.LET_GO_S", 0.01)
     store = open_numbered(tmp_path, index_of(0))
     number = create(store, 0)
     append_now(store, number, batch_of())

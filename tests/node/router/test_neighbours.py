@@ -7,14 +7,14 @@ from typing import Any, TypeAlias
 import pytest
 import zmq
 
-from cluster.metadata.image import MetadataImage
-from node.bus.endpoint import descriptor
-from node.bus.peers import cluster_keys
-from node.bus.replica_link import CurveKeys, bind_replicas, requests, send_relayed
-from node.router.neighbours import LinkedNeighbours, answer_neighbour
-from protocol.apis import ApiKey
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.bus.endpoint import descriptor
+from odradek.node.bus.peers import cluster_keys
+from odradek.node.bus.replica_link import CurveKeys, bind_replicas, requests, send_relayed
+from odradek.node.router.neighbours import LinkedNeighbours, answer_neighbour
+from odradek.protocol.apis import ApiKey
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     WritableTxnMarker,
     WritableTxnMarkerResult,
     WriteTxnMarkersRequest,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from node.router.pacing import ITEMS_PER_TURN, Pace, in_turns
+from odradek.node.router.pacing import ITEMS_PER_TURN, Pace, in_turns
 
 
 async def _turns_of(work: Callable[[], Awaitable[list[int]]]) -> tuple[list[int], int]:

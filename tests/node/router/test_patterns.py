@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from node.router.patterns import PATTERN_COUNT_MAX, Patterns
-from protocol.errors import ApiError, ErrorCode
+from odradek.node.router.patterns import PATTERN_COUNT_MAX, Patterns
+from odradek.protocol.errors import ApiError, ErrorCode
 
 TOPICS = dict.fromkeys(("orders", "orders.eu", "orders-eu", "payments"))
 LIVENESS_S = 5.0

@@ -10,28 +10,28 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from node.embedded import EmbeddedBroker
-from node.router.process import DRAIN_TIMEOUT_S
-from node.supervisor import STATE_NAME, NodeState
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.embedded import EmbeddedBroker
+from odradek.node.router.process import DRAIN_TIMEOUT_S
+from odradek.node.supervisor import STATE_NAME, NodeState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.group_offsets import (
+from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from odradek.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from odradek.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from odradek.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from odradek.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 from tests.conformance.dialogue import (
     FETCH,
     METADATA,

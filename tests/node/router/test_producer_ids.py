@@ -2,9 +2,9 @@
 
 import pytest
 
-from node.bus.reply import Reply, drive
-from node.router.producer_ids import ProducerIds
-from protocol.errors import ApiError, ErrorCode
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.producer_ids import ProducerIds
+from odradek.protocol.errors import ApiError, ErrorCode
 
 
 class Blocks:

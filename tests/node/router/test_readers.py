@@ -1,7 +1,7 @@
 """Who fetches what: the latest fetch of each partition, until its connection goes."""
 
-from node.router.fetch_sessions import SessionPartition
-from node.router.readers import PARTITIONS_MAX, Readers, Reading
+from odradek.node.router.fetch_sessions import SessionPartition
+from odradek.node.router.readers import PARTITIONS_MAX, Readers, Reading
 
 TOPIC_ID = bytes(range(16))
 

@@ -10,10 +10,10 @@ from typing import TypeVar
 import pytest
 import uvloop
 
-from node.bus.arena import UNIT_BYTES, Arena
-from node.wire.connection import Connection, Slot, Wire
-from node.wire.limits import WireSettings
-from node.wire.listener import Listener
+from odradek.node.bus.arena import UNIT_BYTES, Arena
+from odradek.node.wire.connection import Connection, Slot, Wire
+from odradek.node.wire.limits import WireSettings
+from odradek.node.wire.listener import Listener
 
 T = TypeVar("T")
 PATIENCE_S = 10.0

@@ -16,15 +16,15 @@ from typing import Any
 
 import pytest
 
-from node.bus.arena import UNIT_BYTES, Arena
-from node.wire.connection import (
+from odradek.node.bus.arena import UNIT_BYTES, Arena
+from odradek.node.wire.connection import (
     REQUESTS_MAX_OF_A_TURN,
     TURN_S_MAX,
     Connection,
     Slot,
     Wire,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 

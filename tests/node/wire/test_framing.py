@@ -2,7 +2,7 @@
 
 import pytest
 
-from node.wire.framing import describe_foreign, frame
+from odradek.node.wire.framing import describe_foreign, frame
 
 
 def test_a_message_is_its_length_and_its_buffers_uncopied() -> None:

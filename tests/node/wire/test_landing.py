@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from node.bus.arena import NO_BLOCK, UNIT_BYTES, Arena
-from node.wire.landing import KEPT_BYTES_MAX, FrameInput, Landing
+from odradek.node.bus.arena import NO_BLOCK, UNIT_BYTES, Arena
+from odradek.node.wire.landing import KEPT_BYTES_MAX, FrameInput, Landing
 
 
 @pytest.fixture

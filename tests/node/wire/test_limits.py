@@ -1,6 +1,6 @@
 """The defaults that clients know are Kafka's, and clients are counted in and out."""
 
-from node.wire.limits import Admission, WireSettings
+from odradek.node.wire.limits import Admission, WireSettings
 
 
 def test_the_defaults_are_those_of_kafka() -> None:

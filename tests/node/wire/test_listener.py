@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from node.bus.arena import UNIT_BYTES
-from node.wire.connection import Slot
-from node.wire.listener import Listener, Sweeper, drain
+from odradek.node.bus.arena import UNIT_BYTES
+from odradek.node.wire.connection import Slot
+from odradek.node.wire.listener import Listener, Sweeper, drain
 
 World = Any  # tests/node/wire/conftest.py: WireWorld
 

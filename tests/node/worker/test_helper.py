@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from node.worker.helper import Helper
+from odradek.node.worker.helper import Helper
 
 DEADLINE_S = 10
 

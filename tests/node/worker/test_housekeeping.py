@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from node.worker.housekeeping import CHECK_INTERVAL_MS, Housekeeping
-from storage.settings import StoreOptions
-from storage.store import Store
+from odradek.node.worker.housekeeping import CHECK_INTERVAL_MS, Housekeeping
+from odradek.storage.settings import StoreOptions
+from odradek.storage.store import Store
 from tests.support.stores import NOW_MS, append_now, batch_of, create, open_store
 from tests.support.waiting import wait_until
 

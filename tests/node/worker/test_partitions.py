@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
-from cluster.metadata.records import (
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import (
     ConfigChanged,
     PartitionsAdded,
     Record,
     TopicCreated,
     TopicDeleted,
 )
-from node.worker.partitions import Partitions
-from protocol.errors import ErrorCode
-from storage.layout import store_index
-from storage.settings import StoreOptions
+from odradek.node.worker.partitions import Partitions
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.layout import store_index
+from odradek.storage.settings import StoreOptions
 
 TOPIC_ID = bytes(15) + b"\x01"
 OTHER_ID = bytes(15) + b"\x02"

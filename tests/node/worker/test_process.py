@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
-from cluster.metadata.records import (
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import ConfigResourceType, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import (
     ClusterCreated,
     PartitionsAdded,
     Record,
@@ -18,9 +18,9 @@ from cluster.metadata.records import (
     TopicDeleted,
     encode_records,
 )
-from cluster.metadata.snapshot import image_records
-from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.snapshot import image_records
+from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from odradek.node.bus.messages import (
     Applied,
     AreYouThere,
     DescribeProducers,
@@ -34,20 +34,20 @@ from node.bus.messages import (
     ToRouter,
     WorkerLeaving,
 )
-from node.child import python_command
-from node.embedded import EmbeddedBroker
-from node.router.logs import Logs
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from odradek.node.child import python_command
+from odradek.node.embedded import EmbeddedBroker
+from odradek.node.router.logs import Logs
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
-from storage.settings import StoreOptions
-from storage.store import Store
+from odradek.protocol.messages.fetch import FetchResponse
+from odradek.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from odradek.storage.settings import StoreOptions
+from odradek.storage.store import Store
 from tests.conformance.dialogue import (
     FETCH,
     append,
@@ -94,7 +94,7 @@ class House:
         return bind_endpoint(self._context, ipc_address(self.config.run_folder, "controller"))
 
     def start_worker(self) -> ChildProcess:
-        command = python_command("node.worker.process", str(self._config_path), "0")
+        command = python_command("odradek.node.worker.process", str(self._config_path), "0")
         return ChildProcess(command, self.config.run_folder / "worker.log")
 
     def replace_controller(self) -> None:

@@ -1,6 +1,6 @@
 """Proposals on their way to the controller and back."""
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AlterPartition,
     InSyncReply,
     InSyncResult,
@@ -8,11 +8,11 @@ from cluster.controller.commands import (
     decode_command,
     encode_reply,
 )
-from cluster.metadata.image import MetadataImage
-from cluster.replication.leader import Proposal
-from node.bus.messages import Submit, Submitted
-from node.worker.proposals import RESIGN_MS, TIMEOUT_MS, Proposals
-from protocol.errors import ErrorCode
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.cluster.replication.leader import Proposal
+from odradek.node.bus.messages import Submit, Submitted
+from odradek.node.worker.proposals import RESIGN_MS, TIMEOUT_MS, Proposals
+from odradek.protocol.errors import ErrorCode
 
 TOPIC = bytes(16)
 FIRST = Proposal(TOPIC, 0, 5, 7, ((1, -1), (2, 12)))

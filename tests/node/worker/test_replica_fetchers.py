@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cluster.metadata.image import PartitionImage
-from cluster.metadata.records import BrokerRegistered
-from cluster.replication.messages import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.metadata.records import BrokerRegistered
+from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
     PartitionFetched,
     ReplicaFetch,
     ReplicaFetched,
 )
-from node.bus.replica_link import bind_replicas, requests, send_answer
-from protocol.errors import ErrorCode
-from storage.environment import StorageError
+from odradek.node.bus.replica_link import bind_replicas, requests, send_answer
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.environment import StorageError
 from tests.support.replica_room import ReplicaRoom
 from tests.support.stores import as_stored, batch_of
 from tests.support.waiting import wait_until

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from cluster.metadata.image import PartitionImage
-from cluster.replication.messages import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.replication.messages import (
     PAYLOAD_HEAD,
     PartitionFetched,
     Reached,
@@ -15,9 +15,9 @@ from cluster.replication.messages import (
     ReplicaFetched,
     Subscribed,
 )
-from node.bus.replica_link import Answer, ReplicaLink
-from node.worker.replica_server import WATERMARK_DELAY_MS
-from protocol.errors import ErrorCode
+from odradek.node.bus.replica_link import Answer, ReplicaLink
+from odradek.node.worker.replica_server import WATERMARK_DELAY_MS
+from odradek.protocol.errors import ErrorCode
 from tests.support.replica_room import CLUSTER_ID, TOPIC_ID, ReplicaRoom
 from tests.support.stores import as_stored, batch_of
 from tests.support.waiting import wait_until

@@ -11,21 +11,21 @@ import msgspec
 import pytest
 import zmq
 
-from cluster.controller.commands import AlterPartition, decode_command
-from cluster.metadata.delta import MetadataDelta
-from cluster.metadata.image import Listener, MetadataImage, PartitionImage
-from cluster.metadata.records import (
+from odradek.cluster.controller.commands import AlterPartition, decode_command
+from odradek.cluster.metadata.delta import MetadataDelta
+from odradek.cluster.metadata.image import Listener, MetadataImage, PartitionImage
+from odradek.cluster.metadata.records import (
     BrokerRegistered,
     ClusterCreated,
     PartitionsAdded,
     TopicCreated,
     encode_records,
 )
-from cluster.metadata.snapshot import image_records
-from cluster.replication.messages import ReplicaFetch, Subscribed
-from node.bus.arena import Arena
-from node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
-from node.bus.messages import (
+from odradek.cluster.metadata.snapshot import image_records
+from odradek.cluster.replication.messages import ReplicaFetch, Subscribed
+from odradek.node.bus.arena import Arena
+from odradek.node.bus.endpoint import bind_endpoint, drain_with_identity, encode, ipc_address
+from odradek.node.bus.messages import (
     Advanced,
     Applied,
     DeleteRecords,
@@ -36,15 +36,15 @@ from node.bus.messages import (
     Submit,
     ToController,
 )
-from node.bus.replica_link import ReplicaLink
-from node.bus.reply import Reply
-from node.child import python_command
-from node.config import WORKER_LISTENER
-from node.router.fanout import Answer, Fanout
-from node.router.logs import Logs
-from protocol.errors import ErrorCode
-from storage.status import Role
-from storage.validation import AppendOrigin
+from odradek.node.bus.replica_link import ReplicaLink
+from odradek.node.bus.reply import Reply
+from odradek.node.child import python_command
+from odradek.node.config import WORKER_LISTENER
+from odradek.node.router.fanout import Answer, Fanout
+from odradek.node.router.logs import Logs
+from odradek.protocol.errors import ErrorCode
+from odradek.storage.status import Role
+from odradek.storage.validation import AppendOrigin
 from tests.support.child_process import CLUSTER_ID, ChildProcess, node_config
 from tests.support.ports import free_pair, free_port
 from tests.support.replica_room import TOPIC_ID, ReplicaRoom
@@ -464,7 +464,7 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        command = python_command("node.worker.process", str(self._config_path), "0")
+        command = python_command("odradek.node.worker.process", str(self._config_path), "0")
         self.worker = ChildProcess(command, self.config.run_folder / "worker.log")
 
     def hear(self, kind: type[Follow] | type[Applied] | type[Submit]) -> ToController:

@@ -9,17 +9,17 @@ from typing import TypeAlias
 import pytest
 import zmq
 
-from node.bus.bell import Bell
-from node.bus.endpoint import encode
-from node.bus.messages import (
+from odradek.node.bus.bell import Bell
+from odradek.node.bus.endpoint import encode
+from odradek.node.bus.messages import (
     Advanced,
     Appended,
     DeleteRecords,
     ToRouter,
     WorkerGreeting,
 )
-from node.worker.router_links import RouterLinks
-from node.worker.turns import Request, RouterState
+from odradek.node.worker.router_links import RouterLinks
+from odradek.node.worker.turns import Request, RouterState
 from tests.support.router_by_hand import RING_BYTES, Router
 from tests.support.waiting import wait_until
 
@@ -250,7 +250,7 @@ def test_after_a_single_request_the_next_one_is_looked_for_and_found(
         return read_count * 1e-9
 
     clock = Clock(asks_late)
-    monkeypatch.setattr("node.worker.router_links.time.perf_counter", clock)
+    monkeypatch.setattr("odradek.node.worker.router_links.time.perf_counter", clock)
     for last_count in (0, 2):
         assert bus.links.wait_awake(last_count) == []
     assert clock.read_count == 0, "many are in flight or none: no reason to look"
@@ -259,7 +259,7 @@ def test_after_a_single_request_the_next_one_is_looked_for_and_found(
 
 def test_a_look_in_vain_ends(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(lambda read_count: read_count * 1e-5)
-    monkeypatch.setattr("node.worker.router_links.time.perf_counter", clock)
+    monkeypatch.setattr("odradek.node.worker.router_links.time.perf_counter", clock)
     assert bus.links.wait_awake(1) == []
     assert 1 < clock.read_count < 1_000
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import MetadataImage
-from node.bus.messages import (
+from odradek.cluster.metadata.image import MetadataImage
+from odradek.node.bus.messages import (
     Advanced,
     Append,
     AppendBytes,
@@ -20,11 +20,11 @@ from node.bus.messages import (
     ToRouter,
     WriteMarker,
 )
-from node.worker.partitions import Partitions
-from node.worker.turns import RouterState, Turns
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL, Record, build_batch
-from storage.reader import StoreReader
+from odradek.node.worker.partitions import Partitions
+from odradek.node.worker.turns import RouterState, Turns
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
+from odradek.storage.reader import StoreReader
 from tests.node.worker.test_partitions import (
     TOPIC_ID,
     image_after,

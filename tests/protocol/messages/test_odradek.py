@@ -1,7 +1,7 @@
 """Our own messages have no other codec to be compared with: their bytes are spelled out."""
 
-from protocol.apis import APIS, ApiKey
-from protocol.messages.odradek import (
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.messages.odradek import (
     RewindGroupRequest,
     RewindGroupRequestPartition,
     RewindGroupRequestTopic,

@@ -2,10 +2,10 @@
 
 import pytest
 
-from coordinator.group.records import GroupStored, decode
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.groups import MemberIdentity
+from odradek.coordinator.group.records import GroupStored, decode
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import MemberIdentity
 from tests.support.group_playbook import NO_DELAY, REBALANCE_MS, SESSION_MS, Call, Playbook
 
 DELAY = GroupSettings(initial_rebalance_delay_ms=3_000)

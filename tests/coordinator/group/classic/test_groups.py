@@ -1,10 +1,10 @@
 """The classic groups of a shard: how they come, go, and are forgotten."""
 
-from coordinator.group.classic.group import ClassicGroup, Step
-from coordinator.group.classic.groups import ClassicGroups
-from coordinator.group.records import GroupMetadata, GroupStored
-from coordinator.group.settings import GroupSettings
-from coordinator.timeline import Timeline
+from odradek.coordinator.group.classic.group import ClassicGroup, Step
+from odradek.coordinator.group.classic.groups import ClassicGroups
+from odradek.coordinator.group.records import GroupMetadata, GroupStored
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.timeline import Timeline
 
 
 def test_an_object_is_made_of_what_the_log_holds_and_only_once() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.groups import MemberIdentity
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import MemberIdentity
 from tests.support.group_playbook import SESSION_MS, Playbook
 
 STICKY = [("sticky", b"s")]

@@ -1,7 +1,7 @@
 """LeaveGroup: one member and several, static and pending ones, and who is told what."""
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.support.group_playbook import Playbook
 
 

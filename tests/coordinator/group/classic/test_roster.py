@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from coordinator.group.classic.roster import Member, Protocols, Roster
-from coordinator.group.records import MemberMetadata
-from coordinator.outcome import Command
-from protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
+from odradek.coordinator.group.classic.roster import Member, Protocols, Roster
+from odradek.coordinator.group.records import MemberMetadata
+from odradek.coordinator.outcome import Command
+from odradek.protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol
 
 
 def member(

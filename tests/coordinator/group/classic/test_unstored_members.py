@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from coordinator.group.classic.unstored_members import REJOIN_MS, UnstoredMembers
-from coordinator.group.records import GroupMetadata, MemberMetadata
-from coordinator.group.settings import GroupSettings
-from coordinator.outcome import Refusal
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.classic.unstored_members import REJOIN_MS, UnstoredMembers
+from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.outcome import Refusal
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupResponse,

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from coordinator.group.consumer.assigning import Membership, choose_assignor
-from coordinator.group.consumer.group import ConsumerGroup
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.assigning import Membership, choose_assignor
+from odradek.coordinator.group.consumer.group import ConsumerGroup
+from odradek.coordinator.group.consumer.records import (
     ConsumerMember,
     MemberStored,
     RegexStored,
@@ -14,9 +14,9 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.records import decode
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
-from coordinator.timeline import Timeline
+from odradek.coordinator.group.records import decode
+from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from odradek.coordinator.timeline import Timeline
 from tests.support.consumer_playbook import Consumer, Stage, settle
 
 SLOW = GroupSettings(consumer_assignment_interval_ms=1_000)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.assignors import Assignment, Candidate, assign
-from coordinator.group.topics import TopicDigest
-from protocol.types import Uuid
+from odradek.coordinator.group.consumer.assignors import Assignment, Candidate, assign
+from odradek.coordinator.group.topics import TopicDigest
+from odradek.protocol.types import Uuid
 
 Topics = dict[Uuid, TopicDigest]
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from coordinator.group.settings import GroupSettings, MigrationPolicy
-from protocol.embedded import (
+from odradek.coordinator.group.settings import GroupSettings, MigrationPolicy
+from odradek.protocol.embedded import (
     ConsumerProtocolSubscription,
     TopicPartitions,
     decode_assignment,
     encode_subscription,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.groups import JoinGroupResponse, MemberIdentity
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import JoinGroupResponse, MemberIdentity
 from tests.support.consumer_playbook import Consumer, Stage, settle
 from tests.support.group_playbook import REBALANCE_MS, SESSION_MS
 

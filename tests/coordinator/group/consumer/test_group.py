@@ -2,8 +2,8 @@
 
 import pytest
 
-from coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.group import ConsumerGroup, ConsumerGroupState
+from odradek.coordinator.group.consumer.records import (
     ClassicProtocols,
     ConsumerGroupRecord,
     ConsumerMember,
@@ -19,7 +19,7 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.timeline import Timeline
+from odradek.coordinator.timeline import Timeline
 
 T = b"t" * 16
 

@@ -8,12 +8,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coordinator.group.requests import FetchOffsets, FollowTopics
-from coordinator.group.settings import GroupSettings
-from coordinator.timeline import TimelineTable
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetFetchResponseGroup
-from protocol.messages.groups import ConsumerGroupHeartbeatResponse
+from odradek.coordinator.group.requests import FetchOffsets, FollowTopics
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.timeline import TimelineTable
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetFetchResponseGroup
+from odradek.protocol.messages.groups import ConsumerGroupHeartbeatResponse
 from tests.support.consumer_playbook import Consumer, Stage, id_of, image_of, settle
 
 SLOW = GroupSettings(initial_rebalance_delay_ms=0, consumer_assignment_interval_ms=1_000)

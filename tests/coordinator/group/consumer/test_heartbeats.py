@@ -2,11 +2,11 @@
 
 import pytest
 
-from coordinator.group.requests import Heartbeat
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
-from coordinator.outcome import Command
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.coordinator.group.requests import Heartbeat
+from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from odradek.coordinator.outcome import Command
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerGroupHeartbeatTopicPartitions,

@@ -2,15 +2,15 @@
 
 import pytest
 
-from coordinator.group.settings import GroupSettings, MigrationPolicy
-from protocol.embedded import (
+from odradek.coordinator.group.settings import GroupSettings, MigrationPolicy
+from odradek.protocol.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartitions,
     encode_assignment,
     encode_subscription,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.coordinator.group.consumer.test_classic_members import Classic, rest
 from tests.support.consumer_playbook import Consumer, Stage, settle
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.group.consumer.reconciliation import MustBeFenced, reconcile
-from coordinator.group.consumer.records import CurrentAssignment, MemberState, Partitions
-from protocol.types import Uuid
+from odradek.coordinator.group.consumer.reconciliation import MustBeFenced, reconcile
+from odradek.coordinator.group.consumer.records import CurrentAssignment, MemberState, Partitions
+from odradek.protocol.types import Uuid
 
 T = b"t" * 16
 U = b"u" * 16

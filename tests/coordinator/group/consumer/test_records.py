@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.records import (
+from odradek.coordinator.group.consumer.records import (
     UNKNOWN_EPOCH,
     ClassicProtocols,
     ConsumerGroupRecord,
@@ -21,8 +21,8 @@ from coordinator.group.consumer.records import (
     TargetEpochStored,
     TargetStored,
 )
-from coordinator.group.records import decode, encode
-from protocol.errors import ProtocolError
+from odradek.coordinator.group.records import decode, encode
+from odradek.protocol.errors import ProtocolError
 
 T = bytes(range(16))
 CLASSIC = ClassicProtocols(10_000, (("range", b"\x00\x01"), ("sticky", b"")))

@@ -2,17 +2,17 @@
 
 import pytest
 
-from coordinator.group.requests import Rewound
-from coordinator.group.rewind.commits import (
+from odradek.coordinator.group.requests import Rewound
+from odradek.coordinator.group.rewind.commits import (
     TIMEOUT_MS,
     is_rewind,
     partitions_of,
     response_to,
     rewind_of,
 )
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,

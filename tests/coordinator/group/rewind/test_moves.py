@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from coordinator.group.records import CommittedOffset
-from coordinator.group.requests import Position
-from coordinator.group.rewind.moves import (
+from odradek.coordinator.group.records import CommittedOffset
+from odradek.coordinator.group.requests import Position
+from odradek.coordinator.group.rewind.moves import (
     after,
     from_now,
     move_to,
@@ -13,9 +13,9 @@ from coordinator.group.rewind.moves import (
     target_of,
     without_pending,
 )
-from coordinator.group.rewind.points import KNOWN_ID_COUNT_MAX
-from coordinator.group.rewind.records import NO_OFFSET, Move, Rewind, RewindState
-from protocol.types import ZERO_UUID
+from odradek.coordinator.group.rewind.points import KNOWN_ID_COUNT_MAX
+from odradek.coordinator.group.rewind.records import NO_OFFSET, Move, Rewind, RewindState
+from odradek.protocol.types import ZERO_UUID
 
 ID = bytes(15) + b"a"
 BEFORE = CommittedOffset(10, 2, "then")

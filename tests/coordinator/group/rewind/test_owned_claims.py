@@ -2,10 +2,14 @@
 
 import pytest
 
-from coordinator.group.classic.group import ClassicGroup
-from coordinator.group.records import GroupMetadata, MemberMetadata
-from coordinator.group.rewind.owned_claims import claimants, silent_members, without_partitions
-from protocol.embedded import (
+from odradek.coordinator.group.classic.group import ClassicGroup
+from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
+from odradek.coordinator.group.rewind.owned_claims import (
+    claimants,
+    silent_members,
+    without_partitions,
+)
+from odradek.protocol.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartitions,
@@ -13,7 +17,7 @@ from protocol.embedded import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.groups import SyncGroupRequest, SyncGroupRequestAssignment
 
 
 def group_of(**subscriptions: bytes) -> ClassicGroup:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from coordinator.group.requests import Position, RewindGroup, Rewound, StreamsAnswer
-from coordinator.group.rewind.points import MOVE_COUNT_MAX
-from coordinator.group.streams.records import TaskSets
-from protocol.errors import ErrorCode
-from protocol.messages.groups import MemberIdentity
-from protocol.types import ZERO_UUID
+from odradek.coordinator.group.requests import Position, RewindGroup, Rewound, StreamsAnswer
+from odradek.coordinator.group.rewind.points import MOVE_COUNT_MAX
+from odradek.coordinator.group.streams.records import TaskSets
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import MemberIdentity
+from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of
 from tests.support.rewind_playbook import TOPIC, RewindStage
 from tests.support.streams_playbook import REBALANCE_TIMEOUT_MS, StreamsStage, word_count

@@ -1,7 +1,7 @@
 """The tables of rewinds: what records make of them, and back."""
 
-from coordinator.group.rewind.points import Rewinds
-from coordinator.group.rewind.records import (
+from odradek.coordinator.group.rewind.points import Rewinds
+from odradek.coordinator.group.rewind.records import (
     Move,
     Rewind,
     RewindState,
@@ -11,7 +11,7 @@ from coordinator.group.rewind.records import (
     UndoPoint,
     UndoPointStored,
 )
-from coordinator.timeline import Timeline
+from odradek.coordinator.timeline import Timeline
 
 MOVES = (Move("a", bytes(16), 0, 1),)
 REWIND = Rewind(b"i" * 16, 1, MOVES)

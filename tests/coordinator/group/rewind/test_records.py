@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.records import decode, encode
-from coordinator.group.rewind.records import (
+from odradek.coordinator.group.records import decode, encode
+from odradek.coordinator.group.rewind.records import (
     Fence,
     Move,
     Rewind,
@@ -19,7 +19,7 @@ from coordinator.group.rewind.records import (
     UndoPoint,
     UndoPointStored,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 MOVE = Move("topic", bytes(range(16)), 7, 42, 3, "m", 99, 4, "n")
 REWIND = Rewind(b"i" * 16, 1_000, (MOVE,), 2)

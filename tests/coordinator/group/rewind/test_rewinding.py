@@ -2,23 +2,23 @@
 
 import pytest
 
-from coordinator.group.events import EventKind
-from coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
-from coordinator.group.requests import (
+from odradek.coordinator.group.events import EventKind
+from odradek.coordinator.group.records import CommittedOffset, GroupRecord, OffsetCommitted
+from odradek.coordinator.group.requests import (
     WITHDRAW,
     DescribeRewinds,
     RewindGroup,
     RewindHistory,
     Rewound,
 )
-from coordinator.group.rewind.records import UndoPointStored
-from coordinator.group.rewind.rounds import REASON
-from coordinator.group.settings import GroupSettings
-from coordinator.outcome import InTransaction, Marker
-from coordinator.runtime import Batch
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetCommitResponse
-from protocol.types import ZERO_UUID
+from odradek.coordinator.group.rewind.records import UndoPointStored
+from odradek.coordinator.group.rewind.rounds import REASON
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.outcome import InTransaction, Marker
+from odradek.coordinator.runtime import Batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetCommitResponse
+from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of
 from tests.support.group_playbook import Call
 from tests.support.rewind_playbook import (

@@ -4,10 +4,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     Rewound,
 )
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
 from tests.support.group_playbook import Call
 from tests.support.rewind_playbook import (

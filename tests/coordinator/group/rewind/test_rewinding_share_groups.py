@@ -1,14 +1,14 @@
 """Live rewinds of share groups: another state epoch, and leaders that are told of it."""
 
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     WITHDRAW,
     Position,
     RewindGroup,
     Rewound,
 )
-from coordinator.group.share.requests import RestartStates, StatesRestarted
-from protocol.errors import ErrorCode
-from protocol.types import ZERO_UUID
+from odradek.coordinator.group.share.requests import RestartStates, StatesRestarted
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of
 from tests.support.group_playbook import Call
 from tests.support.rewind_playbook import (

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator.group.classic.group import ClassicGroup, GroupState, Step
-from coordinator.group.records import GroupMetadata, MemberMetadata
-from coordinator.group.rewind.rounds import FRUITLESS_ROUNDS_MAX, RewindRounds
-from protocol.embedded import (
+from odradek.coordinator.group.classic.group import ClassicGroup, GroupState, Step
+from odradek.coordinator.group.records import GroupMetadata, MemberMetadata
+from odradek.coordinator.group.rewind.rounds import FRUITLESS_ROUNDS_MAX, RewindRounds
+from odradek.protocol.embedded import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartitions,
@@ -15,7 +15,11 @@ from protocol.embedded import (
     encode_assignment,
     encode_subscription,
 )
-from protocol.messages.groups import HeartbeatRequest, SyncGroupRequest, SyncGroupRequestAssignment
+from odradek.protocol.messages.groups import (
+    HeartbeatRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from tests.support.consumer_playbook import NO_INTERVAL
 
 KEYS = {("a", 1)}

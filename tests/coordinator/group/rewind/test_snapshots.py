@@ -2,16 +2,16 @@
 
 import pytest
 
-from coordinator.group.requests import (
+from odradek.coordinator.group.requests import (
     DescribeRewinds,
     DropSnapshot,
     RewindHistory,
     Rewound,
     TakeSnapshot,
 )
-from coordinator.group.rewind.points import SNAPSHOT_COUNT_MAX
-from coordinator.group.rewind.records import Move
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.rewind.points import SNAPSHOT_COUNT_MAX
+from odradek.coordinator.group.rewind.records import Move
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of
 from tests.support.rewind_playbook import TOPIC, RewindStage
 from tests.support.share_group_playbook import ShareStage

@@ -1,8 +1,8 @@
 """ShareGroupDescribe: the group with what every member reads."""
 
-from coordinator.group.share.answers import describe, no_share_group
-from coordinator.group.topics import TopicCatalog
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.share.answers import describe, no_share_group
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import image_of
 from tests.support.share_group_playbook import Sharer, ShareStage, settle
 

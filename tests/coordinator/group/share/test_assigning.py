@@ -1,15 +1,15 @@
 """A share group's epochs: what starts one, what it asks for, and what is assigned in it."""
 
-from coordinator.group.consumer.assigning import ConsumerStep
-from coordinator.group.settings import GroupSettings
-from coordinator.group.share.assigning import (
+from odradek.coordinator.group.consumer.assigning import ConsumerStep
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.share.assigning import (
     ShareMembership,
     assign_if_due,
     assign_now,
     start_epoch,
 )
-from coordinator.group.share.group import ShareGroup
-from coordinator.group.share.records import (
+from odradek.coordinator.group.share.group import ShareGroup
+from odradek.coordinator.group.share.records import (
     NamedPartitions,
     PartitionStates,
     PartitionStatesStored,
@@ -19,10 +19,10 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
-from coordinator.group.topics import TopicCatalog
-from coordinator.outcome import Send
-from coordinator.timeline import Timeline
+from odradek.coordinator.group.share.requests import UNKNOWN_OFFSET, InitializeStates
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.coordinator.outcome import Send
+from odradek.coordinator.timeline import Timeline
 from tests.support.consumer_playbook import id_of, image_of
 
 A = id_of("a")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.records import Partitions
-from coordinator.group.share.assignor import ShareCandidate, assign_shared
-from protocol.types import Uuid
+from odradek.coordinator.group.consumer.records import Partitions
+from odradek.coordinator.group.share.assignor import ShareCandidate, assign_shared
+from odradek.protocol.types import Uuid
 from tests.support.consumer_playbook import id_of
 
 A, B = id_of("a"), id_of("b")

@@ -1,8 +1,8 @@
 """A share group's tables: what records make of it, and what may be dropped."""
 
-from coordinator.group.consumer.records import GroupEpoch, TargetEpoch
-from coordinator.group.share.group import NEW_MEMBER, NO_STATES, ShareGroup, ShareGroupState
-from coordinator.group.share.records import (
+from odradek.coordinator.group.consumer.records import GroupEpoch, TargetEpoch
+from odradek.coordinator.group.share.group import NEW_MEMBER, NO_STATES, ShareGroup, ShareGroupState
+from odradek.coordinator.group.share.records import (
     NamedPartitions,
     PartitionStates,
     PartitionStatesStored,
@@ -15,7 +15,7 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from coordinator.timeline import Timeline
+from odradek.coordinator.timeline import Timeline
 
 T = bytes(range(16))
 TARGET = {T: frozenset({1})}

@@ -2,25 +2,25 @@
 
 import pytest
 
-from coordinator.group.requests import CommitInTransaction
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
-from coordinator.group.share.groups import STATES_AGAIN_MS
-from coordinator.group.share.requests import (
+from odradek.coordinator.group.requests import CommitInTransaction
+from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from odradek.coordinator.group.share.groups import STATES_AGAIN_MS
+from odradek.coordinator.group.share.requests import (
     DeleteStates,
     FindShareStates,
     InitializeStates,
     StatesInitialized,
 )
-from coordinator.timeline import TimelineTable
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import OffsetDeleteRequest, OffsetDeleteResponse
-from protocol.messages.groups import DeletableGroupResult
-from protocol.messages.share import (
+from odradek.coordinator.timeline import TimelineTable
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import OffsetDeleteRequest, OffsetDeleteResponse
+from odradek.protocol.messages.groups import DeletableGroupResult
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsResponse,
     DeleteShareGroupOffsetsResponse,
     ShareGroupHeartbeatResponse,
 )
-from protocol.messages.transactions import TxnOffsetCommitRequest
+from odradek.protocol.messages.transactions import TxnOffsetCommitRequest
 from tests.support.consumer_playbook import id_of, image_of
 from tests.support.group_playbook import Call
 from tests.support.share_group_playbook import SESSION_MS, Sharer, ShareStage, settle

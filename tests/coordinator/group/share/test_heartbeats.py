@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.share import ShareGroupHeartbeatResponse
+from odradek.coordinator.group.settings import ConsumerGroupOverrides, GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import ShareGroupHeartbeatResponse
 from tests.support.share_group_playbook import AT_ONCE, SESSION_MS, Sharer, ShareStage, settle
 
 

@@ -1,17 +1,17 @@
 """AlterShareGroupOffsets and DeleteShareGroupOffsets: what can be done, and what is said of it."""
 
-from coordinator.group.share.offsets import Alteration, Deletion, altered, deleted
-from coordinator.group.share.records import NamedPartitions, PartitionStates
-from coordinator.group.topics import TopicCatalog
-from protocol.errors import ErrorCode
-from protocol.messages.share import (
+from odradek.coordinator.group.share.offsets import Alteration, Deletion, altered, deleted
+from odradek.coordinator.group.share.records import NamedPartitions, PartitionStates
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
-from protocol.types import ZERO_UUID
+from odradek.protocol.types import ZERO_UUID
 from tests.support.consumer_playbook import id_of, image_of
 
 A, B = id_of("a"), id_of("b")

@@ -1,9 +1,9 @@
 """Which partitions have a share state: the table of the module, row by row."""
 
-from coordinator.group.share import partition_states as changes
-from coordinator.group.share.records import NamedPartitions, PartitionStates
-from coordinator.group.topics import TopicCatalog, TopicDigest
-from protocol.errors import ErrorCode
+from odradek.coordinator.group.share import partition_states as changes
+from odradek.coordinator.group.share.records import NamedPartitions, PartitionStates
+from odradek.coordinator.group.topics import TopicCatalog, TopicDigest
+from odradek.protocol.errors import ErrorCode
 from tests.support.consumer_playbook import id_of, image_of
 
 A, B = id_of("a"), id_of("b")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.records import GroupEpoch, TargetEpoch
-from coordinator.group.records import decode, encode
-from coordinator.group.share.records import (
+from odradek.coordinator.group.consumer.records import GroupEpoch, TargetEpoch
+from odradek.coordinator.group.records import decode, encode
+from odradek.coordinator.group.share.records import (
     NamedPartitions,
     PartitionStates,
     PartitionStatesStored,
@@ -19,7 +19,7 @@ from coordinator.group.share.records import (
     ShareTargetEpochStored,
     ShareTargetStored,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 T = bytes(range(16))
 U = bytes(range(16, 32))

@@ -1,13 +1,13 @@
 """What a shard sends for share states is a value, and comes back with who asked."""
 
-from coordinator.group.share.requests import (
+from odradek.coordinator.group.share.requests import (
     DeleteStates,
     InitializeStates,
     StatesDeleted,
     StatesInitialized,
 )
-from coordinator.outcome import NO_REQUEST
-from protocol.errors import ErrorCode
+from odradek.coordinator.outcome import NO_REQUEST
+from odradek.protocol.errors import ErrorCode
 
 T = bytes(range(16))
 

@@ -1,7 +1,7 @@
 """What members of a streams group and those who look at it are told."""
 
-from protocol.errors import ErrorCode
-from protocol.messages.streams import TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.streams import TopicPartition
 from tests.support.streams_playbook import (
     STANDBY,
     StreamsStage,

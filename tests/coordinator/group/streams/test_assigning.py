@@ -1,9 +1,9 @@
 """When a streams group's epochs and targets change."""
 
-from coordinator.group.settings import GroupSettings, StreamsSettings
-from coordinator.group.streams.assigning import Roll
-from coordinator.group.streams.records import StreamsMember
-from coordinator.group.streams.topology import StatusCode
+from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.streams.assigning import Roll
+from odradek.coordinator.group.streams.records import StreamsMember
+from odradek.coordinator.group.streams.topology import StatusCode
 from tests.support.streams_playbook import (
     AT_ONCE,
     STANDBY,

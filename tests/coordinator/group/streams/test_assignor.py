@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator.group.streams.assignor import Candidate, assign
-from coordinator.group.streams.records import NO_TASKS, TaskSets
+from odradek.coordinator.group.streams.assignor import Candidate, assign
+from odradek.coordinator.group.streams.records import NO_TASKS, TaskSets
 
 TaskIds = set[tuple[str, int]]
 

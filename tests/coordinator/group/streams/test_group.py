@@ -2,9 +2,9 @@
 
 from itertools import permutations
 
-from coordinator.group.consumer.records import TargetEpoch
-from coordinator.group.streams.group import FIRST_EPOCH, StreamsGroup, StreamsGroupState
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.streams.group import FIRST_EPOCH, StreamsGroup, StreamsGroupState
+from odradek.coordinator.group.streams.records import (
     HeldTasks,
     StreamsCurrent,
     StreamsCurrentStored,
@@ -18,7 +18,7 @@ from coordinator.group.streams.records import (
     Topology,
     TopologyStored,
 )
-from coordinator.timeline import Timeline
+from odradek.coordinator.timeline import Timeline
 
 CURRENT = StreamsCurrent(
     3, 2, StreamsMemberState.STABLE, HeldTasks({"0": {1: 3}}, {"1": frozenset({2})})

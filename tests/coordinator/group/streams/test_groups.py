@@ -4,11 +4,11 @@ import random
 
 import pytest
 
-from coordinator.group.requests import CommitInTransaction, FollowTopics
-from coordinator.group.settings import GroupSettings
-from protocol.errors import ErrorCode
-from protocol.messages.groups import MemberIdentity
-from protocol.messages.transactions import (
+from odradek.coordinator.group.requests import CommitInTransaction, FollowTopics
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import MemberIdentity
+from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from coordinator.group.requests import StreamsAnswer
-from coordinator.group.settings import GroupSettings, StreamsSettings
-from coordinator.group.streams.heartbeats import check
-from coordinator.group.streams.records import TaskSets
-from coordinator.group.streams.topology import StatusCode
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
+from odradek.coordinator.group.requests import StreamsAnswer
+from odradek.coordinator.group.settings import GroupSettings, StreamsSettings
+from odradek.coordinator.group.streams.heartbeats import check
+from odradek.coordinator.group.streams.records import TaskSets
+from odradek.coordinator.group.streams.topology import StatusCode
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest, TaskIds
 from tests.support.streams_playbook import (
     StreamsStage,
     Thread,

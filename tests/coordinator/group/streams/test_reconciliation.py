@@ -2,9 +2,9 @@
 
 import pytest
 
-from coordinator.group.consumer.reconciliation import MustBeFenced
-from coordinator.group.streams.reconciliation import Role, is_within, reconcile
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.reconciliation import MustBeFenced
+from odradek.coordinator.group.streams.reconciliation import Role, is_within, reconcile
+from odradek.coordinator.group.streams.records import (
     NOTHING_HELD,
     HeldTasks,
     StreamsCurrent,

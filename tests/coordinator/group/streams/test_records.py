@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.consumer.records import TargetEpoch
-from coordinator.group.records import decode, encode
-from coordinator.group.streams.records import (
+from odradek.coordinator.group.consumer.records import TargetEpoch
+from odradek.coordinator.group.records import decode, encode
+from odradek.coordinator.group.streams.records import (
     UNKNOWN_EPOCH,
     CopartitionGroup,
     HeldTasks,
@@ -26,7 +26,7 @@ from coordinator.group.streams.records import (
     Topology,
     TopologyStored,
 )
-from protocol.errors import ProtocolError
+from odradek.protocol.errors import ProtocolError
 
 KAFKAS: list[tuple[StreamsGroupRecord, str, str]] = [
     (

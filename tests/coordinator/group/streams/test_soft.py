@@ -1,8 +1,8 @@
 """What a coordinator knows of a streams group and no log holds."""
 
-from coordinator.group.streams.soft import OFFSETS_MAX
-from coordinator.group.streams.topology import StatusCode
-from protocol.messages.streams import TaskOffset
+from odradek.coordinator.group.streams.soft import OFFSETS_MAX
+from odradek.coordinator.group.streams.topology import StatusCode
+from odradek.protocol.messages.streams import TaskOffset
 from tests.support.streams_playbook import StreamsStage, Thread, settle_threads
 
 

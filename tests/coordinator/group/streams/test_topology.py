@@ -2,16 +2,16 @@
 
 import pytest
 
-from coordinator.group.streams.topology import (
+from odradek.coordinator.group.streams.topology import (
     Configured,
     StatusCode,
     configure,
     summary,
     topology_of,
 )
-from coordinator.group.topics import TopicCatalog
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.streams import StreamsGroupHeartbeatTopology, TopicInfo
+from odradek.coordinator.group.topics import TopicCatalog
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatTopology, TopicInfo
 from tests.support.consumer_playbook import image_of
 from tests.support.streams_playbook import subtopology, topology, word_count
 

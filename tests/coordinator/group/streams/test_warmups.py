@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from coordinator.group.requests import StreamsAnswer
-from coordinator.group.streams.assignor import Candidate, TaskId
-from coordinator.group.streams.records import NO_TASKS, TaskSets
-from coordinator.group.streams.warmups import (
+from odradek.coordinator.group.requests import StreamsAnswer
+from odradek.coordinator.group.streams.assignor import Candidate, TaskId
+from odradek.coordinator.group.streams.records import NO_TASKS, TaskSets
+from odradek.coordinator.group.streams.warmups import (
     ACCEPTABLE_LAG,
     NO_LAGS,
     WARMUPS_MAX,
     has_caught_up,
     hold_back,
 )
-from protocol.messages.streams import StreamsGroupHeartbeatRequest
+from odradek.protocol.messages.streams import StreamsGroupHeartbeatRequest
 from tests.support.streams_playbook import StreamsStage, Telling, settle_threads, told, word_count
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.controller.commands import (
+from odradek.cluster.controller.commands import (
     AddRaftVoter,
     AlterPartition,
     InSyncChange,
     InSyncReplica,
     RemoveRaftVoter,
 )
-from cluster.metadata.records import FeatureLevelChanged
-from node.bus.messages import QuorumState, ReplicaStanding
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.cluster import (
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.node.bus.messages import QuorumState, ReplicaStanding
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.handlers.cluster import (
     METADATA_TOPIC,
     REMOVE_VOTER_TIMEOUT_MS,
     UNREGISTER_TIMEOUT_MS,
@@ -31,8 +31,8 @@ from node.router.handlers.cluster import (
     handle_unregister_broker,
     handle_update_features,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.cluster import (
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.cluster import (
     AddRaftVoterRequest,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,

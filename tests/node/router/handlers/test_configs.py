@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.broker_configs import BROKER_CONFIGS
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.configs import (
+from odradek.cluster.metadata.broker_configs import BROKER_CONFIGS
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.handlers.configs import (
     handle_alter_configs,
     handle_describe_configs,
     handle_incremental_alter_configs,
     handle_list_config_resources,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.configs import (
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.configs import (
     AlterableConfig,
     AlterConfigsRequest,
     AlterConfigsResource,

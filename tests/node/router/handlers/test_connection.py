@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.features import SUPPORTED_FEATURES
-from cluster.metadata.records import FeatureLevelChanged
-from node.router.handlers.connection import handle_api_versions, unsupported_api_versions
-from protocol.apis import APIS, ApiKey
-from protocol.codec import decode_response, encode_response
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
+from odradek.cluster.metadata.features import SUPPORTED_FEATURES
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.node.router.handlers.connection import handle_api_versions, unsupported_api_versions
+from odradek.protocol.apis import APIS, ApiKey
+from odradek.protocol.codec import decode_response, encode_response
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.metadata import ApiVersionsRequest, ApiVersionsResponse
 from tests.support.router_room import RouterRoom
 
 

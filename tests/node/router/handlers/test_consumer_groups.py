@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from node.router.authorizer import NOT_ASKED, Operation, ResourceType
-from node.router.handlers.consumer_groups import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.router.authorizer import NOT_ASKED, Operation, ResourceType
+from odradek.node.router.handlers.consumer_groups import (
     handle_consumer_group_describe,
     handle_consumer_group_heartbeat,
 )
-from node.router.handlers.groups import handle_find_coordinator, handle_list_groups
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.node.router.handlers.groups import handle_find_coordinator, handle_list_groups
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     ConsumerGroupDescribedGroup,
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,

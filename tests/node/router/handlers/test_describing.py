@@ -6,17 +6,17 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from cluster.metadata.features import SHARE_VERSION, STREAMS_VERSION
-from cluster.metadata.records import FeatureLevelChanged
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.consumer_groups import handle_consumer_group_describe
-from node.router.handlers.groups import handle_find_coordinator
-from node.router.handlers.share_groups import handle_share_group_describe
-from node.router.handlers.streams import handle_streams_group_describe
-from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerGroupDescribeRequest, FindCoordinatorRequest
-from protocol.messages.share import ShareGroupDescribeRequest
-from protocol.messages.streams import StreamsGroupDescribeRequest
+from odradek.cluster.metadata.features import SHARE_VERSION, STREAMS_VERSION
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.consumer_groups import handle_consumer_group_describe
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.node.router.handlers.share_groups import handle_share_group_describe
+from odradek.node.router.handlers.streams import handle_streams_group_describe
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import ConsumerGroupDescribeRequest, FindCoordinatorRequest
+from odradek.protocol.messages.share import ShareGroupDescribeRequest
+from odradek.protocol.messages.streams import StreamsGroupDescribeRequest
 from tests.support.group_room import GroupRoom
 
 

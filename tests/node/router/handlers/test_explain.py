@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers import explain as explain_handlers
-from node.router.handlers.explain import handle_explain_group, handle_explain_topic
-from node.router.handlers.fetch import handle_fetch
-from node.router.handlers.group_offsets import handle_offset_commit
-from node.router.handlers.groups import handle_find_coordinator
-from node.router.share.partitions import SharePartitions
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from protocol.messages.group_offsets import (
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers import explain as explain_handlers
+from odradek.node.router.handlers.explain import handle_explain_group, handle_explain_topic
+from odradek.node.router.handlers.fetch import handle_fetch
+from odradek.node.router.handlers.group_offsets import handle_offset_commit
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.node.router.share.partitions import SharePartitions
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.insight import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.insight import (
     ExplainedPartition,
     ExplainGroupRequest,
     ExplainGroupResponse,
@@ -30,7 +30,7 @@ from protocol.messages.insight import (
     ExplainTopicRequestTopic,
     ExplainTopicResponse,
 )
-from protocol.records import TRANSACTIONAL
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.group_room import GroupRoom
 from tests.support.router_room import RouterRoom
 from tests.support.share_fetching import ShareFetchRoom

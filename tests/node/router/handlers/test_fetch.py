@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.controller.commands import DeleteTopics, TopicReference
-from node.bus.messages import DeleteRecords
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.fetch import handle_fetch
-from node.worker.turns import RouterState
-from protocol.compression import Codec
-from protocol.control_records import ControlType
-from protocol.errors import ErrorCode
-from protocol.legacy_records import iter_messages
-from protocol.messages.fetch import (
+from odradek.cluster.controller.commands import DeleteTopics, TopicReference
+from odradek.node.bus.messages import DeleteRecords
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.fetch import handle_fetch
+from odradek.node.worker.turns import RouterState
+from odradek.protocol.compression import Codec
+from odradek.protocol.control_records import ControlType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.legacy_records import iter_messages
+from odradek.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
     LeaderIdAndEpoch,

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.metadata.broker_configs import LEADER_SELECTOR, RACK_AWARE_SELECTOR
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import BrokerChanged, PartitionChanged
-from node.router.handlers.fetch import handle_fetch
-from protocol.control_records import ControlType
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.cluster.metadata.broker_configs import LEADER_SELECTOR, RACK_AWARE_SELECTOR
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import BrokerChanged, PartitionChanged
+from odradek.node.router.handlers.fetch import handle_fetch
+from odradek.protocol.control_records import ControlType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     AbortedTransaction,
 )
 from tests.support.fetching import (

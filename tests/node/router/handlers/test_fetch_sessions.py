@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from node.bus.messages import DeleteRecords
-from node.router.handlers.fetch import handle_fetch
-from node.worker.turns import RouterState
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import (
+from odradek.node.bus.messages import DeleteRecords
+from odradek.node.router.handlers.fetch import handle_fetch
+from odradek.node.worker.turns import RouterState
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.fetch import (
     FetchResponse,
     ForgottenTopic,
 )

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.consumer_groups import handle_consumer_group_heartbeat
-from node.router.handlers.group_offsets import (
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.consumer_groups import handle_consumer_group_heartbeat
+from odradek.node.router.handlers.group_offsets import (
     handle_offset_commit,
     handle_offset_delete,
     handle_offset_fetch,
 )
-from node.router.handlers.groups import handle_find_coordinator
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -26,8 +26,8 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from protocol.messages.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
-from protocol.types import ZERO_UUID, Uuid
+from odradek.protocol.messages.groups import ConsumerGroupHeartbeatRequest, FindCoordinatorRequest
+from odradek.protocol.types import ZERO_UUID, Uuid
 from tests.support.group_room import GroupRoom
 
 GROUP = ResourceType.GROUP

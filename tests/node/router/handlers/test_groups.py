@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
-from node.router.handlers.groups import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,
     handle_find_coordinator,
@@ -17,8 +17,8 @@ from node.router.handlers.groups import (
     handle_list_groups,
     handle_sync_group,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,

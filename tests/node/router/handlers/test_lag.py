@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.lag import handle_describe_lag
-from node.router.handlers.topics import handle_delete_records
-from protocol.errors import ErrorCode
-from protocol.messages.insight import (
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.lag import handle_describe_lag
+from odradek.node.router.handlers.topics import handle_delete_records
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.insight import (
     DescribeLagRequest,
     DescribeLagRequestPartition,
     DescribeLagRequestTopic,
     DescribeLagResponsePartition,
 )
-from protocol.messages.offsets import (
+from odradek.protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.records import TRANSACTIONAL
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.router_room import RouterRoom
 from tests.support.stores import batch_of
 

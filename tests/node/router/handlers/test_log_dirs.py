@@ -7,11 +7,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.log_dirs import handle_alter_replica_log_dirs, handle_describe_log_dirs
-from protocol.errors import ErrorCode
-from protocol.messages.cluster import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.handlers.log_dirs import (
+    handle_alter_replica_log_dirs,
+    handle_describe_log_dirs,
+)
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.cluster import (
     AlterReplicaLogDir,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirTopic,

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from cluster.controller.commands import RegisterBroker
-from cluster.metadata.image import ConfigResourceType, Listener, PartitionImage
-from cluster.metadata.records import PartitionChanged
-from node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
-from node.router.handlers.metadata import (
+from odradek.cluster.controller.commands import RegisterBroker
+from odradek.cluster.metadata.image import ConfigResourceType, Listener, PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.node.router.authorizer import CLUSTER_NAME, NOT_ASKED, Operation, ResourceType
+from odradek.node.router.handlers.metadata import (
     handle_describe_cluster,
     handle_describe_topic_partitions,
     handle_metadata,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.metadata import (
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.metadata import (
     Cursor,
     DescribeClusterRequest,
     DescribeTopicPartitionsRequest,
@@ -25,7 +25,7 @@ from protocol.messages.metadata import (
     MetadataResponseTopic,
     TopicRequest,
 )
-from protocol.types import ZERO_UUID
+from odradek.protocol.types import ZERO_UUID
 from tests.support.controller_room import topic_id
 from tests.support.router_room import LOCAL_HOST, LOCAL_PORT, RouterRoom
 

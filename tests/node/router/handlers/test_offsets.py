@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from node.bus.messages import DeleteRecords
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.offsets import (
+from odradek.node.bus.messages import DeleteRecords
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.offsets import (
     DEBUGGING_REPLICA_ID,
     EARLIEST,
     EARLIEST_LOCAL,
@@ -18,10 +18,10 @@ from node.router.handlers.offsets import (
     handle_list_offsets,
     handle_offset_for_leader_epoch,
 )
-from node.worker.turns import RouterState
-from protocol.compression import Codec
-from protocol.errors import ErrorCode
-from protocol.messages.offsets import (
+from odradek.node.worker.turns import RouterState
+from odradek.protocol.compression import Codec
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.offsets import (
     EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -31,7 +31,7 @@ from protocol.messages.offsets import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from protocol.records import TRANSACTIONAL
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, batch_of
 

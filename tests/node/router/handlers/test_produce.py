@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import PartitionImage
-from cluster.metadata.records import PartitionChanged
-from node.bus.messages import Append
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.produce import handle_produce
-from protocol.compression import Codec, compress
-from protocol.errors import ErrorCode
-from protocol.messages.produce import (
+from odradek.cluster.metadata.image import PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.node.bus.messages import Append
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.produce import handle_produce
+from odradek.protocol.compression import Codec, compress
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.produce import (
     LeaderIdAndEpoch,
     NodeEndpoint,
     PartitionProduceData,
@@ -24,7 +24,7 @@ from protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch, iter_records, read_header
 from tests.support.controller_room import topic_id
 from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, as_stored, batch_of, read_all

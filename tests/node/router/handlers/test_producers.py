@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.producers import handle_describe_producers
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.producers import handle_describe_producers
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     DescribeProducersRequest,
     PartitionResponse,
     TopicRequest,
 )
-from protocol.records import TRANSACTIONAL
+from odradek.protocol.records import TRANSACTIONAL
 from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, batch_of
 

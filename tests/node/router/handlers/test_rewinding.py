@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.group_offsets import handle_offset_commit
-from node.router.handlers.groups import handle_find_coordinator
-from node.router.handlers.rewinding import (
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.group_offsets import handle_offset_commit
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.node.router.handlers.rewinding import (
     ALL_PARTITIONS,
     AT_OFFSET,
     AT_TIME,
@@ -21,14 +21,14 @@ from node.router.handlers.rewinding import (
     handle_describe_rewinds,
     handle_rewind_group,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.odradek import (
+from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.odradek import (
     AlterSnapshotRequest,
     AlterSnapshotResponse,
     DescribeRewindsRequest,

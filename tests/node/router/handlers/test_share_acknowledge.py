@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from protocol.errors import ErrorCode
-from protocol.messages.share import AcknowledgementBatch
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.share import AcknowledgementBatch
 from tests.support.share_fetching import (
     ACCEPT,
     REJECT,

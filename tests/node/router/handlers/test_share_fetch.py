@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.controller.commands import DeleteTopics, TopicReference
-from node.bus.messages import DeleteRecords
-from node.router.authorizer import Operation, ResourceType
-from node.worker.turns import RouterState
-from protocol.control_records import ControlType
-from protocol.errors import ErrorCode
+from odradek.cluster.controller.commands import DeleteTopics, TopicReference
+from odradek.node.bus.messages import DeleteRecords
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.worker.turns import RouterState
+from odradek.protocol.control_records import ControlType
+from odradek.protocol.errors import ErrorCode
 from tests.support.fetching import end_transaction, transactional
 from tests.support.share_fetching import (
     ACCEPT,

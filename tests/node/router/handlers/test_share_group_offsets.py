@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.features import SHARE_VERSION
-from cluster.metadata.records import FeatureLevelChanged
-from node.router.authorizer import Operation, ResourceType
-from node.router.handlers.groups import handle_find_coordinator
-from node.router.handlers.share_group_offsets import (
+from odradek.cluster.metadata.features import SHARE_VERSION
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.node.router.handlers.groups import handle_find_coordinator
+from odradek.node.router.handlers.share_group_offsets import (
     handle_alter_share_group_offsets,
     handle_delete_share_group_offsets,
     handle_describe_share_group_offsets,
 )
-from node.router.handlers.share_groups import handle_share_group_heartbeat
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.share import (
+from odradek.node.router.handlers.share_groups import handle_share_group_heartbeat
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest
+from odradek.protocol.messages.share import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,

@@ -5,35 +5,35 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.features import SHARE_VERSION
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import FeatureLevelChanged
-from coordinator.share.requests import Summary
-from node.router.authorizer import NOT_ASKED, Operation, ResourceType
-from node.router.handlers.groups import (
+from odradek.cluster.metadata.features import SHARE_VERSION
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.coordinator.share.requests import Summary
+from odradek.node.router.authorizer import NOT_ASKED, Operation, ResourceType
+from odradek.node.router.handlers.groups import (
     handle_delete_groups,
     handle_describe_groups,
     handle_find_coordinator,
     handle_list_groups,
 )
-from node.router.handlers.share_groups import (
+from odradek.node.router.handlers.share_groups import (
     handle_share_group_describe,
     handle_share_group_heartbeat,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
     ListGroupsRequest,
 )
-from protocol.messages.share import (
+from odradek.protocol.messages.share import (
     DescribedGroup,
     ShareGroupDescribeRequest,
     ShareGroupHeartbeatRequest,
     ShareGroupHeartbeatResponse,
 )
-from protocol.types import Uuid
+from odradek.protocol.types import Uuid
 from tests.support.group_room import GroupRoom
 
 GROUP, TOPIC = ResourceType.GROUP, ResourceType.TOPIC

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers import share_states
-from node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
-from node.router.pacing import ITEMS_PER_TURN
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages import share_state as messages
-from protocol.messages.groups import Coordinator, FindCoordinatorRequest
-from protocol.types import uuid_to_text
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.handlers import share_states
+from odradek.node.router.handlers.groups import KEY_TYPE_SHARE, handle_find_coordinator
+from odradek.node.router.pacing import ITEMS_PER_TURN
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages import share_state as messages
+from odradek.protocol.messages.groups import Coordinator, FindCoordinatorRequest
+from odradek.protocol.types import uuid_to_text
 from tests.support.share_room import GROUP, ShareRoom
 
 BATCH = messages.StateBatch(first_offset=3, last_offset=4, delivery_state=2, delivery_count=1)

@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import FeatureLevelChanged
-from coordinator.group.streams.answers import DescriptionStatus
-from coordinator.group.streams.topology import StatusCode
-from node.router.authorizer import NOT_ASKED, Operation, ResourceType
-from node.router.handlers.groups import handle_find_coordinator, handle_list_groups
-from node.router.handlers.streams import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import FeatureLevelChanged
+from odradek.coordinator.group.streams.answers import DescriptionStatus
+from odradek.coordinator.group.streams.topology import StatusCode
+from odradek.node.router.authorizer import NOT_ASKED, Operation, ResourceType
+from odradek.node.router.handlers.groups import handle_find_coordinator, handle_list_groups
+from odradek.node.router.handlers.streams import (
     handle_streams_group_describe,
     handle_streams_group_heartbeat,
     handle_streams_group_topology_description_update,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
-from protocol.messages.streams import (
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.groups import FindCoordinatorRequest, ListGroupsRequest
+from odradek.protocol.messages.streams import (
     DescribedGroup,
     StreamsGroupDescribeRequest,
     StreamsGroupHeartbeatRequest,

@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.records import PartitionChanged
-from node.bus.messages import AppendBytes
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.topics import (
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.node.bus.messages import AppendBytes
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.handlers.topics import (
     fresh_topic_id,
     handle_create_partitions,
     handle_create_topics,
     handle_delete_records,
     handle_delete_topics,
 )
-from node.worker.turns import RouterState
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.offsets import (
+from odradek.node.worker.turns import RouterState
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.offsets import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from protocol.messages.topics import (
+from odradek.protocol.messages.topics import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
@@ -36,7 +36,7 @@ from protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicState,
 )
-from protocol.types import ZERO_UUID, uuid_to_text
+from odradek.protocol.types import ZERO_UUID, uuid_to_text
 from tests.support.controller_room import topic_id
 from tests.support.router_room import RouterRoom
 from tests.support.stores import batch_of

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from node.router.authorizer import Operation, ResourceType
-from protocol.errors import ErrorCode
+from odradek.node.router.authorizer import Operation, ResourceType
+from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_room import TOPIC, Client, TransactionRoom
 
 

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from cluster.controller.commands import RegisterBroker
-from cluster.metadata.topic_names import TRANSACTION_STATE
-from node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
-from node.router.handlers.transactions import (
+from odradek.cluster.controller.commands import RegisterBroker
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.node.router.authorizer import CLUSTER_NAME, Operation, ResourceType
+from odradek.node.router.handlers.transactions import (
     handle_add_partitions_to_txn,
     handle_describe_transactions,
     handle_init_producer_id,
     handle_list_transactions,
     handle_write_txn_markers,
 )
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.transactions import (
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,

@@ -5,28 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType, PartitionImage
-from cluster.metadata.records import PartitionChanged
-from cluster.metadata.settings import broker_settings
-from coordinator.group.shard import GroupShard
-from coordinator.ownership import shard_of
-from node.router.handlers.group_offsets import handle_offset_commit, handle_offset_fetch
-from node.router.handlers.groups import (
+from odradek.cluster.metadata.image import ConfigResourceType, PartitionImage
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.ownership import shard_of
+from odradek.node.router.handlers.group_offsets import handle_offset_commit, handle_offset_fetch
+from odradek.node.router.handlers.groups import (
     handle_find_coordinator,
     handle_heartbeat,
     handle_join_group,
     handle_sync_group,
 )
-from node.router.shards.group_kind import group_settings
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.node.router.shards.group_kind import group_settings
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
-from protocol.messages.groups import (
+from odradek.protocol.messages.groups import (
     FindCoordinatorRequest,
     HeartbeatRequest,
     JoinGroupRequest,

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.settings import broker_settings
-from coordinator.group.ephemeral import GroupVanished
-from coordinator.group.requests import FollowTopics
-from coordinator.group.rules import OwnRules, Rules
-from node.bus.reply import Reply
-from node.router.patterns import Patterns
-from node.router.shards.group_kind import GroupKind, group_settings
-from node.router.shards.kinds import Errand
-from node.router.share.state_keeper import StateKeeper
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.coordinator.group.ephemeral import GroupVanished
+from odradek.coordinator.group.requests import FollowTopics
+from odradek.coordinator.group.rules import OwnRules, Rules
+from odradek.node.bus.reply import Reply
+from odradek.node.router.patterns import Patterns
+from odradek.node.router.shards.group_kind import GroupKind, group_settings
+from odradek.node.router.shards.kinds import Errand
+from odradek.node.router.share.state_keeper import StateKeeper
 from tests.support.group_room import GroupRoom
 
 

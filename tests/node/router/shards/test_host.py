@@ -8,22 +8,22 @@ from typing import Any, ParamSpec
 
 import pytest
 
-from coordinator.group.requests import FetchOffsets
-from coordinator.group.settings import GroupSettings
-from coordinator.group.shard import GroupShard
-from coordinator.outcome import Answer, Command, Refusal
-from coordinator.runtime import Shard, ShardRuntime, ShardState
-from coordinator.transaction.requests import (
+from odradek.coordinator.group.requests import FetchOffsets
+from odradek.coordinator.group.settings import GroupSettings
+from odradek.coordinator.group.shard import GroupShard
+from odradek.coordinator.outcome import Answer, Command, Refusal
+from odradek.coordinator.runtime import Shard, ShardRuntime, ShardState
+from odradek.coordinator.transaction.requests import (
     AddPartitions,
     EndTransaction,
     InitProducer,
     MarkersWritten,
 )
-from coordinator.transaction.settings import TransactionSettings
-from coordinator.transaction.shard import TransactionShard
-from node.router.shards.host import ShardHost
-from protocol.errors import ErrorCode
-from protocol.messages.group_offsets import (
+from odradek.coordinator.transaction.settings import TransactionSettings
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.router.shards.host import ShardHost
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.group_offsets import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
@@ -31,8 +31,12 @@ from protocol.messages.group_offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
 )
-from protocol.messages.groups import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
+from odradek.protocol.messages.groups import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from odradek.protocol.messages.transactions import EndTxnRequest, InitProducerIdRequest
 from tests.support.memory_log import MemoryLog
 
 P = ParamSpec("P")

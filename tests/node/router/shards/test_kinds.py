@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_configs import TOPIC_CONFIGS
-from cluster.metadata.topic_names import INTERNAL_TOPICS
-from node.bus.reply import Reply, drive
-from node.router.shards.group_kind import GroupKind
-from node.router.shards.kinds import Errand, ShardKind
-from node.router.shards.share_kind import ShareKind
-from node.router.shards.transaction_kind import TransactionKind
-from node.router.share.state_keeper import StateKeeper
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_configs import TOPIC_CONFIGS
+from odradek.cluster.metadata.topic_names import INTERNAL_TOPICS
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.shards.group_kind import GroupKind
+from odradek.node.router.shards.kinds import Errand, ShardKind
+from odradek.node.router.shards.share_kind import ShareKind
+from odradek.node.router.shards.transaction_kind import TransactionKind
+from odradek.node.router.share.state_keeper import StateKeeper
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.share_room import ShareRoom
 
 

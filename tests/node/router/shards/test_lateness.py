@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from node.router.shards.lateness import Lateness
+from odradek.node.router.shards.lateness import Lateness
 
 
 def test_a_process_that_is_kept_from_its_timers_is_late_until_it_is_not() -> None:
@@ -41,7 +41,7 @@ def test_nothing_is_told_once_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
     told: list[int] = []
     loop = asyncio.new_event_loop()
     try:
-        monkeypatch.setattr("node.router.shards.lateness.PULSE_S", 0.0)
+        monkeypatch.setattr("odradek.node.router.shards.lateness.PULSE_S", 0.0)
         lateness = Lateness(loop, told.append)
         loop.run_until_complete(asyncio.sleep(0.01))
         assert told

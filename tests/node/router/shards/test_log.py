@@ -6,18 +6,18 @@ from typing import cast
 
 import pytest
 
-from coordinator.loading import LogEntry, TransactionalEntry
-from coordinator.outcome import Marker
-from node.bus.messages import Appended
-from node.router.fanout import Fanout
-from node.router.shards.log import READ_BYTES, StoreLog
-from protocol.control_records import (
+from odradek.coordinator.loading import LogEntry, TransactionalEntry
+from odradek.coordinator.outcome import Marker
+from odradek.node.bus.messages import Appended
+from odradek.node.router.fanout import Fanout
+from odradek.node.router.shards.log import READ_BYTES, StoreLog
+from odradek.protocol.control_records import (
     ControlType,
     EndTransactionMarker,
     build_end_transaction_batch,
 )
-from protocol.errors import ErrorCode
-from protocol.records import TRANSACTIONAL, Record, build_batch
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import TRANSACTIONAL, Record, build_batch
 from tests.support.controller_room import topic_id
 from tests.support.group_room import GroupRoom
 

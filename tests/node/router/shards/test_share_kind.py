@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_names import SHARE_GROUP_STATE
-from coordinator.share.requests import ForgetTopicStates, MeasureLog, StateRead
-from coordinator.share.shard import ShareStateShard
-from node.router.shards.share_kind import ShareKind
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_names import SHARE_GROUP_STATE
+from odradek.coordinator.share.requests import ForgetTopicStates, MeasureLog, StateRead
+from odradek.coordinator.share.shard import ShareStateShard
+from odradek.node.router.shards.share_kind import ShareKind
 from tests.support.share_room import GROUP, ShareRoom
 from tests.support.waiting import wait_until
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import ConfigResourceType
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_names import TRANSACTION_STATE
-from coordinator.transaction.shard import TransactionShard
-from node.router.shards.transaction_kind import transaction_settings
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.coordinator.transaction.shard import TransactionShard
+from odradek.node.router.shards.transaction_kind import transaction_settings
 from tests.support.transaction_room import TransactionRoom
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cluster.controller.commands import CreateTopics, NewTopic
-from cluster.metadata.image import ConfigResourceType
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.partition import DeadLetters as Letters
-from node.bus.reply import Reply, drive
-from node.router.share.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
-from node.router.share.sessions import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.records import Record, build_batch, iter_batches, iter_records
+from odradek.cluster.controller.commands import CreateTopics, NewTopic
+from odradek.cluster.metadata.image import ConfigResourceType
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.partition import DeadLetters as Letters
+from odradek.node.bus.reply import Reply, drive
+from odradek.node.router.share.dead_letters import GATE, GIVEN_UP, REJECTED, DeadLetters
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.records import Record, build_batch, iter_batches, iter_records
 from tests.support.controller_room import topic_id
 from tests.support.share_fetching import (
     ACCEPT,

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.share.acquisition import LogBatch, Position
-from coordinator.share.terms import Terms
-from node.router.share.group_log import READ_BYTES_MIN, GroupLog
-from protocol.control_records import ControlType
+from odradek.coordinator.share.acquisition import LogBatch, Position
+from odradek.coordinator.share.terms import Terms
+from odradek.node.router.share.group_log import READ_BYTES_MIN, GroupLog
+from odradek.protocol.control_records import ControlType
 from tests.support.fetching import end_transaction, fetch_room, transactional
 from tests.support.router_room import RouterRoom
 from tests.support.stores import NOW_MS, batch_of

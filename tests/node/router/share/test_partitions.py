@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cluster.metadata.records import PartitionChanged
-from coordinator.share.acquisition import LogBatch, Wish
-from coordinator.share.partition import SharePartition
-from node.bus.reply import Reply
-from node.router.share.states import ShareStates
-from protocol.errors import ApiError, ErrorCode
+from odradek.cluster.metadata.records import PartitionChanged
+from odradek.coordinator.share.acquisition import LogBatch, Wish
+from odradek.coordinator.share.partition import SharePartition
+from odradek.node.bus.reply import Reply
+from odradek.node.router.share.states import ShareStates
+from odradek.protocol.errors import ApiError, ErrorCode
 from tests.support.share_fetching import (
     ACCEPT,
     RELEASE,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from node.bus.reply import Reply
-from node.router.share.reloads import ShareReloads, places_of
-from node.router.share.sessions import TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.odradek import ReloadShareStateRequest, ReloadShareStateResponse
+from odradek.node.bus.reply import Reply
+from odradek.node.router.share.reloads import ShareReloads, places_of
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.odradek import ReloadShareStateRequest, ReloadShareStateResponse
 from tests.support.router_room import RouterRoom
 
 OTHER, AWAY, LOST = 7, 8, 9

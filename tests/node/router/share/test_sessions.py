@@ -2,9 +2,14 @@
 
 import pytest
 
-from node.router.share.sessions import PARTITIONS_MAX, ShareSession, ShareSessions, TopicPartition
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share import (
+from odradek.node.router.share.sessions import (
+    PARTITIONS_MAX,
+    ShareSession,
+    ShareSessions,
+    TopicPartition,
+)
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share import (
     FetchPartition,
     FetchTopic,
     ForgottenTopic,

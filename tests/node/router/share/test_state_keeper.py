@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from coordinator.group.share.requests import (
+from odradek.coordinator.group.share.requests import (
     DeleteStates,
     InitializeStates,
     RestartStates,
@@ -13,12 +13,12 @@ from coordinator.group.share.requests import (
     StatesInitialized,
     StatesRestarted,
 )
-from node.bus.reply import Reply
-from node.router.shards.kinds import Errand
-from node.router.share.sessions import TopicPartition
-from node.router.share.state_keeper import StateKeeper
-from protocol.errors import ApiError, ErrorCode
-from protocol.types import Uuid
+from odradek.node.bus.reply import Reply
+from odradek.node.router.shards.kinds import Errand
+from odradek.node.router.share.sessions import TopicPartition
+from odradek.node.router.share.state_keeper import StateKeeper
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.types import Uuid
 
 T = bytes(range(16))
 AWAY = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.share.batches import RecordState, StateBatch
-from coordinator.share.requests import NOTHING_KNOWN, StateRead, Summary
-from node.router.share.states import ShareStates
-from protocol.errors import ApiError, ErrorCode
-from protocol.messages.share_state import (
+from odradek.coordinator.share.batches import RecordState, StateBatch
+from odradek.coordinator.share.requests import NOTHING_KNOWN, StateRead, Summary
+from odradek.node.router.share.states import ShareStates
+from odradek.protocol.errors import ApiError, ErrorCode
+from odradek.protocol.messages.share_state import (
     ReadShareGroupStateRequest,
     ReadShareGroupStateSummaryRequest,
     WriteShareGroupStateRequest,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.topic_names import TRANSACTION_STATE
-from coordinator.transaction.requests import AddPartitions
-from node.bus.reply import Reply
-from node.router.fanout import Answer
-from node.router.transactions.enlistment import Producer, produce_error
-from protocol.errors import ErrorCode
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.coordinator.transaction.requests import AddPartitions
+from odradek.node.bus.reply import Reply
+from odradek.node.router.fanout import Answer
+from odradek.node.router.transactions.enlistment import Producer, produce_error
+from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_room import Client, TransactionRoom
 from tests.support.waiting import wait_until
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
+from odradek.protocol.errors import ErrorCode
 from tests.support.transaction_room import TOPIC, Client, TransactionRoom
 
 

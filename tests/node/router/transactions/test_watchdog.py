@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from cluster.metadata.image import NO_LEADER, ConfigResourceType
-from cluster.metadata.settings import broker_settings
-from cluster.metadata.topic_names import TRANSACTION_STATE
-from coordinator.group.requests import CommitInTransaction
-from node.bus.reply import drive
-from node.router.transactions.watchdog import Watchdog
-from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
+from odradek.cluster.metadata.image import NO_LEADER, ConfigResourceType
+from odradek.cluster.metadata.settings import broker_settings
+from odradek.cluster.metadata.topic_names import TRANSACTION_STATE
+from odradek.coordinator.group.requests import CommitInTransaction
+from odradek.node.bus.reply import drive
+from odradek.node.router.transactions.watchdog import Watchdog
+from odradek.protocol.errors import ErrorCode
+from odradek.protocol.messages.transactions import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,

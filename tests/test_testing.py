@@ -9,7 +9,7 @@ import pytest
 pytest_plugins = ["pytester"]
 
 # The plugin by name, as the installed entry point loads it; nothing of our own conftest.
-RUN = ("-p", "node.pytest_plugin", "-p", "no:cacheprovider")
+RUN = ("-p", "odradek.testing", "-p", "no:cacheprovider")
 
 USES_THE_BROKER = """
 import socket
@@ -23,7 +23,7 @@ def test_first(kafka_broker):
 
 def test_second_has_the_same_broker(kafka_broker):
     import pytest
-    from protocol.errors import ApiError
+    from odradek.protocol.errors import ApiError
 
     with pytest.raises(ApiError):
         kafka_broker.create_topic("shared")
@@ -73,7 +73,7 @@ def test_loading_the_plugin_loads_nothing_else_of_odradek() -> None:
     program = (
         "import sys, pytest\n"
         "before = set(sys.modules)\n"
-        "import node.pytest_plugin\n"
+        "import odradek.testing\n"
         "print(sorted(set(sys.modules) - before))\n"
     )
     printed = subprocess.run(
@@ -83,4 +83,4 @@ def test_loading_the_plugin_loads_nothing_else_of_odradek() -> None:
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert printed.stdout == "['node', 'node.pytest_plugin']\n"
+    assert printed.stdout == "['odradek', 'odradek.testing']\n"
